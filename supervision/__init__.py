@@ -1,0 +1,34 @@
+"""Scheduler-Agent-Supervisor for Django: the names an application needs to define its workflows, free of the ORM."""
+
+from __future__ import annotations
+
+from supervision.agent import Agent, StepRequest, register_agent
+from supervision.errors import (
+    OutcomeUnknown,
+    PermanentFailure,
+    Postpone,
+    TransientFailure,
+    UnreadableSubmission,
+)
+from supervision.retry import OnExhausted, OnPermanent, RetryPolicy
+from supervision.workflow import AcceptedRun, ClosedRun, NewRun, Step, Workflow, register
+
+__all__ = [
+    "AcceptedRun",
+    "Agent",
+    "ClosedRun",
+    "NewRun",
+    "OnExhausted",
+    "OnPermanent",
+    "OutcomeUnknown",
+    "PermanentFailure",
+    "Postpone",
+    "RetryPolicy",
+    "Step",
+    "StepRequest",
+    "TransientFailure",
+    "UnreadableSubmission",
+    "Workflow",
+    "register",
+    "register_agent",
+]

@@ -1,0 +1,29 @@
+"""Who acts, and the entry in the audit log that says so."""
+
+from __future__ import annotations
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model
+
+Actor = AbstractBaseUser | str
+
+
+def name_of(by: Actor) -> str:
+    """What a history calls this actor."""
+    return by if isinstance(by, str) else by.get_username()
+
+
+def log(by: Actor, on: Model, message: str, flag: int = CHANGE) -> None:
+    """Keep what an account did; whoever acts without one is named by the row's own history."""
+    if isinstance(by, str):
+        return
+    LogEntry.objects.create(
+        user_id=by.pk,
+        content_type=ContentType.objects.get_for_model(on),
+        object_id=str(on.pk),
+        object_repr=str(on)[:200],
+        action_flag=flag,
+        change_message=message,
+    )

@@ -1,0 +1,170 @@
+"""Before a call: which resource serves it, whether that takes calls now, and when. Afterwards: its slot goes back.
+
+A step whose effect is unknown or done stays with the resource that it was sent to: its idempotency key means something
+only there. So do its retries and its undo. Everything else goes where the routes say now, or where there is most room.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from supervision import db, governance, hints, resources, slots, store
+from supervision.handles import Place
+from supervision.retry import Failure, Outcome
+from supervision.states import Claim
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Leave to make one call. not_before: `time.monotonic()` value of the moment reserved for its first request.
+
+    settings: what the operator gave the resource. paced: it has a rate, which the call's further requests keep to.
+    """
+
+    resource: str | None = None
+    not_before: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    paced: bool = False
+
+
+@dataclass
+class Verdict:
+    """Which claims may go on, and what the others are told."""
+
+    admitted: list[Claim]
+    refused: list[tuple[Claim, Failure]] = field(default_factory=list)
+
+
+_grants: dict[slots.Holder, Grant] = {}  # of this process, where the service is governed; one per call under way
+
+_ROUTING_FACTS = """
+SELECT s.run_id, CASE WHEN coalesce(d.effect, s.effect) <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource) END,
+       r.partition, r.key
+  FROM unnest(%(runs)s::bigint[]) v(run_id)
+  JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s
+  JOIN supervision_run r ON r.id = s.run_id
+  LEFT JOIN supervision_stepstate d
+    ON %(direction)s = 'undo' AND d.run_id = s.run_id AND d.direction = 'do' AND d.position = s.position
+"""
+
+
+def _holder(place: Place, claim: Claim) -> slots.Holder:
+    return claim.run_id, place.direction, place.position, claim.attempt
+
+
+def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
+    """The claims whose calls may be made now; the others are to be postponed, which is no failure."""
+    service = place.definition.agent(place.position).resource
+    if service is None or not claims:
+        return Verdict(list(claims))
+    seen = resources.look()
+    if not seen.governed(service):
+        breaker = governance.admit(service, len(claims))
+        return Verdict(list(claims[: breaker.allowed]), _refuse(claims[breaker.allowed :], breaker))
+    routed = service in seen.routed
+    verdict = Verdict([])
+    for (name, version), group in _chosen(seen, service, place, claims).items():
+        breaker = governance.admit(name, len(group))
+        verdict.refused += _refuse(group[breaker.allowed :], breaker)
+        group = group[: breaker.allowed]
+        if not group:
+            continue
+        holders = [_holder(place, claim) for claim in group]
+        lease = store.budget(place.definition.step(place.position).complete_within)
+        taken = slots.take(name, holders, lease_seconds=lease)
+        began = time.monotonic()
+        known = seen.by_name.get(name)
+        settings = known.settings if known is not None else {}
+        paced = known is not None and known.rate is not None
+        for claim, holder in zip(group, holders, strict=True):
+            if holder in taken.delays:
+                delay = taken.delays[holder]
+                _grants[holder] = Grant(name, began + delay, settings, paced)
+                verdict.admitted.append(claim)
+            else:
+                verdict.refused += _refuse([claim], governance.Admission(0, taken.wait, taken.why))
+        if routed:
+            store.route(place, [claim for claim, holder in zip(group, holders, strict=True) if holder in taken.delays], name, version)
+    return verdict
+
+
+def _refuse(claims: Sequence[Claim], told: governance.Admission) -> list[tuple[Claim, Failure]]:
+    failure = Failure(outcome=Outcome.POSTPONED, started=False, message=told.why, not_before=told.wait)
+    return [(claim, failure) for claim in claims]
+
+
+Choice = tuple[str, int | None]  # resource, version of the route that chose it
+
+
+def _chosen(seen: resources.Snapshot, service: str, place: Place, claims: Sequence[Claim]) -> dict[Choice, list[Claim]]:
+    members = seen.serving.get(service, ())
+    if service not in seen.routed:
+        return {(members[0].name, None): list(claims)}
+    facts = {"runs": [claim.run_id for claim in claims], "direction": place.direction, "position": place.position}
+    known = {run_id: rest for run_id, *rest in db.run(_ROUTING_FACTS, facts)}
+    free = _free(members)
+    probes = sorted(governance.ready_for_probe() & set(free))
+    chosen: dict[Choice, list[Claim]] = {}
+    for claim in claims:
+        bound, partition, key = known.get(claim.run_id, (None, None, ""))
+        choice: Choice
+        if bound is not None:
+            choice = bound, None
+        elif route := seen.route(service, partition or resources.partition_of(key)):
+            choice = route
+        elif probes:
+            choice = probes.pop(), None
+        else:
+            choice = max(free, key=lambda name: free[name]), None
+        if choice[0] in free:
+            free[choice[0]] -= 1
+        chosen.setdefault(choice, []).append(claim)
+    return chosen
+
+
+def _free(members: Sequence[resources.Known]) -> dict[str, float]:
+    """How much room each of these has; those that take no calls now have less than none."""
+    used = slots.in_flight([known.name for known in members])
+    return {
+        known.name: (1e6 if known.capacity is None else known.capacity) - used.get(known.name, 0)
+        if known.closed and not known.paused
+        else -1e9
+        for known in members
+    }
+
+
+def grant_of(place: Place, claim: Claim) -> Grant:
+    """The leave this call was given. Ungoverned services need none."""
+    if grant := _grants.get(_holder(place, claim)):
+        return grant
+    service = place.definition.agent(place.position).resource
+    known = resources.look().by_name.get(service) if service is not None else None
+    return Grant(service, 0.0, known.settings if known is not None else {})
+
+
+def resource_of(place: Place, claim: Claim) -> str | None:
+    """The resource this claim's call was sent to."""
+    grant = _grants.get(_holder(place, claim))
+    return grant.resource if grant is not None else place.definition.agent(place.position).resource
+
+
+def over(place: Place, claims: Sequence[Claim]) -> None:
+    """These calls are over, or were never made: their slots go back, and whoever waits for one may go."""
+    if not _grants:
+        return
+    held = [holder for claim in claims if (holder := _holder(place, claim)) in _grants]
+    if not held:
+        return
+    slots.give_back(held)
+    for holder in held:
+        _grants.pop(holder, None)
+    hints.send(hints.SCHEDULE)
+
+
+def room(service: str, most: int) -> tuple[int, bool]:
+    """How many more steps of this service may be claimed now; and whether only time can make room."""
+    names = resources.agents_of([service])
+    return slots.room(service, names, most) if names else (0, False)

@@ -1,0 +1,161 @@
+"""The contract between the engine and the agents: no database, no Celery.
+
+An agent wraps one remote service or resource (S7): it translates the service's errors into the tree of
+`supervision.errors`, retries inside the remaining budget, passes the stable idempotency key on, and decides nothing
+about recovery. It must be idempotent under that key (S30): the engine calls at least once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from supervision.errors import AgentFailure, DefinitionError
+
+JSON = Mapping[str, Any]
+LATE_SECONDS = 0.05  # how late a request may be for the moment that its resource's rate gave it
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRequest:
+    """What an agent gets to know of the step it performs or undoes.
+
+    run_key: the order's public id.
+    payload: the run's data as the workflow's intake wrote it.
+    idempotency_key: stable across attempts; changes only with the step's generation.
+    perform_key: the idempotency key of the `do` step (the same as `idempotency_key` when performing).
+    deadline: `time.monotonic()` value after which the agent must be silent.
+    checkpoint_data: what earlier attempts of this step (and, when undoing, of the `do` step) noted durably.
+    performed: when undoing, the result of the `do` step, or None where its effect is unknown.
+    resource: which resource serves this call, where several serve the agent's service. settings: what operators gave it.
+    """
+
+    run_id: int
+    run_key: str
+    step: str
+    payload: JSON
+    idempotency_key: str
+    perform_key: str
+    attempt: int
+    generation: int
+    deadline: float
+    checkpoint_data: JSON = field(default_factory=dict)
+    performed: JSON | None = None
+    save_checkpoint: Callable[[JSON], None] | None = None
+    resource: str | None = None
+    settings: JSON = field(default_factory=dict)
+    # Gives the `time.monotonic()` value at which the next request may be made; None: no rate to keep to.
+    reserve: Callable[[], float] | None = None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left of the budget, never negative."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def pace(self) -> bool:
+        """Call this before every request to the service: waits until the resource's rate allows it.
+
+        False when that would be later than the deadline: do not make the request. Costs nothing without a rate. Who
+        wakes up too late for the moment that was reserved lets it go and asks for another: late requests would bunch.
+        """
+        while self.reserve is not None:
+            moment = self.reserve()
+            if moment >= self.deadline:
+                return False
+            time.sleep(max(0.0, moment - time.monotonic()))
+            if time.monotonic() - moment <= LATE_SECONDS:
+                break
+        return True
+
+    def checkpoint(self, **data: Any) -> None:
+        """Note facts durably before going on, fenced by this attempt.
+
+        Raises TransientFailure where the claim is no longer ours: stop and say nothing.
+        """
+        if self.save_checkpoint is not None:
+            self.save_checkpoint(data)
+
+
+class Agent:
+    """One remote service or resource.
+
+    name: the agent's name; its queue is `agent.<name>`.
+    transactional: `perform_many`/`compensate_many` only write this database; the engine runs them inside the
+        transaction that records their outcome, so that the effect happens exactly once.
+    undoable: False where nothing can or needs to be undone.
+    key_ttl: how long the service remembers an idempotency key, where it forgets. A step whose effect is unknown is not
+        repeated or undone under an older key by itself: it stops in Error ("reconcile first"). None: it never forgets,
+        or the agent looks before it repeats.
+    """
+
+    name: ClassVar[str] = ""
+    transactional: ClassVar[bool] = False
+    undoable: ClassVar[bool] = True
+    key_ttl: ClassVar[timedelta | None] = None
+
+    def perform(self, request: StepRequest) -> JSON:
+        """Do the step's work once per idempotency key; return a small JSON object that undoing may need."""
+        raise NotImplementedError
+
+    def compensate(self, request: StepRequest) -> JSON:
+        """Undo the step's work by key; also called while its effect is unknown. "It never happened" is success."""
+        raise NotImplementedError
+
+    def perform_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        """A cohort at once, one result or failure each, in order. Only called when `transactional`."""
+        raise NotImplementedError
+
+    def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        """Undo a cohort at once. Only called when `transactional`."""
+        raise NotImplementedError
+
+    @property
+    def resource(self) -> str | None:
+        """The service it calls, served by one resource of that name or by several; None for work in this database."""
+        return None if self.transactional else self.name
+
+    @property
+    def queue(self) -> str:
+        """The Celery queue on which this agent's work travels."""
+        return f"agent.{self.name}"
+
+
+_agents: dict[str, Agent] = {}
+
+
+def register_agent(agent: Agent) -> Agent:
+    """Make an agent known by its name. Registering another one under a taken name is a mistake, not a replacement."""
+    if not agent.name or not agent.name.replace("-", "").replace("_", "").isalnum():
+        raise DefinitionError(f"{type(agent).__name__} needs a name of letters, digits, - and _")
+    known = _agents.get(agent.name)
+    if known is not None and type(known) is not type(agent):
+        raise DefinitionError(f"two agents are named {agent.name!r}: {type(known).__name__}, {type(agent).__name__}")
+    kind = type(agent)
+    if agent.transactional:
+        if kind.perform_many is Agent.perform_many:
+            raise DefinitionError(f"agent {agent.name!r} is transactional and needs perform_many")
+        if agent.undoable and kind.compensate_many is Agent.compensate_many:
+            raise DefinitionError(f"agent {agent.name!r} is undoable and needs compensate_many")
+    else:
+        if kind.perform is Agent.perform:
+            raise DefinitionError(f"agent {agent.name!r} needs perform")
+        if agent.undoable and kind.compensate is Agent.compensate:
+            raise DefinitionError(f"agent {agent.name!r} is undoable and needs compensate")
+    _agents[agent.name] = agent
+    return agent
+
+
+def get_agent(name: str) -> Agent:
+    """The registered agent of this name. Raises DefinitionError where the running code lacks it."""
+    try:
+        return _agents[name]
+    except KeyError:
+        raise DefinitionError(f"no agent named {name!r} is registered") from None
+
+
+def agents() -> list[Agent]:
+    """Every registered agent, by name."""
+    return [_agents[name] for name in sorted(_agents)]

@@ -1,0 +1,31 @@
+"""The engine as a Django app: finds each app's `workflows` module and registers the system checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy
+
+from supervision import checks, governance  # noqa: F401 - checks registers itself
+from supervision.agent import agents
+
+
+class SupervisionConfig(AppConfig):
+    """Scheduler, agents, supervisor and the state store."""
+
+    name = "supervision"
+    verbose_name = gettext_lazy("Supervision")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Load the definitions that other apps register."""
+        autodiscover_modules("workflows")
+        post_migrate.connect(list_resources, sender=self)
+
+
+def list_resources(**_kwargs: Any) -> None:
+    """Every agent's resource has a row from the start, for operators to edit."""
+    governance.know(sorted(agent.resource for agent in agents() if agent.resource is not None))

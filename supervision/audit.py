@@ -1,0 +1,73 @@
+"""The state store's invariants as queries: what constraints and guards promise, proved on the rows themselves.
+
+Each check is one read-only statement, hence one moment in time: the engine commits every transition whole, so a check
+beside a running system sees no half-made one. All are set-based: what they cost follows the tables, not a loop.
+Checks stand in modules named `audit_checks`, the engine's own and any app's, which are found by their name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.utils.module_loading import autodiscover_modules
+
+MOST_PER_CHECK = 20
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken invariant, by name, with the row that breaks it."""
+
+    invariant: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """An invariant in words, and the SELECT that finds its violations (none where it holds).
+
+    params: what the statement needs from the running code, asked when it runs.
+    """
+
+    invariant: str
+    violations: str
+    params: Callable[[], Mapping[str, Any]] = dict
+
+
+_checks: dict[str, Check] = {}
+
+
+def register(check: Check) -> Check:
+    """Make a check known; registering one of the same name replaces it."""
+    _checks[check.invariant] = check
+    return check
+
+
+def checks() -> list[Check]:
+    """Every check, those of other apps included, in the order of their registration."""
+    autodiscover_modules("audit_checks")
+    return list(_checks.values())
+
+
+def violations() -> Iterator[Violation]:
+    """Every broken invariant; at most `MOST_PER_CHECK` rows of each, and a word when there are more."""
+    for check in checks():
+        yield from violations_of(check)
+
+
+def violations_of(check: Check) -> Iterator[Violation]:
+    """The rows that break one invariant, as `column=value` pairs."""
+    limit = MOST_PER_CHECK + 1
+    statement = f"SELECT * FROM ({check.violations}) AS violation LIMIT {limit}"  # noqa: S608 - our own text
+    with connection.cursor() as cursor:
+        cursor.execute(statement, dict(check.params()))
+        columns = [column.name for column in cursor.description]
+        rows = cursor.fetchall()
+    for row in rows[:MOST_PER_CHECK]:
+        facts = (f"{name}={value}" for name, value in zip(columns, row, strict=True))
+        yield Violation(check.invariant, ", ".join(facts))
+    if len(rows) > MOST_PER_CHECK:
+        yield Violation(check.invariant, f"and more than {MOST_PER_CHECK} in all")

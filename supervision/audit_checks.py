@@ -1,0 +1,274 @@
+"""The engine's invariants: each in words, with the SELECT that finds what breaks it. Run by `audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from supervision.agent import agents
+from supervision.audit import Check, register
+
+
+def _undoable_agents() -> Mapping[str, Any]:
+    return {"undoable": [agent.name for agent in agents() if agent.undoable]}
+
+
+for _invariant, _violations in (
+    (
+        "a running step has an owner and a deadline, and no other step has an owner",
+        """
+        SELECT run_id, direction, position, process_state, locked_by, complete_by
+          FROM supervision_stepstate
+         WHERE CASE WHEN process_state = 'Processing' THEN locked_by IS NULL OR complete_by IS NULL
+                    ELSE locked_by IS NOT NULL END
+        """,
+    ),
+    (
+        "a Processed step has finished and its effect is known to be done",
+        """
+        SELECT run_id, direction, position, finished_at, effect
+          FROM supervision_stepstate
+         WHERE process_state = 'Processed' AND (finished_at IS NULL OR effect <> 'done')
+        """,
+    ),
+    (
+        "a run processes one step at a time",
+        """
+        SELECT run_id, count(*) AS processing
+          FROM supervision_stepstate WHERE process_state = 'Processing'
+         GROUP BY run_id HAVING count(*) > 1
+        """,
+    ),
+    (
+        "steps are done in order",
+        """
+        SELECT run_id, max(position) FILTER (WHERE process_state = 'Processed') AS processed,
+               min(position) FILTER (WHERE process_state IN ('Pending', 'Processing', 'Error')) AS still_open
+          FROM supervision_stepstate WHERE direction = 'do'
+         GROUP BY run_id
+        HAVING max(position) FILTER (WHERE process_state = 'Processed')
+             > min(position) FILTER (WHERE process_state IN ('Pending', 'Processing', 'Error'))
+        """,
+    ),
+    (
+        # By the events' numbers, not by finished_at: the clock may have been put back between two undo steps.
+        "steps are undone in reverse order",
+        """
+        SELECT later.run_id, later.position AS undone_too_late, earlier.position AS undone_too_early
+          FROM supervision_stepstate earlier
+          JOIN supervision_stepstate later
+            ON later.run_id = earlier.run_id AND later.direction = 'undo' AND later.position > earlier.position
+         WHERE earlier.direction = 'undo' AND earlier.process_state IN ('Processing', 'Processed')
+           AND (later.process_state IN ('Pending', 'Processing', 'Error')
+                OR (later.process_state = 'Processed' AND earlier.process_state = 'Processed'
+                    AND (SELECT max(e.seq) FROM supervision_stepevent e WHERE e.run_id = later.run_id
+                            AND e.direction = 'undo' AND e.position = later.position)
+                      > (SELECT max(e.seq) FROM supervision_stepevent e WHERE e.run_id = earlier.run_id
+                            AND e.direction = 'undo' AND e.position = earlier.position)))
+        """,
+    ),
+    (
+        "nothing is undone while it is still being done",
+        """
+        SELECT undo.run_id, undo.position
+          FROM supervision_stepstate undo
+          JOIN supervision_stepstate done
+            ON done.run_id = undo.run_id AND done.direction = 'do' AND done.position = undo.position
+         WHERE undo.direction = 'undo' AND undo.process_state IN ('Processing', 'Processed')
+           AND done.process_state = 'Processing'
+        """,
+    ),
+    (
+        "a Processed run has done every step",
+        """
+        SELECT s.run_id, s.position, s.name, s.process_state
+          FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id
+         WHERE r.process_state = 'Processed'
+           AND (s.direction = 'undo' OR s.process_state NOT IN ('Processed', 'Skipped'))
+        """,
+    ),
+    (
+        # A do step that was refused for good stays in Error while its run is undone: that is its history.
+        "a final run has no open step",
+        """
+        SELECT s.run_id, r.process_state AS run_state, s.direction, s.position, s.process_state
+          FROM supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id
+         WHERE s.process_state IN ('Pending', 'Processing', 'Error')
+           AND r.process_state IN ('Processed', 'Cancelled')
+           AND NOT (s.process_state = 'Error' AND s.direction = 'do' AND r.process_state = 'Cancelled')
+        """,
+    ),
+    (
+        # A run whose last undo is done is closed by a commit of its own, if need be by the supervisor's next sweep.
+        "an unfinished run has a step that somebody runs or may claim",
+        """
+        SELECT r.id AS run_id, r.process_state
+          FROM supervision_run r
+         WHERE r.process_state IN ('Pending', 'Processing', 'Compensating')
+           AND NOT EXISTS (
+                SELECT FROM supervision_stepstate s
+                 WHERE s.run_id = r.id
+                   AND (s.process_state = 'Processing'
+                        OR (s.process_state = 'Pending' AND s.not_before IS NOT NULL)))
+           AND (r.process_state <> 'Compensating' OR EXISTS (
+                SELECT FROM supervision_stepstate s
+                 WHERE s.run_id = r.id AND s.process_state = 'Pending'))
+        """,
+    ),
+    (
+        "a Pending run has begun nothing",
+        """
+        SELECT s.run_id, s.position, s.attempt
+          FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id
+         WHERE r.process_state = 'Pending' AND (s.attempt > 0 OR s.direction = 'undo')
+        """,
+    ),
+    (
+        "a run in Error stands at exactly one step in Error, and only such a run does",
+        """
+        SELECT r.id AS run_id, r.process_state AS run_state, r.direction, count(s.run_id) AS in_error
+          FROM supervision_run r
+          LEFT JOIN supervision_stepstate s
+            ON s.run_id = r.id AND s.direction = r.direction AND s.process_state = 'Error'
+         WHERE r.process_state = 'Error'
+         GROUP BY r.id HAVING count(s.run_id) <> 1
+        UNION ALL
+        SELECT r.id, r.process_state, r.direction, count(*)
+          FROM supervision_stepstate s
+          JOIN supervision_run r ON r.id = s.run_id AND r.direction = s.direction
+         WHERE s.process_state = 'Error' AND r.process_state <> 'Error'
+         GROUP BY r.id
+        """,
+    ),
+    (
+        "a run in Error has an alert of its failed step's generation",
+        """
+        SELECT s.run_id, s.direction, s.position, s.generation
+          FROM supervision_stepstate s
+          JOIN supervision_run r ON r.id = s.run_id AND r.direction = s.direction
+         WHERE s.process_state = 'Error' AND r.process_state = 'Error'
+           AND NOT EXISTS (
+                SELECT FROM supervision_alert a
+                 WHERE a.run_id = s.run_id AND a.position = s.position AND a.direction = s.direction
+                   AND a.generation = s.generation AND a.kind = 'error')
+        """,
+    ),
+    (
+        "a run's steps are complete: positions from 0, an undo only beside its do step",
+        """
+        SELECT r.id AS run_id, count(s.run_id) FILTER (WHERE s.direction = 'do') AS steps,
+               max(s.position) AS last
+          FROM supervision_run r LEFT JOIN supervision_stepstate s ON s.run_id = r.id
+         GROUP BY r.id
+        HAVING count(s.run_id) FILTER (WHERE s.direction = 'do') = 0
+            OR max(s.position) + 1 <> count(s.run_id) FILTER (WHERE s.direction = 'do')
+        """,
+    ),
+    (
+        "events are numbered without a gap",
+        """
+        SELECT run_id, min(seq) AS first, max(seq) AS last, count(*) AS events
+          FROM supervision_stepevent
+         GROUP BY run_id HAVING min(seq) <> 1 OR max(seq) <> count(*)
+        """,
+    ),
+    (
+        "the newest event of a run tells its state",
+        """
+        SELECT r.id AS run_id, r.process_state, e.to_state AS newest_event
+          FROM supervision_run r
+          LEFT JOIN (SELECT DISTINCT ON (run_id) run_id, to_state
+                       FROM supervision_stepevent WHERE position IS NULL
+                      ORDER BY run_id, seq DESC) e ON e.run_id = r.id
+         WHERE e.to_state IS DISTINCT FROM r.process_state
+           AND NOT (r.process_state = 'Processing' AND e.to_state = 'Pending')
+        """,
+    ),
+    (
+        "the events of a step tell its state and its attempts",
+        """
+        SELECT s.run_id, s.direction, s.position, s.process_state, e.newest AS newest_event,
+               s.attempt, e.claims, s.failure_count, s.dispatch_count
+          FROM supervision_stepstate s
+          LEFT JOIN (SELECT run_id, direction, position,
+                            (array_agg(to_state ORDER BY seq DESC))[1] AS newest,
+                            count(*) FILTER (WHERE to_state = 'Processing') AS claims
+                       FROM supervision_stepevent WHERE position IS NOT NULL
+                      GROUP BY run_id, direction, position) e
+            ON e.run_id = s.run_id AND e.direction = s.direction AND e.position = s.position
+         WHERE s.process_state IS DISTINCT FROM coalesce(e.newest, 'Pending')
+            OR s.attempt <> coalesce(e.claims, 0)
+            OR s.failure_count + s.dispatch_count > s.attempt
+        """,
+    ),
+    (
+        "nothing belongs to a run that does not exist",
+        """
+        SELECT orphan.kind, orphan.run_id, count(*) AS rows
+          FROM (SELECT 'step' AS kind, run_id FROM supervision_stepstate
+                UNION ALL SELECT 'event', run_id FROM supervision_stepevent
+                UNION ALL SELECT 'alert', run_id FROM supervision_alert
+                UNION ALL SELECT 'stray reply', run_id FROM supervision_strayreply
+                UNION ALL SELECT 'notification', run_id FROM supervision_notification
+                           WHERE run_id IS NOT NULL) orphan
+         WHERE NOT EXISTS (SELECT FROM supervision_run r WHERE r.id = orphan.run_id)
+           -- What came, or was told, after the run had been archived.
+           AND NOT (orphan.kind IN ('stray reply', 'notification')
+                    AND EXISTS (SELECT FROM supervision_archivedrun v WHERE v.run_id = orphan.run_id))
+         GROUP BY orphan.kind, orphan.run_id
+        """,
+    ),
+    (
+        "a consumed submission has become a run or a dead letter",
+        """
+        SELECT s.id AS submission, s.public_id, s.consumed_at
+          FROM supervision_submission s
+         WHERE s.consumed_at IS NOT NULL
+           AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = s.public_id)
+           AND NOT EXISTS (SELECT FROM supervision_deadletter d WHERE d.public_id = s.public_id)
+           AND NOT EXISTS (SELECT FROM supervision_archivedrun v WHERE v.key = s.public_id)
+        """,
+    ),
+    (
+        "a run is in the tables or in the archive, and the archive holds it whole",
+        """
+        SELECT v.key, v.run_id, v.process_state, 'is in both' AS why
+          FROM supervision_archivedrun v
+         WHERE EXISTS (SELECT FROM supervision_run r WHERE r.id = v.run_id)
+            OR EXISTS (SELECT FROM supervision_run r WHERE r.key = v.key)
+        UNION ALL
+        -- What is archived is never written again: looked into while it is new.
+        SELECT v.key, v.run_id, v.process_state, 'is not whole'
+          FROM supervision_archivedrun v
+         WHERE v.archived_at > now() - interval '2 days'
+           AND (v.process_state NOT IN ('Processed', 'Cancelled')
+                OR coalesce(jsonb_array_length(nullif(v.body -> 'steps', 'null')), 0) = 0
+                OR (v.body -> 'events' -> -1 ->> 'seq')::int IS DISTINCT FROM jsonb_array_length(nullif(v.body -> 'events', 'null')))
+        """,
+    ),
+    (
+        "a run comes from one submission, which is consumed",
+        """
+        SELECT r.id AS run_id, r.key, s.id AS submission, s.consumed_at
+          FROM supervision_run r LEFT JOIN supervision_submission s ON s.public_id = r.key
+         WHERE s.consumed_at IS NULL
+        """,
+    ),
+):
+    register(Check(_invariant, _violations))
+
+register(
+    Check(
+        "a Cancelled run has undone every effect it had or may have had",
+        """
+        SELECT s.run_id, s.position, s.name, s.effect, u.process_state AS undo
+          FROM supervision_run r
+          JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do'
+          LEFT JOIN supervision_stepstate u
+            ON u.run_id = r.id AND u.direction = 'undo' AND u.position = s.position
+         WHERE r.process_state = 'Cancelled' AND s.effect IN ('done', 'unknown')
+           AND s.agent = ANY(%(undoable)s) AND coalesce(u.process_state, '') NOT IN ('Processed', 'Skipped')
+        """,
+        _undoable_agents,
+    )
+)

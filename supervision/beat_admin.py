@@ -1,0 +1,81 @@
+"""django-celery-beat's schedules in the console's theme; unregistered here, they would stay unstyled.
+
+The interval of the supervisor's sweep (S29) is edited here.
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django_celery_beat import admin as beat
+from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+
+class TaskSelectWidget(UnfoldAdminSelectWidget, beat.TaskSelectWidget):
+    """The registered tasks to choose from, in this theme."""
+
+
+class TaskChoiceField(beat.TaskChoiceField):
+    """Takes any name, as beat's own field does: a task may live in a worker only."""
+
+    widget = TaskSelectWidget
+
+
+class PeriodicTaskForm(beat.PeriodicTaskForm):
+    """Beat's form with this theme's widgets for its two own fields."""
+
+    regtask = TaskChoiceField(label=beat.PeriodicTaskForm.base_fields["regtask"].label, required=False)
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["task"].widget = UnfoldAdminTextInputWidget()
+
+
+class PeriodicTaskInline(TabularInline, beat.PeriodicTaskInline):
+    """Which tasks follow a schedule."""
+
+
+class ScheduleAdmin(ModelAdmin):
+    """A schedule with the tasks that follow it."""
+
+    inlines = [PeriodicTaskInline]
+
+
+for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule):
+    if admin.site.is_registered(model):
+        admin.site.unregister(model)
+
+
+@admin.register(PeriodicTask)
+class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
+    """What runs how often."""
+
+    form = PeriodicTaskForm
+    date_hierarchy = None
+    list_display = ["name", "enabled", "scheduler", "last_run_at", "one_off"]
+    list_filter = ["enabled", "one_off", "task"]
+
+
+@admin.register(IntervalSchedule)
+class IntervalScheduleAdmin(ScheduleAdmin):
+    """Every so many seconds, minutes, hours or days."""
+
+
+@admin.register(CrontabSchedule)
+class CrontabScheduleAdmin(ScheduleAdmin, beat.CrontabScheduleAdmin):
+    """At certain times of the day, week, month or year."""
+
+    inlines = [PeriodicTaskInline]
+
+
+@admin.register(ClockedSchedule)
+class ClockedScheduleAdmin(ScheduleAdmin, beat.ClockedScheduleAdmin):
+    """Once, at a given moment."""
+
+    inlines = [PeriodicTaskInline]
+
+
+@admin.register(SolarSchedule)
+class SolarScheduleAdmin(ScheduleAdmin):
+    """At sunrise and the like."""

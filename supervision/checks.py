@@ -1,0 +1,253 @@
+"""System checks: contradictions in the settings, found at start instead of at night. Ids and hints, no database.
+
+E: the system would lose or break something. W: it would work, but not as somebody expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+
+from supervision import conf, failpoints
+from supervision.retry import OnExhausted, OnPermanent
+from supervision.workflow import workflows
+
+TAG = "supervision"
+MAY_BE_NOTHING = ("COMPLETE_WITHIN", "ON_EXHAUSTED", "ON_PERMANENT", "ARCHIVE_DAYS")
+WHOLE_NUMBERS = (
+    "FAILURE_THRESHOLD",
+    "COHORT",
+    "IN_FLIGHT",
+    "AGENT_THREADS",
+    "SWEEP_BATCH",
+    "JOURNAL_FLUSH_ENTRIES",
+    "JOURNAL_FILE_BYTES",
+    "ARCHIVE_DAYS",
+    "KEY_DAYS",
+)
+MAY_BE_ZERO = ("LINGER_SECONDS", "HOLD_OFF_SECONDS", "HINT_SECONDS")
+SECONDS = ("SWEEP_SECONDS", "COMPLETE_WITHIN", "LONG_WAIT", "PICKUP_SECONDS", "RELAY_SECONDS", "LEASE_SECONDS", "CANARY_SECONDS")
+JOURNAL_SECONDS = ("JOURNAL_FLUSH_SECONDS", "JOURNAL_LEASE_SECONDS")
+
+
+@register(TAG)
+def check_supervision(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """The SUPERVISION dictionary: known keys, sensible values, and no value that defeats another."""
+    given = getattr(settings, "SUPERVISION", {})
+    if not isinstance(given, Mapping):
+        return [Error("SUPERVISION is not a dictionary.", hint="SUPERVISION = {...}", id="supervision.E001")]
+    found = [*_unknown_keys(given), *_bad_values(given)]
+    if not any(isinstance(message, Error) for message in found):
+        found += _contradictions(conf.get())
+    return found
+
+
+@register(TAG)
+def check_failpoints(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """Failpoints kill processes on purpose: they need to be allowed in so many words, and to exist."""
+    wanted = getattr(settings, "FAILPOINTS", "")
+    if not wanted:
+        return []
+    if not getattr(settings, "ALLOW_FAILPOINTS", False):
+        return [
+            Error(
+                "FAILPOINTS is set but not allowed: it breaks processes on purpose.",
+                hint="Unset FAILPOINTS; for a test of recovery set ALLOW_FAILPOINTS=1 as well.",
+                id="supervision.E006",
+            )
+        ]
+    found: list[CheckMessage] = []
+    for item in filter(None, (part.strip() for part in wanted.split(","))):
+        name = item.partition("=")[0]
+        if name not in failpoints.NAMES:
+            hint = did_you_mean(name, failpoints.NAMES)
+            found.append(Error(f"FAILPOINTS: {name!r} is no failpoint.", hint=hint, id="supervision.E007"))
+    if not found:
+        found.append(
+            Warning(
+                f"FAILPOINTS is active: {wanted}.",
+                hint="Only for tests of recovery: unset FAILPOINTS and ALLOW_FAILPOINTS elsewhere.",
+                id="supervision.W008",
+            )
+        )
+    return found
+
+
+@register(TAG)
+def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """Celery's options: hints need no result, no retry of their own and no pickle."""
+    found: list[CheckMessage] = []
+
+    def complain(kind: type[Error] | type[Warning], number: int, what: str, hint: str) -> None:
+        letter = "E" if kind is Error else "W"
+        found.append(kind(what, hint=hint, id=f"supervision.{letter}{number:03}"))
+
+    def value(name: str, default: Any = None) -> Any:
+        return getattr(settings, f"CELERY_{name}", default)
+
+    if value("TASK_ALWAYS_EAGER", False):
+        complain(
+            Error,
+            10,
+            "CELERY_TASK_ALWAYS_EAGER runs agents inside the caller, where a lost caller loses the step.",
+            "Remove it; run `manage.py schedule --once` and a worker, or the test kit, instead.",
+        )
+    formats = {value("TASK_SERIALIZER", "json"), *value("ACCEPT_CONTENT", ["json"])}
+    if formats & {"pickle", "application/x-python-serialize"}:
+        complain(
+            Error,
+            11,
+            "Celery accepts pickle: whoever reaches the broker could run code in the workers.",
+            'CELERY_TASK_SERIALIZER = "json" and CELERY_ACCEPT_CONTENT = ["json"].',
+        )
+    if value("RESULT_BACKEND"):
+        complain(
+            Warning,
+            12,
+            "A Celery result backend is set, and nothing reads it: outcomes are rows of the state store.",
+            "Remove CELERY_RESULT_BACKEND.",
+        )
+    if value("TASK_ACKS_LATE", False):
+        complain(
+            Warning,
+            13,
+            "CELERY_TASK_ACKS_LATE makes the broker deliver again what the lease brings back anyway.",
+            "CELERY_TASK_ACKS_LATE = False: duplicates are harmless but cost a worker's time.",
+        )
+    if value("TASK_PUBLISH_RETRY", True):
+        complain(
+            Warning,
+            14,
+            "CELERY_TASK_PUBLISH_RETRY lets a web request wait for a broker that is away.",
+            "CELERY_TASK_PUBLISH_RETRY = False: a lost hint only costs latency.",
+        )
+    if value("TASK_TIME_LIMIT") or value("TASK_SOFT_TIME_LIMIT"):
+        complain(
+            Warning,
+            15,
+            "A Celery time limit ends whole cohorts in the middle of a call.",
+            "Remove CELERY_TASK_TIME_LIMIT and _SOFT_TIME_LIMIT: each step has its own complete_within.",
+        )
+    engine = settings.DATABASES.get("default", {}).get("ENGINE", "")
+    if engine != "django.db.backends.postgresql":
+        complain(
+            Error,
+            16,
+            f"The default database's engine is {engine or 'not set'}; only PostgreSQL holds the state.",
+            "DATABASE_URL=postgres://user:password@host:port/database",
+        )
+    return found
+
+
+def did_you_mean(word: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    """The nearest known word, or all of them."""
+    close = get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(known))}."
+
+
+def _unknown_keys(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    for key in given:
+        if key not in conf.DEFAULTS:
+            hint = did_you_mean(str(key), conf.DEFAULTS)
+            yield Error(f"SUPERVISION has no setting {key!r}.", hint=hint, id="supervision.E001")
+
+
+def _bad_values(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    for key, value in given.items():
+        if key not in conf.DEFAULTS or (value is None and key in MAY_BE_NOTHING):
+            continue
+        if key in (*WHOLE_NUMBERS, *MAY_BE_ZERO, *SECONDS, *JOURNAL_SECONDS):
+            yield from _bad_number(key, value)
+    for key, enum, number in (("ON_EXHAUSTED", OnExhausted, 3), ("ON_PERMANENT", OnPermanent, 4)):
+        value = given.get(key)
+        if value and value not in list(enum):
+            allowed = ", ".join(enum)
+            yield Error(
+                f"SUPERVISION[{key!r}] is {value!r}, which is no policy.",
+                hint=f"One of {allowed}; None leaves it to each step.",
+                id=f"supervision.E{number:03}",
+            )
+    emails = given.get("OPERATOR_EMAILS", ())
+    if isinstance(emails, str) or not all(isinstance(email, str) for email in emails):
+        yield Error(
+            "SUPERVISION['OPERATOR_EMAILS'] must be a list of addresses.",
+            hint='["ops@example.com"], with the brackets even for one.',
+            id="supervision.E005",
+        )
+
+
+def _bad_number(key: str, value: Any) -> Iterator[CheckMessage]:
+    figure = value.total_seconds() if isinstance(value, timedelta) else value
+    whole = key in WHOLE_NUMBERS
+    minimum = "0 or more" if key in MAY_BE_ZERO else "above 0"
+    right_kind = isinstance(figure, int if whole else int | float) and not isinstance(figure, bool)
+    if not right_kind or figure < 0 or (figure == 0 and key not in MAY_BE_ZERO):
+        kind = "a whole number" if whole else "a number of seconds"
+        yield Error(
+            f"SUPERVISION[{key!r}] is {value!r}.",
+            hint=f"It must be {kind}, {minimum}.",
+            id="supervision.E002",
+        )
+
+
+def _contradictions(now: conf.Conf) -> Iterator[CheckMessage]:
+    def odd(number: int, what: str, hint: str) -> CheckMessage:
+        return Warning(what, hint=hint, id=f"supervision.W{number:03}")
+
+    budgets = {
+        f"{workflow.name}, {step.name}": now.complete_within or step.complete_within for workflow in workflows() for step in workflow.steps
+    }
+    if budgets:
+        shortest = min(budgets, key=lambda step: budgets[step])
+        if now.sweep_every > budgets[shortest]:
+            yield odd(
+                20,
+                f"The supervisor looks every {_s(now.sweep_every)}, but {shortest!r} may take only "
+                f"{_s(budgets[shortest])}: recovery will take longer than the work.",
+                "Lower SWEEP_SECONDS (SUPERVISION_SWEEP_SECONDS) or raise the step's complete_within.",
+            )
+    for workflow in workflows():
+        if now.complete_within and now.complete_within > workflow.complete_within:
+            yield odd(
+                21,
+                f"COMPLETE_WITHIN gives each step {_s(now.complete_within)}, but the whole workflow "
+                f"{workflow.name!r} may take only {_s(workflow.complete_within)}.",
+                "Lower COMPLETE_WITHIN (SUPERVISION_COMPLETE_WITHIN).",
+            )
+        for step in workflow.steps:
+            wait = step.retry.long_wait or now.long_wait
+            if (now.on_exhausted or step.retry.on_exhausted) == OnExhausted.WAIT and wait < step.retry.max_delay:
+                yield odd(
+                    22,
+                    f"The longer wait of {step.name!r} ({_s(wait)}) is shorter than its ordinary back-off ({_s(step.retry.max_delay)}).",
+                    "Raise LONG_WAIT (SUPERVISION_LONG_WAIT) or lower the step's max_delay.",
+                )
+    if now.lease <= now.sweep_every:
+        yield odd(
+            23,
+            f"A supervisor leads for {_s(now.lease)} and looks every {_s(now.sweep_every)}: its lease is over "
+            "before it can renew it, so leadership wanders.",
+            "Raise LEASE_SECONDS to at least twice SWEEP_SECONDS.",
+        )
+    if now.pickup_within <= now.sweep_every:
+        yield odd(
+            24,
+            f"PICKUP_SECONDS ({_s(now.pickup_within)}) is not above SWEEP_SECONDS ({_s(now.sweep_every)}): every "
+            "released step would raise a starvation alert.",
+            "Raise PICKUP_SECONDS.",
+        )
+    if now.cohort > now.in_flight:
+        yield odd(
+            25,
+            f"COHORT ({now.cohort}) is above IN_FLIGHT ({now.in_flight}): no message can ever be full.",
+            "Lower COHORT or raise IN_FLIGHT.",
+        )
+
+
+def _s(duration: timedelta) -> str:
+    return f"{duration.total_seconds():g} s"

@@ -1,0 +1,127 @@
+"""A typed, defaulted view of `settings.SUPERVISION`, read anew whenever the settings object changes it.
+
+Every number says its unit in its name here; the dictionary's keys are documented in `docs/operations.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+DEFAULTS: dict[str, Any] = {
+    "SWEEP_SECONDS": 5.0,
+    "COMPLETE_WITHIN": None,  # seconds; overrides every step's budget
+    "FAILURE_THRESHOLD": 5,
+    "ON_EXHAUSTED": None,  # overrides every step's policy
+    "ON_PERMANENT": None,
+    "LONG_WAIT": 300.0,
+    "COHORT": 200,  # most orders one message carries
+    "IN_FLIGHT": 4000,  # most steps claimed at once, over all processes; the rest waits as Pending rows
+    "AGENT_THREADS": 32,  # calls side by side in one agents process
+    "LINGER_SECONDS": 0.005,  # how long a cohort waits for its slower members before it moves on
+    "HOLD_OFF_SECONDS": 0.02,  # pause between two batches of submissions under load, so that cohorts grow
+    "HINT_SECONDS": 0.005,  # at most one hint to a queue in this time, per process
+    "DISPATCH_SECONDS": 30.0,  # how long a claim may wait for an agent to start it
+    "SWEEP_BATCH": 500,
+    "PICKUP_SECONDS": 300.0,  # a released step that nobody picks up in this time raises a starvation alert
+    "RELAY_SECONDS": 2.0,  # a submission nobody consumed for this long is hinted at again
+    "LEASE_SECONDS": 10.0,  # how long a supervisor leads without renewing
+    "CANARY_SECONDS": 10.0,  # how often every queue gets a canary; a worker that hears none 3.5 times in a row ends
+    "PARTITIONS": {},  # agent name -> over how many queues its work is spread
+    "OPERATOR_EMAILS": (),
+    "ARCHIVE_DAYS": 90,  # orders that ended so long ago are archived every night; None: never
+    "KEY_DAYS": 90,  # a client's idempotency key is known for at least so long
+    "JOURNAL_DIR": "var/journal",  # where its files are; each supervisor's machine may have its own
+    "JOURNAL_FLUSH_SECONDS": 5.0,  # an event waits no longer than this for its flush
+    "JOURNAL_FLUSH_ENTRIES": 500,  # so many waiting events are flushed at once
+    "JOURNAL_LEASE_SECONDS": 10.0,  # how long a writer that died or froze keeps a key
+    "JOURNAL_KEEP_DAYS": 90,  # written events are rows for so long after their file was closed; None: for ever
+    "JOURNAL_FILE_BYTES": 100_000_000,  # a file of this size is followed by another one, as it is every day
+}
+
+
+@dataclass(frozen=True)
+class Conf:
+    """The engine's settings with their types."""
+
+    sweep_every: timedelta
+    complete_within: timedelta | None
+    failure_threshold: int
+    on_exhausted: str | None
+    on_permanent: str | None
+    long_wait: timedelta
+    cohort: int
+    in_flight: int
+    agent_threads: int
+    linger_seconds: float
+    hold_off_seconds: float
+    hint_seconds: float
+    dispatch_within: timedelta
+    sweep_batch: int
+    pickup_within: timedelta
+    relay_after: timedelta
+    lease: timedelta
+    canary_every: timedelta
+    partitions: Mapping[str, int]
+    operator_emails: tuple[str, ...]
+    archive_after: timedelta | None
+    keep_keys: timedelta
+    journal_dir: Path
+    journal_flush: timedelta
+    journal_flush_entries: int
+    journal_lease: timedelta
+    journal_file_bytes: int
+    journal_keep: timedelta | None
+
+
+_cache: tuple[Mapping[str, Any], Conf] | None = None
+
+
+def _seconds(value: Any) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(seconds=float(value))
+
+
+def get() -> Conf:
+    """The settings in force."""
+    global _cache
+    given: Mapping[str, Any] = getattr(settings, "SUPERVISION", {})
+    if _cache is not None and _cache[0] is given:
+        return _cache[1]
+    value = {**DEFAULTS, **given}
+    conf = Conf(
+        sweep_every=_seconds(value["SWEEP_SECONDS"]),
+        complete_within=None if value["COMPLETE_WITHIN"] is None else _seconds(value["COMPLETE_WITHIN"]),
+        failure_threshold=int(value["FAILURE_THRESHOLD"]),
+        on_exhausted=value["ON_EXHAUSTED"] or None,
+        on_permanent=value["ON_PERMANENT"] or None,
+        long_wait=_seconds(value["LONG_WAIT"]),
+        cohort=int(value["COHORT"]),
+        in_flight=int(value["IN_FLIGHT"]),
+        agent_threads=int(value["AGENT_THREADS"]),
+        linger_seconds=float(value["LINGER_SECONDS"]),
+        hold_off_seconds=float(value["HOLD_OFF_SECONDS"]),
+        hint_seconds=float(value["HINT_SECONDS"]),
+        dispatch_within=_seconds(value["DISPATCH_SECONDS"]),
+        sweep_batch=int(value["SWEEP_BATCH"]),
+        pickup_within=_seconds(value["PICKUP_SECONDS"]),
+        relay_after=_seconds(value["RELAY_SECONDS"]),
+        lease=_seconds(value["LEASE_SECONDS"]),
+        canary_every=_seconds(value["CANARY_SECONDS"]),
+        partitions={str(name): int(count) for name, count in value["PARTITIONS"].items() if int(count) > 1},
+        operator_emails=tuple(value["OPERATOR_EMAILS"]),
+        archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),
+        keep_keys=timedelta(days=float(value["KEY_DAYS"])),
+        journal_dir=Path(value["JOURNAL_DIR"]),
+        journal_flush=_seconds(value["JOURNAL_FLUSH_SECONDS"]),
+        journal_flush_entries=int(value["JOURNAL_FLUSH_ENTRIES"]),
+        journal_lease=_seconds(value["JOURNAL_LEASE_SECONDS"]),
+        journal_file_bytes=int(value["JOURNAL_FILE_BYTES"]),
+        journal_keep=None if value["JOURNAL_KEEP_DAYS"] is None else timedelta(days=float(value["JOURNAL_KEEP_DAYS"])),
+    )
+    _cache = (given, conf)
+    return conf

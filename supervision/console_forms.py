@@ -1,0 +1,191 @@
+"""The operators' verbs in words, and what is asked before each: a reason, and what the operator was looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
+
+from supervision.models import Run, StepState
+from supervision.states import Direction, ProcessState, RunState
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise as StrOrPromise
+
+BULK_LIMIT = 500
+REASON_LENGTH = 500
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One thing an operator can do to a run, in words, and the states in which it makes sense."""
+
+    name: str
+    label: StrOrPromise
+    explanation: StrOrPromise
+    done: StrOrPromise
+    states: frozenset[RunState]
+    icon: str
+    dangerous: bool = False
+    forward_only: bool = False
+
+
+_OPEN = frozenset({RunState.PENDING, RunState.PROCESSING})
+VERBS = {
+    verb.name: verb
+    for verb in (
+        Verb(
+            "resubmit",
+            _("Resubmit"),
+            _("The failed step runs again. Steps that are done stay done."),
+            _("The failed step will run again."),
+            frozenset({RunState.ERROR}),
+            "replay",
+        ),
+        Verb(
+            "skip",
+            _("Skip step"),
+            _("The failed step is left out and the order goes on with the next one."),
+            _("The step is skipped and the order goes on."),
+            frozenset({RunState.ERROR}),
+            "skip_next",
+            dangerous=True,
+        ),
+        Verb(
+            "compensate",
+            _("Undo"),
+            _("What was done, or may have been done, is undone in reverse order; then the order is cancelled."),
+            _("What was done is being undone."),
+            frozenset({RunState.ERROR, RunState.PROCESSING}),
+            "undo",
+            dangerous=True,
+            forward_only=True,
+        ),
+        Verb(
+            "cancel",
+            _("Cancel order"),
+            _("The order ends cancelled. What was done is undone first."),
+            _("The order is being cancelled."),
+            _OPEN | {RunState.ERROR},
+            "cancel",
+            dangerous=True,
+            forward_only=True,
+        ),
+    )
+}
+BULK_VERBS = ("resubmit", "cancel")
+# From corrected parts of a payload to the same as the application stores them, and what is wrong with them by place.
+Check = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, list[str]]]]
+
+
+def verbs_for(run: Run) -> list[Verb]:
+    """The verbs that make sense in the state the run is in."""
+    undoing = run.direction == Direction.UNDO
+    return [verb for verb in VERBS.values() if run.process_state in verb.states and not (undoing and verb.forward_only)]
+
+
+def failed_step(steps: Sequence[StepState]) -> StepState | None:
+    """The step in front of an operator, if there is one."""
+    return next((step for step in steps if step.process_state == ProcessState.ERROR), None)
+
+
+class ReasonForm(forms.Form):
+    """Nobody acts without saying why."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=REASON_LENGTH,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text=_("Stays in the order's history together with your name."),
+    )
+
+
+class VerbForm(ReasonForm):
+    """A reason, and what the operator was looking at when giving it."""
+
+    plan_version = forms.CharField(required=False, widget=forms.HiddenInput)
+    attempt = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+
+class ResubmitForm(VerbForm):
+    """Besides: a new key for the remote service, for who has looked there."""
+
+    new_generation = forms.BooleanField(
+        label=_("Use a new idempotency key"),
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text=_(
+            "Leave this off unless you have looked at the remote service and know that the step had no effect there. "
+            "With the old key the service recognises a repetition; with a new one it does the work once more."
+        ),
+    )
+
+
+class BulkForm(ReasonForm):
+    """`chosen`: pairs of public id and the attempt that was shown."""
+
+    chosen = forms.CharField(widget=forms.HiddenInput)
+
+    def clean_chosen(self) -> list[tuple[str, int | None]]:
+        """The pairs, read."""
+        pairs: list[tuple[str, int | None]] = []
+        for word in self.cleaned_data["chosen"].split()[:BULK_LIMIT]:
+            key, _colon, attempt = word.rpartition(":")
+            pairs.append((key, int(attempt) if attempt.isdecimal() else None))
+        return pairs
+
+
+class AmendForm(forms.Form):
+    """The part of a run's payload that an operator may correct for one step: texts, and objects of texts.
+
+    `labels` names the fields by their place (`email`, `shipping_address.city`); `check` is the application's validator.
+    """
+
+    def __init__(
+        self, payload: Mapping[str, Any], names: Sequence[str], labels: Mapping[str, Any], check: Check,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(data, prefix="amend")
+        self.payload, self.check = payload, check
+        self.amended: Mapping[str, Any] | None = None
+        order = list(labels)
+        for name in names:
+            value = payload.get(name, "")
+            parts = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+            for place in sorted(parts, key=lambda place: order.index(place) if place in order else len(order)):
+                if isinstance(part := parts[place], str):
+                    label = labels.get(place) or place.replace("_", " ").replace(".", ": ").capitalize()
+                    widget = UnfoldAdminTextInputWidget()
+                    self.fields[place] = forms.CharField(label=label, initial=part, required=False, max_length=1000, widget=widget)
+
+    def clean(self) -> None:
+        """Set `amended`: what differs from the payload, whole objects where a part differs; None where nothing does."""
+        result: dict[str, Any] = {}
+        for place in self.changed_data:
+            name, _dot, key = place.partition(".")
+            if place not in self.cleaned_data:
+                continue
+            if key:
+                result.setdefault(name, dict(self.payload[name]))[key] = self.cleaned_data[place]
+            else:
+                result[name] = self.cleaned_data[place]
+        if result:
+            self.amended, errors = self.check(result)
+            for place, problems in errors.items():
+                self.add_error(place if place in self.fields else None, problems)
+
+
+def bulk_report(done: int, changed: int, refused: int) -> str:
+    """`n done, m changed meanwhile` in words."""
+    parts = [ngettext("%(n)d order done", "%(n)d orders done", done) % {"n": done}]
+    if changed:
+        words = ngettext("%(n)d changed meanwhile and was left alone", "%(n)d changed meanwhile and were left alone", changed)
+        parts.append(words % {"n": changed})
+    if refused:
+        parts.append(ngettext("%(n)d refused", "%(n)d refused", refused) % {"n": refused})
+    return ", ".join(parts) + "."

@@ -1,0 +1,148 @@
+"""Messages that no task can be made of are kept byte for byte, and only then acknowledged.
+
+Celery logs such messages and throws them away; some end the worker. Our consumer looks at each message before Celery
+does, and has what is wrong written down by a thread of its own, so that a database that does not answer holds up
+nobody. Until that is committed the message is not acknowledged: should this process end, the broker still has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from celery import signals
+from celery.worker.consumer import Consumer as CeleryConsumer
+from django.db import connection, transaction
+
+from supervision import deadletters
+from supervision.deadletters import Letter
+from supervision.poison import Unusable, check, letter_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Held:
+    """A message that waits for its place among the dead letters."""
+
+    letter: Letter
+    message: Any
+    consumer: Any
+
+
+class Keeper:
+    """Writes down what it is given, on a thread of its own, and acknowledges it after the commit."""
+
+    RETRY_SECONDS = 1.0
+    AT_ONCE = 100
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[_Held] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def take(self, held: _Held) -> None:
+        """Have this written down: at once where no event loop would be held up (it polls the same database), else soon."""
+        if held.consumer.hub is None and self._kept(held):
+            return
+        self._waiting.put(held)
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._loop, name="dead-letters", daemon=True)
+                self._thread.start()
+
+    def _kept(self, held: _Held) -> bool:
+        try:
+            with transaction.atomic():
+                deadletters.keep_whatever([held.letter])
+        except Exception as error:
+            log.info("a dead letter has to wait: %s", str(error).strip().splitlines()[:1])
+            connection.close()
+            return False
+        _acknowledge(held.message)
+        return True
+
+    def _loop(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            while len(batch) < self.AT_ONCE and not self._waiting.empty():
+                batch.append(self._waiting.get())
+            self._keep(batch)
+            for held in batch:
+                held.consumer.call_soon_ack(partial(_acknowledge, held.message))
+
+    def _keep(self, batch: list[_Held]) -> None:
+        letters = [held.letter for held in batch]
+        while True:
+            try:
+                return deadletters.keep_whatever(letters)
+            except Exception as error:
+                # Held and unacknowledged: the broker still has it, whatever becomes of this process.
+                log.warning("%d dead letters wait for the database: %s", len(batch), str(error).strip().splitlines()[:1])
+                connection.close()
+                time.sleep(self.RETRY_SECONDS)
+
+
+keeper = Keeper()
+
+
+def _acknowledge(message: Any) -> None:
+    try:
+        message.ack()
+    except Exception as error:
+        # Its channel has gone. It comes again and is found to be kept already.
+        log.info("a dead letter could not be acknowledged: %s", error)
+
+
+class Consumer(CeleryConsumer):
+    """Celery's consumer, to which no message is too strange."""
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
+        """What is called with each message."""
+        handle = super().create_task_handler(*args, **kwargs)
+        tasks = self.app.tasks
+
+        def on_message(message: Any) -> None:
+            try:
+                check(message, tasks)
+            except Exception as error:
+                self.set_aside(message, error)
+                return
+            try:
+                handle(message)
+            except (*self.connection_errors, *self.channel_errors):
+                raise
+            except Exception as error:
+                log.exception("a message could not be handed to its task")
+                if not message.acknowledged:
+                    self.set_aside(message, error)
+
+        return on_message
+
+    def set_aside(self, message: Any, why: BaseException | str) -> None:
+        """Keep this message, then acknowledge it."""
+        letter = letter_of(message, why)
+        log.error("a message from %s is set aside: %s", letter.delivery["queue"], letter.headline)
+        keeper.take(_Held(letter, message, self))
+        signals.task_rejected.send(sender=self, message=message, exc=why if isinstance(why, Exception) else None)
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        """Its body cannot be decoded."""
+        self.set_aside(message, exc)
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        """It is no task message."""
+        self.set_aside(message, Unusable("this is no task message"))
+
+    def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        """Nobody has registered its task."""
+        self.set_aside(message, Unusable(f"there is no task {exc}"))
+
+    def on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
+        """Its parts make no sense."""
+        self.set_aside(message, exc)

@@ -1,0 +1,123 @@
+"""How statements reach PostgreSQL: prepared, on Django's own connection, again after a passing fault.
+
+psycopg's own cursor binds on the server and prepares; Django's never does (27 us of the database's CPU an order). A
+generic plan made while a table was nearly empty is poison when it has grown, so plans are dropped: after one second of a
+connection's life, then after two, four and so on, up to a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
+from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.types.datetime import TimestamptzLoader
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_REPLAN_SECONDS = 1.0
+_MOST_REPLAN_SECONDS = 60.0
+_local = threading.local()
+# Per connection, not per thread: a web process has a new thread for every request.
+_age: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
+_replan_at: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
+
+
+def fetch(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    """Execute one statement on this thread's connection and return its rows (none where it returns none)."""
+    wrapper = connections[DEFAULT_DB_ALIAS]
+    with wrapper.wrap_database_errors:
+        cursor = _cursor(wrapper)
+        now = time.monotonic()
+        if now > _replan_at.get(cursor.connection, 0.0):
+            _age[cursor.connection] = age = min(2 * _age.get(cursor.connection, _REPLAN_SECONDS / 2), _MOST_REPLAN_SECONDS)
+            _replan_at[cursor.connection] = now + age
+            cursor.execute("DISCARD PLANS")
+        cursor.execute(statement, params and _with_literals(params))
+        # `description` would make an object for every column.
+        return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+
+
+def _with_literals(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists as PostgreSQL writes arrays: psycopg would convert them element by element, at many times the cost."""
+    return {name: _array(value) if type(value) is list else value for name, value in params.items()}
+
+
+def _array(values: list[Any]) -> str:
+    return "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if type(value) is int:
+        return str(value)
+    text = value if type(value) is str else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _cursor(wrapper: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+    wrapper.ensure_connection()
+    raw = wrapper.connection
+    cursor: psycopg.Cursor[tuple[Any, ...]] | None = getattr(_local, "cursor", None)
+    if cursor is None or cursor.connection is not raw or cursor.closed:
+        raw.prepare_threshold = 0
+        cursor = _local.cursor = psycopg.Cursor(raw)
+        # psycopg's own, in C; Django's is in Python and costs 6 us a value.
+        cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
+    return cursor
+
+
+_TO_LISTEN = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
+
+
+def listening_params() -> dict[str, Any]:
+    """What a connection of its own needs that only listens."""
+    return {name: value for name, value in connection.get_connection_params().items() if name in _TO_LISTEN}
+
+
+def guarded(work: Callable[[], T], *, patience: float = 20.0) -> T:
+    """Run `work` and run it again after a deadlock, a serialization failure or a lost connection.
+
+    Safe because every statement of the engine is guarded: repeating one whose commit was lost finds nothing to do.
+    Inside a transaction nothing is repeated; the outermost caller owns it. Gives up after `patience` seconds.
+    """
+    if connection.in_atomic_block:
+        return work()
+    deadline = time.monotonic() + patience
+    pause = 0.02
+    while True:
+        try:
+            return work()
+        except (OperationalError, InterfaceError) as error:
+            cause = error.__cause__
+            if not isinstance(cause, DeadlockDetected | SerializationFailure):
+                connection.close()
+            if time.monotonic() + pause > deadline:
+                raise
+            log.warning("the database did not answer (%s), trying again", str(error).strip().splitlines()[:1])
+            time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads load, protects nothing
+            pause = min(pause * 2, 1.0)
+
+
+def run(statement: str, params: Mapping[str, Any] | None = None, *, patience: float = 20.0) -> list[tuple[Any, ...]]:
+    """One guarded statement in a commit of its own (or in the caller's transaction)."""
+    return guarded(lambda: fetch(statement, params), patience=patience)
+
+
+def transact(work: Callable[[], T]) -> T:
+    """Run `work` in one transaction, again from its start after a passing fault."""
+
+    def attempt() -> T:
+        with transaction.atomic():
+            return work()
+
+    return guarded(attempt)

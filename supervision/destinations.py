@@ -1,0 +1,106 @@
+"""Where messages of ours may go: addresses that accounts name must not lead into our own network.
+
+Checked twice: when an address is given, in words, and when it is connected to, on the very address that its name has
+just been resolved to; a name that points elsewhere in between gains nothing. WEBHOOK_ALLOW_PRIVATE=1 lifts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.utils.encoding import iri_to_uri
+from django.utils.translation import gettext as _
+
+MOST_CHARACTERS = 2000
+PORTS = {"http": 80, "https": 443}
+RESOLVE_SECONDS = 3.0
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+# What Python's own lists lack: clouds' metadata, of which one looks like a public address.
+_MORE = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
+_resolvers = ThreadPoolExecutor(4, thread_name_prefix="resolver")  # starts no thread before it is needed
+
+
+class Forbidden(Exception):
+    """The address is not one that we send to; the message says why."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A checked address, taken apart. path: with its query."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+
+def is_private(address: IPv4Address | IPv6Address) -> bool:
+    """Whether it leads to this machine, its network or a cloud's metadata, also by way of IPv6's wrappings."""
+    if isinstance(address, IPv6Address):
+        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        if address in _NAT64:
+            inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
+        if any(each is not None and is_private(each) for each in inner):
+            return True
+        if address.is_site_local:
+            return True
+    return not address.is_global or address.is_multicast or any(address in network for network in _MORE)
+
+
+def parse(url: str) -> Destination:
+    """Take an address apart. Raises Forbidden where it is none, or one of a kind that we do not send to."""
+    if len(url) > MOST_CHARACTERS:
+        raise Forbidden(_("The address is longer than %(most)d characters.") % {"most": MOST_CHARACTERS})
+    if any(character <= " " or character in '\\\x7f"<>' for character in url):
+        raise Forbidden(_("The address contains characters that no address has."))
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").encode("idna").decode() if not _is_ipv6(parts.hostname) else parts.hostname
+    except ValueError:  # UnicodeError is one
+        raise Forbidden(_("This is not an address.")) from None
+    if parts.scheme not in PORTS or not host or "%" in host or port == 0:
+        raise Forbidden(_("Expected an address that begins with https:// or http:// and names a host."))
+    if parts.username is not None or parts.password is not None:
+        raise Forbidden(_("The address must not contain a user name or a password."))
+    if parts.fragment:
+        raise Forbidden(_("The address must not contain a fragment (#)."))
+    path = iri_to_uri(parts.path or "/") + (f"?{iri_to_uri(parts.query)}" if parts.query else "")
+    return Destination(parts.scheme, host, port or PORTS[parts.scheme], path)
+
+
+def _is_ipv6(host: str | None) -> bool:
+    return host is not None and ":" in host
+
+
+def resolve(destination: Destination) -> list[Any]:
+    """The socket addresses (family, sockaddr) to connect to. Raises Forbidden if any is private, OSError if there are none."""
+    found = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
+    if not settings.WEBHOOK_ALLOW_PRIVATE:
+        for _family, _kind, _protocol, _name, sockaddr in found:
+            address = ip_address(str(sockaddr[0]).partition("%")[0])
+            if is_private(address):
+                raise Forbidden(
+                    _("%(host)s leads to %(address)s, which is not a public address.") % {"host": destination.host, "address": address}
+                )
+    return [(family, sockaddr) for family, _kind, _protocol, _name, sockaddr in found]
+
+
+def check(url: str) -> None:
+    """Refuse an address that we would not send to. A name that nobody knows (yet) is let pass; delivery looks again."""
+    destination = parse(url)
+    if settings.WEBHOOK_ALLOW_PRIVATE:
+        return
+    if destination.host.rstrip(".") == "localhost" or destination.host.rstrip(".").endswith(".localhost"):
+        raise Forbidden(_("%(host)s is not a public address.") % {"host": destination.host})
+    # A name server that takes its time takes none of a web process's.
+    with contextlib.suppress(OSError, UnicodeError):
+        _resolvers.submit(resolve, destination).result(timeout=RESOLVE_SECONDS)

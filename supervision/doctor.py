@@ -1,0 +1,237 @@
+"""What `manage.py doctor` asks: can this installation work? Each probe yields findings that say what to do.
+
+Other apps add probes of their own services in a module `doctor_probes`, which is found by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from time import monotonic
+from typing import Any
+
+from celery import current_app
+from django.conf import settings
+from django.core import checks
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils.module_loading import autodiscover_modules
+from django.utils.timezone import now
+from kombu.utils.url import maybe_sanitize_url
+
+from supervision import conf
+from supervision.models import Alert
+
+OLDEST_POSTGRESQL = 14
+CLOCKS_MAY_DIFFER = 2.0  # seconds; nothing is decided by ours, but people compare logs
+SILENT_AFTER = 30.0  # seconds without a heartbeat
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report; `advice` says what to set or start."""
+
+    about: str
+    level: Level
+    message: str
+    advice: str = ""
+
+
+Probe = Callable[[], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class _Registered:
+    about: str
+    probe: Probe
+    needs_database: bool
+
+
+_probes: dict[str, _Registered] = {}
+
+
+def register(about: str, probe: Probe, *, needs_database: bool = False) -> None:
+    """Make a probe known under the name of what it looks at; registering it again replaces it."""
+    _probes[about] = _Registered(about, probe, needs_database)
+
+
+def examine() -> Iterator[Finding]:
+    """Every probe's findings. A probe that breaks is a finding too; those that need the database wait for it."""
+    autodiscover_modules("doctor_probes")
+    reachable = True
+    for registered in _probes.values():
+        if registered.needs_database and not reachable:
+            yield Finding(registered.about, Level.WARN, "not examined, for want of a database")
+            continue
+        try:
+            found = list(registered.probe())
+        except Exception as problem:
+            found = [Finding(registered.about, Level.FAIL, f"{type(problem).__name__}: {first_line(problem)}")]
+        if registered.probe is database and found[0].level is Level.FAIL:
+            reachable = False
+        yield from found
+
+
+def first_line(problem: BaseException) -> str:
+    """An error's own words, the first line of them."""
+    said = str(problem).strip().splitlines()
+    return said[0] if said else type(problem).__name__
+
+
+def settings_are_sane() -> Iterator[Finding]:
+    """Django's system checks, ours included, and whether this is a demo."""
+    found = False
+    for message in checks.run_checks(include_deployment_checks=not settings.DEBUG):
+        if message.level < checks.WARNING or message.is_silenced():
+            continue
+        found = True
+        level = Level.FAIL if message.is_serious() else Level.WARN
+        yield Finding("settings", level, f"({message.id}) {first_line(Exception(message.msg))}", message.hint or "")
+    if settings.DEBUG:
+        yield Finding(
+            "settings",
+            Level.WARN,
+            "DEBUG is on: demo values, and pages that show their source",
+            "DEBUG=0, SECRET_KEY and ALLOWED_HOSTS for anything that is not a demo",
+        )
+    elif not found:
+        yield Finding("settings", Level.OK, "no contradictions")
+
+
+def database() -> Iterator[Finding]:
+    """Reachable, new enough, and as durable as every promise assumes."""
+    began = monotonic()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT current_setting('server_version_num')::int, current_setting('fsync'), "
+                "current_setting('full_page_writes'), current_setting('synchronous_commit'), pg_is_in_recovery()"
+            )
+            version, fsync, full_page_writes, synchronous_commit, standby = cursor.fetchone()
+    except DatabaseError as problem:
+        advice = "start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database"
+        yield Finding("database", Level.FAIL, first_line(problem), advice)
+        return
+    took = (monotonic() - began) * 1000
+    major = version // 10000
+    if major < OLDEST_POSTGRESQL:
+        yield Finding("database", Level.FAIL, f"PostgreSQL {major}", f"PostgreSQL {OLDEST_POSTGRESQL} or newer")
+    else:
+        yield Finding("database", Level.OK, f"PostgreSQL {major}, answers in {took:.0f} ms")
+    if standby:
+        yield Finding("database", Level.FAIL, "is a standby, which takes no writes", "point DATABASE_URL at the primary")
+    for name, value in (
+        ("fsync", fsync),
+        ("full_page_writes", full_page_writes),
+        ("synchronous_commit", synchronous_commit),
+    ):
+        if value == "off":
+            text = f"{name} is off: a crash of the server may lose or break accepted orders"
+            yield Finding("database", Level.FAIL, text, f"{name} = on in postgresql.conf")
+
+
+def migrations() -> Iterator[Finding]:
+    """Every migration applied, and none that this code does not know."""
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        first = missing[0][0]
+        text = f"{len(missing)} not applied, the first: {first.app_label}.{first.name}"
+        yield Finding("migrations", Level.FAIL, text, "manage.py migrate")
+    else:
+        yield Finding("migrations", Level.OK, "all applied")
+
+
+def clock() -> Iterator[Finding]:
+    """This machine's clock beside the database's, which alone decides."""
+    with connection.cursor() as cursor:
+        before = now()
+        cursor.execute("SELECT clock_timestamp()")
+        theirs = cursor.fetchone()[0]
+        ours = before + (now() - before) / 2
+    apart = (ours - theirs).total_seconds()
+    if abs(apart) > CLOCKS_MAY_DIFFER:
+        text = f"this machine is {apart:+.1f} s off the database; deadlines are not affected, logs are"
+        yield Finding("clock", Level.WARN, text, "synchronise both with NTP")
+    else:
+        yield Finding("clock", Level.OK, f"within {max(abs(apart), 0.001):.3f} s of the database")
+
+
+def broker() -> Iterator[Finding]:
+    """Reachable with these credentials. Without it orders are accepted and wait."""
+    url = current_app.conf.broker_url
+    address = maybe_sanitize_url(url) if "@" in url else url
+    with current_app.connection_for_write() as link:
+        try:
+            link.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=5)
+            link.default_channel.close()
+        except Exception as problem:
+            text = f"{address}: {first_line(problem)}"
+            advice = "start the broker, or set CELERY_BROKER_URL (amqp://, redis://, or pgmq:// after manage.py migrate)"
+            yield Finding("broker", Level.FAIL, text, advice)
+            return
+    yield Finding("broker", Level.OK, f"{address} answers")
+
+
+def roles() -> Iterator[Finding]:
+    """Who has shown a sign of life lately, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT role, detail->'queues', extract(epoch FROM clock_timestamp() - seen_at)::float8"
+            " FROM supervision_heartbeat ORDER BY seen_at"
+        )
+        rows = cursor.fetchall()
+    ages = {played: age for role, queues, age in rows for played in roles_of(role, queues)}
+    patience = max(SILENT_AFTER, 3 * conf.get().sweep_every.total_seconds())
+    for role in ("scheduler", "agents", "supervisor", "beat"):
+        age = ages.get(role)
+        about = f"role {role}"
+        if age is None:
+            yield Finding(about, Level.WARN, "never seen", f"start the `{role}` line of the Procfile")
+        elif age > patience:
+            text = f"last seen {age:.0f} s ago"
+            yield Finding(about, Level.WARN, text, f"start the `{role}` line of the Procfile again")
+        else:
+            yield Finding(about, Level.OK, f"seen {age:.0f} s ago")
+
+
+def roles_of(name: str, queues: Any) -> set[str]:
+    """The roles a process plays: what it is called (`agents-417`), and those whose queues it serves."""
+    served = json.loads(queues) if isinstance(queues, str) else queues or []
+    played = {name.partition("-")[0]}
+    if "submissions" in served or "scheduler" in served:
+        played.add("scheduler")
+    if "supervisor" in served:
+        played.add("supervisor")
+    if any(queue.startswith("agent.") for queue in served):
+        played.add("agents")
+    return played
+
+
+def alerts() -> Iterator[Finding]:
+    """What waits for an operator."""
+    waiting = Alert.objects.filter(acknowledged_at__isnull=True).count()
+    if waiting:
+        advice = "the operator console, or manage.py orders --state Error"
+        yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", advice)
+    else:
+        yield Finding("alerts", Level.OK, "none waits")
+
+
+register("settings", settings_are_sane)
+register("database", database)
+register("migrations", migrations, needs_database=True)
+register("clock", clock, needs_database=True)
+register("broker", broker)
+register("roles", roles, needs_database=True)
+register("alerts", alerts, needs_database=True)

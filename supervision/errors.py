@@ -1,0 +1,124 @@
+"""The error tree of the engine.
+
+    SupervisionError
+    |-- DefinitionError          a workflow or an agent is declared wrongly; raised at import time
+    |-- UnknownRun               nobody knows this key
+    |-- Refused                  an operator verb that the present state does not allow
+    |   `-- ChangedMeanwhile     somebody or something was faster
+    |-- UnreadableSubmission     a submission that cannot become a run: it goes to the dead letters
+    `-- AgentFailure             what an agent says of its remote service
+        |-- TransientFailure     worth another attempt
+        |   `-- OutcomeUnknown   the call may or may not have had its effect
+        |-- PermanentFailure     no attempt will ever succeed, and nothing was done
+        `-- Postpone             not now: run later without counting a failure
+
+An agent that raises anything else is treated as if it had raised `OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+
+class SupervisionError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+    code = "supervision_error"
+
+
+class DefinitionError(SupervisionError):
+    """A workflow, step or agent is declared wrongly."""
+
+    code = "definition_error"
+
+
+class UnknownRun(SupervisionError):
+    """No run and no waiting submission has this key."""
+
+    code = "unknown_run"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"no order {key!r} is known")
+
+
+class Refused(SupervisionError):
+    """The verb is not possible in the state the run is in; nothing was changed."""
+
+    code = "refused"
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        self.code = code or self.code
+        super().__init__(message)
+
+
+class ChangedMeanwhile(Refused):
+    """The run moved on since the caller looked; nothing was changed."""
+
+    code = "changed_meanwhile"
+
+
+class UnreadableSubmission(SupervisionError):
+    """This submission cannot become a run; the reason is kept beside its exact bytes.
+
+    `errors` maps field names to what was expected of them.
+    """
+
+    code = "unreadable_submission"
+
+    def __init__(self, reason: str, errors: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.errors = dict(errors or {})
+        super().__init__(reason)
+
+
+class AgentFailure(SupervisionError):
+    """What went wrong at the remote service, in words an operator understands."""
+
+    code = "agent_failure"
+
+    def __init__(self, message: str = "", code: str | None = None) -> None:
+        self.code = code or self.code
+        super().__init__(message or type(self).__doc__ or "")
+
+
+class TransientFailure(AgentFailure):
+    """The service could not do it now, and certainly did nothing.
+
+    `retry_after` (seconds) is the earliest moment the service wants to be asked again.
+    """
+
+    code = "transient"
+
+    def __init__(self, message: str = "", code: str | None = None, retry_after: float | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message, code)
+
+
+class OutcomeUnknown(TransientFailure):
+    """The call was made and no answer came: its effect may or may not have happened."""
+
+    code = "outcome_unknown"
+
+
+class PermanentFailure(AgentFailure):
+    """The service refused for good and did nothing; another attempt would be refused too.
+
+    `public_message` is what the customer may read; the message itself is for operators.
+    """
+
+    code = "permanent"
+
+    def __init__(self, message: str = "", code: str | None = None, public_message: str | None = None) -> None:
+        self.public_message = public_message
+        super().__init__(message, code)
+
+
+class Postpone(AgentFailure):
+    """Not a failure: the step is to run again after `delay`, and nothing is counted."""
+
+    code = "postponed"
+
+    def __init__(self, message: str = "", delay: timedelta = timedelta(seconds=5)) -> None:
+        self.delay = delay
+        super().__init__(message)

@@ -1,0 +1,300 @@
+"""A cohort's way through one agent, and on to the next.
+
+1. START the claims (one statement); what is not answered is stale, cancelled or a duplicate: dropped in silence.
+2. Call the agent for each, side by side, outside any transaction. A transactional agent works for the whole cohort
+   inside the transaction that records its outcome instead.
+3. FINISH what succeeded and FAIL what did not, in batches, as they complete; stragglers never hold the others up.
+4. Where this worker serves the next agent's queue too, FINISH has started the successors already and the cohort goes
+   on here; otherwise its claims are the next link's argument.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from django.db import InterfaceError, OperationalError
+
+from supervision import admission, conf, db, failpoints, governance, hints, partitions, recovery, resources, scheduler, store
+from supervision.agent import Agent, StepRequest
+from supervision.calls import Gathering
+from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
+from supervision.handles import Done, Handover, Place, Started
+from supervision.retry import Failure, Outcome
+from supervision.states import Claim, Direction
+from supervision.workshop import Answer, Workshop
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.25  # how long a cohort's thread waits for the first answer before others may use it
+served: set[str] = set()  # the queues this worker consumes; empty = continue through the broker
+
+
+# ------------------------------------------------------------------------------------------------ the way on
+
+
+def run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
+    """Perform one link of a chain. Returns where to go on with which claims, or None when nothing is left to do."""
+    verdict = admission.admit(place, claims)
+    if verdict.refused:
+        recovery.fail(place, verdict.refused)
+    rest = verdict.admitted
+    # A slow agent gets no more than it can begin at once: the others stay claims that wait. Their time to work has not
+    # begun, and should they wait too long, that is a lost dispatch and no failure.
+    while not _quick(place) and len(rest) > (room := _workshop().pool.wait_for_room()):
+        part, rest = rest[:room], rest[room:]
+        _send_on(_walk(place, _start(place, part)))
+    return _walk(place, _start(place, rest))
+
+
+def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
+    """START; what it does not find is no longer ours, and makes no call."""
+    started = store.start(place, claims)
+    if len(started) < len(claims):
+        ours = {item.claim for item in started}
+        admission.over(place, [claim for claim in claims if claim not in ours])
+    return started
+
+
+def _walk(place: Place, started: list[Started]) -> tuple[Place, list[Claim]] | None:
+    while started:
+        failpoints.hit("agent.after_start", [place.label])
+        go_on = _serves_next(place, len(started))
+        handed = _perform(place, started, go_on=go_on)
+        if not go_on:
+            return (place.following, handed.claims) if handed.claims else None
+        place, started = place.following, handed.started
+    return None
+
+
+def _quick(place: Place) -> bool:
+    agent = place.definition.agent(place.position)
+    return agent.transactional or _workshop().pool.is_quick(agent.name)
+
+
+def _serves_next(place: Place, cohort: int) -> bool:
+    """Whether this worker goes on with so many orders itself: it serves the next queue and can begin them all."""
+    if place.direction == Direction.UNDO or place.is_last:
+        return False
+    agent = place.definition.agent(place.position + 1)
+    if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or governance.is_free(agent.resource)):
+        return False
+    return cohort <= _workshop().pool.size or _quick(place.following)
+
+
+def _send_on(onward: tuple[Place, list[Claim]] | None) -> None:
+    if onward is not None:
+        scheduler.dispatch(*onward)
+
+
+def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
+    agent = place.definition.agent(place.position)
+    if agent.transactional:
+        return _perform_in_transaction(agent, place, started, go_on=go_on)
+    started = _remembered(agent, place, started)
+    if not started:
+        return Handover([], [], [])
+    shop = _workshop()
+    gathering = Gathering(len(started), shop.late.put)
+
+    def call(item: Started) -> None:
+        gathering.report(_call(agent, place, item))
+
+    todo = shop.pool.run(call, started, agent.name)
+    answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
+    if todo and shop.pool.is_quick(agent.name):
+        # An agent that is usually quick is stuck on one call: let the others pass it.
+        shop.pool.help(call, todo, agent.name, len(todo))
+    return _report(place, answers, go_on=go_on)
+
+
+def _remembered(agent: Agent, place: Place, started: list[Started]) -> list[Started]:
+    """Those that may be called. Where a service may have forgotten the key of an unknown effect, a person looks first."""
+    forgotten = recovery.forgotten(place, [item.run_id for item in started], agent.key_ttl) if agent.key_ttl else set()
+    if not forgotten:
+        return started
+    why = f"reconcile first: {agent.name} may have forgotten this key, and whether the step was done is not known"
+    failure = Failure(outcome=Outcome.PERMANENT, started=False, message=why, code="reconcile_first", reconcile=True)
+    held_back = [item.claim for item in started if item.run_id in forgotten]
+    _report_failures(place, [(claim, failure) for claim in held_back])
+    admission.over(place, held_back)
+    return [item for item in started if item.run_id not in forgotten]
+
+
+def _report(place: Place, answers: Sequence[Answer], *, go_on: bool = False) -> Handover:
+    try:
+        return _record(place, answers, go_on=go_on)
+    finally:
+        admission.over(place, [answer.started.claim for answer in answers])
+
+
+def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover:
+    done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
+    failed = [(a.started.claim, a.failure) for a in answers if a.failure is not None]
+    if failed:
+        _report_failures(place, failed)
+    if not done:
+        return Handover([], [], [])
+    for resource in {admission.resource_of(place, item.claim) for item, _ in done} - {None}:
+        governance.succeeded(str(resource))
+    handed = _finish(place, done, go_on=go_on)
+    failpoints.hit("agent.after_finish", [place.label])
+    if handed.wake_scheduler:
+        hints.send(hints.SCHEDULE)
+    return handed
+
+
+def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
+    """FINISH; where a result cannot be kept or a hook fails, one by one, so that only the culprit fails."""
+    try:
+        return store.finish(place, done, go_on=go_on, wait=_has_to_wait(place))
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        log.exception("could not record %d answers of %s", len(done), place)
+        if len(done) > 1:
+            return _together([_finish(place, [item], go_on=go_on) for item in done])
+        failure = recovery.as_failure(
+            OutcomeUnknown(f"its answer could not be recorded: {type(error).__name__}: {error}", recovery.UNRECORDED)
+        )
+        _report_failures(place, [(done[0][0].claim, failure)])
+        return Handover([], [], [])
+
+
+def _has_to_wait(place: Place) -> bool:
+    """Whether the next step's resource has limits: then the scheduler claims within them, in the orders' turns."""
+    if place.direction == Direction.UNDO or place.is_last:
+        return False
+    service = place.definition.agent(place.position + 1).resource
+    return service is not None and resources.look().governed(service)
+
+
+def _together(parts: Sequence[Handover]) -> Handover:
+    return Handover(
+        [claim for part in parts for claim in part.claims],
+        [item for part in parts for item in part.started],
+        [claim for part in parts for claim in part.stale],
+        any(part.wake_scheduler for part in parts),
+    )
+
+
+def _report_failures(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> None:
+    tally = recovery.fail(place, failed)
+    if tally.compensating or tally.skipped:
+        hints.send(hints.SCHEDULE)
+    if tally.errors or tally.compensating or tally.skipped or tally.waiting:
+        hints.send(hints.DELIVER)
+
+
+# -------------------------------------------------------------------------------------------------- the call
+
+
+def _request(place: Place, started: Started, *, checkpoints: bool) -> StepRequest:
+    grant = admission.grant_of(place, started.claim)
+    return StepRequest(
+        run_id=started.run_id,
+        run_key=started.key,
+        step=place.definition.step(place.position).name,
+        payload=started.payload,
+        idempotency_key=started.idempotency_key,
+        perform_key=started.perform_key or started.idempotency_key,
+        attempt=started.attempt,
+        generation=started.generation,
+        deadline=started.deadline,
+        checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
+        performed=started.performed,
+        save_checkpoint=_workshop().checkpointer(place, started) if checkpoints else None,
+        resource=grant.resource,
+        settings=grant.settings,
+        reserve=_workshop().pacer(grant) if grant.paced else None,
+    )
+
+
+def _call(agent: Agent, place: Place, started: Started) -> Answer:
+    request = _request(place, started, checkpoints=True)
+    undo = place.direction == Direction.UNDO
+    if not request.remaining:
+        return Answer(
+            place, started, None, recovery.as_failure(TransientFailure("its time was over before an agent was free", recovery.NO_TIME))
+        )
+    try:
+        failpoints.hit("agent.before_call", [place.label])
+        result = agent.compensate(request) if undo else agent.perform(request)
+        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
+        return Answer(place, started, result or {}, None)
+    except AgentFailure as error:
+        return Answer(place, started, None, recovery.as_failure(error))
+    except BaseException as error:  # whatever an agent does, its thread lives on and its outcome is reported
+        log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
+        return Answer(place, started, None, recovery.as_failure(error))
+
+
+def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Started], *, go_on: bool) -> Handover:
+    """The agent's writes and FINISH in one commit: the effect happens exactly once, or the claim was not ours."""
+    undo = place.direction == Direction.UNDO
+
+    def work() -> tuple[Handover, list[tuple[Claim, Failure]]]:
+        held = store.hold(place, [item.claim for item in started])
+        ours = [item for item in started if item.run_id in held]
+        requests = [_request(place, item, checkpoints=False) for item in ours]
+        failpoints.hit("agent.before_call", [place.label])
+        results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
+        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
+        done: list[Done] = []
+        failed: list[tuple[Claim, Failure]] = []
+        for item, result in zip(ours, results, strict=True):
+            if isinstance(result, AgentFailure):
+                failed.append((item.claim, recovery.as_failure(result)))
+            else:
+                done.append((item, result))
+        handed = store.finish(place, done, go_on=go_on, wait=_has_to_wait(place)) if done else Handover([], [], [])
+        if failed:
+            recovery.fail(place, failed)
+        return handed, failed
+
+    try:
+        handed, failed = db.transact(work)
+    except Exception as error:
+        log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
+        if len(started) > 1:  # one by one, so that only the culprit fails
+            return _together([_perform_in_transaction(agent, place, [item], go_on=go_on) for item in started])
+        # Rolled back as a whole: certainly nothing was done.
+        failure = recovery.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
+        _report_failures(place, [(item.claim, failure) for item in started])
+        return Handover([], [], [])
+    failpoints.hit("agent.after_finish", [place.label])
+    if failed or handed.wake_scheduler:
+        hints.send(hints.SCHEDULE)
+        hints.send(hints.DELIVER)
+    return handed
+
+
+def finish_up(seconds: float) -> None:
+    """Before this process ends: let the calls under way end and be reported, at most so long. The rest expires."""
+    if _the_workshop is None:
+        return
+    until = time.monotonic() + seconds
+    _the_workshop.pool.wait_until_idle(seconds)
+    while time.monotonic() < until and not (_the_workshop.late.empty() and _the_workshop.reported.is_set()):
+        time.sleep(0.02)
+
+
+def _report_late(place: Place, answers: Sequence[Answer]) -> None:
+    """Answers that came after their cohort moved on go on in a chain of their own."""
+    handed = _report(place, answers)
+    if handed.claims:
+        scheduler.dispatch(place.following, handed.claims)
+
+
+_workshop_lock = threading.Lock()
+_the_workshop: Workshop | None = None
+
+
+def _workshop() -> Workshop:
+    global _the_workshop
+    if _the_workshop is None:
+        with _workshop_lock:
+            _the_workshop = _the_workshop or Workshop(_report_late)
+    return _the_workshop

@@ -1,0 +1,122 @@
+"""What the verbs of the store are told and tell: places, what was taken and started, what was handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from supervision.errors import DefinitionError
+from supervision.states import Claim, Direction
+from supervision.workflow import Workflow, version_of
+
+
+class Place(NamedTuple):
+    """Where in which workflow a cohort stands."""
+
+    workflow: str
+    version: int
+    direction: str
+    position: int
+
+    @property
+    def definition(self) -> Workflow:
+        """The workflow version its runs were written with."""
+        return version_of(self.workflow, self.version)
+
+    @property
+    def following(self) -> Place:
+        """The place of the next step forward."""
+        return self._replace(position=self.position + 1)
+
+    @property
+    def label(self) -> str:
+        """The step's name, `undo:` before it when it is being undone: what failpoints are narrowed by."""
+        try:
+            name = self.definition.step(self.position).name
+        except (DefinitionError, IndexError):
+            name = str(self.position)
+        return f"undo:{name}" if self.direction == Direction.UNDO else name
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a run is Processed when this step is."""
+        return self.direction == Direction.DO and self.position == self.definition.last
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A waiting submission, locked until the transaction ends."""
+
+    id: int
+    public_id: str
+    workflow: str
+    payload: str
+    client: str
+    created_at: Any
+    cancel_requested_at: Any
+    cancelled_by: str
+    cancel_reason: str
+    deliveries: int
+    late: bool
+
+
+@dataclass(frozen=True)
+class Started:
+    """A step whose attempt has begun and is ours until its deadline.
+
+    deadline: a `time.monotonic()` value, counted from before the statement was sent: a process that is frozen
+    between START and its call does not believe that it has time left.
+    """
+
+    run_id: int
+    attempt: int
+    generation: int
+    idempotency_key: str
+    checkpoint: Mapping[str, Any]
+    key: str
+    payload: Mapping[str, Any]
+    perform_key: str | None = None
+    performed: Mapping[str, Any] | None = None
+    performed_checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    deadline: float = 0.0
+
+    @property
+    def claim(self) -> Claim:
+        """Its run and attempt."""
+        return Claim(self.run_id, self.attempt)
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What became of a finished cohort: the successors' claims (started where asked), the claims that were stale."""
+
+    claims: list[Claim]
+    started: list[Started]
+    stale: list[Claim]
+    wake_scheduler: bool = False
+
+
+Done = tuple[Started, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How a new run begins. born: its first step goes in claimed by this process. blocked: its session's turn is not yet.
+
+    put_off: seconds its turn is put off for the sake of others. notify: its client wants to hear of it.
+    """
+
+    born: bool = False
+    blocked: bool = False
+    put_off: float = 0.0
+    notify: bool = False
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether claims of a step are paused, the public ids of the orders that are, and whether somebody older waits."""
+
+    paused: bool
+    orders: set[str]
+    others_wait: bool

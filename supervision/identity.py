@@ -1,0 +1,27 @@
+"""Who this process is: one name per incarnation, so that a restarted worker never passes for its predecessor."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+
+_names: dict[int, str] = {}
+_role = os.environ.get("SAS_ROLE", "")
+
+
+def play(role: str) -> None:
+    """Say what this process does, before it first signs anything: people read it in timelines."""
+    global _role
+    _role = role
+    _names.pop(os.getpid(), None)
+
+
+def me() -> str:
+    """`role@host-pid-random`, new with every start of a process and after every fork."""
+    pid = os.getpid()
+    name = _names.get(pid)
+    if name is None:
+        incarnation = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}"
+        name = _names[pid] = f"{_role}@{incarnation}" if _role else incarnation
+    return name

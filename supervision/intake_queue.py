@@ -1,0 +1,183 @@
+"""Intake from external producers over AMQP: what comes is committed first and acknowledged then, in batches.
+
+The application registers one reader. It is called inside a transaction, with many messages at once, and answers for
+each why it cannot be taken, or None; what it cannot take becomes a dead letter in the same transaction. So a message
+is an accepted submission or a dead letter before the broker forgets it, and what is read twice (the process ended
+between commit and acknowledgement) is found by its message id.
+
+While the database is away nothing is acknowledged and nothing given back: giving back counts as a delivery. What comes
+again is taken by itself, after a commit that counts it; the fourth time it is set aside unread, because it may be what
+ends its readers. Neighbours are unharmed: only what was begun is counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import InterfaceError, InternalError, OperationalError, ProgrammingError, connection, transaction
+
+from supervision import db, deadletters, failpoints
+from supervision.models import DeadLetter
+from supervision.poison import Unusable, deliveries, letter_of
+from supervision.storable import restored
+from supervision.transports.envelope import UNREADABLE
+
+log = logging.getLogger(__name__)
+
+NAME = "submissions.intake"
+DEAD = f"{NAME}.dead"  # where the broker puts what it gives up; from there it comes to the dead letters
+MOST_DELIVERIES = 3
+NOT_ITS_FAULT = (OperationalError, InterfaceError, ProgrammingError, InternalError, failpoints.Injected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incoming:
+    """One message as its producer published it. user_id: the producer's name at the broker, which the broker checked."""
+
+    body: bytes
+    message_id: str | None
+    user_id: str | None
+    content_type: str | None
+    content_encoding: str | None
+
+
+Reader = Callable[[Sequence[Incoming]], list[str | None]]
+_reader: Reader | None = None
+
+
+def reader(function: Reader) -> Reader:
+    """Register the function that takes messages, or says of each why it cannot be taken."""
+    global _reader
+    _reader = function
+    return function
+
+
+def has_reader() -> bool:
+    """Whether somebody reads what comes."""
+    return _reader is not None
+
+
+def take(messages: Sequence[Any], done: Callable[[Any], None]) -> None:
+    """Commit these messages, as submissions or dead letters; `done` is called with each one after its commit.
+
+    Raises what is not the messages' fault; those that were not `done` by then are to be taken again.
+    """
+    new = [message for message in messages if deliveries(message) == 1]
+    if new:
+        _commit(new)
+        failpoints.hit("intake.after_commit")
+        for message in new:
+            done(message)
+    for message in messages:
+        if deliveries(message) > 1:
+            _take_again(message)
+            done(message)
+
+
+def _take_again(message: Any) -> None:
+    digest = _digest(message)
+    began = db.run(_BEGUN, {"digest": digest}, patience=0.0)[0][0] + 1
+    if began > MOST_DELIVERIES:
+        _keep([(message, f"delivered {began} times and never acknowledged: it may end whoever reads it")], began)
+        _forget(digest)
+        return
+    _commit([message])
+    _forget(digest)
+
+
+def _forget(digest: str) -> None:
+    db.run("DELETE FROM supervision_receipt WHERE digest = %(digest)s", {"digest": digest}, patience=0.0)
+
+
+_BEGUN = """
+INSERT INTO supervision_receipt (digest) VALUES (%(digest)s)
+ON CONFLICT (digest) DO UPDATE SET deliveries = supervision_receipt.deliveries + 1, seen_at = now()
+RETURNING deliveries
+"""
+
+
+def _digest(message: Any) -> str:
+    name = f"{message.properties.get('user_id')}\0{message.properties.get('message_id')}\0"
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass") + message.raw).hexdigest()
+
+
+def _commit(messages: Sequence[Any]) -> None:
+    try:
+        with transaction.atomic():
+            _keep(_read(messages))
+            failpoints.hit("intake.before_commit", [str(message.properties.get("message_id")) for message in messages])
+    except NOT_ITS_FAULT:
+        raise
+    except Exception as error:
+        if len(messages) > 1:
+            log.warning("a batch of the intake was refused (%s); taking its messages one by one", error)
+            for message in messages:
+                _commit([message])
+        else:
+            log.exception("a message of the intake could not be taken")
+            _keep([(messages[0], error)])
+
+
+def _read(messages: Sequence[Any]) -> list[tuple[Any, str | Exception]]:
+    """Have these read; those that were refused, with the reasons."""
+    refused: list[tuple[Any, str | Exception]] = []
+    readable = []
+    for message in messages:
+        if (problem := _problem(message)) is None:
+            readable.append(message)
+        else:
+            refused.append((message, problem))
+    answers = _reader([_incoming(message) for message in readable]) if readable and _reader is not None else []
+    refused += [(message, why) for message, why in zip(readable, answers, strict=True) if why is not None]
+    return refused
+
+
+def _problem(message: Any) -> str | Exception | None:
+    if message.queue == DEAD:
+        return "the broker has given it up: delivered too often, expired or rejected"
+    if UNREADABLE in message.headers:
+        return Unusable(str(message.headers[UNREADABLE]))
+    if message.headers.get("compression"):
+        return "compressed messages are not accepted"
+    return None
+
+
+def _keep(refused: Sequence[tuple[Any, str | Exception]], count: int = 0) -> None:
+    letters = [letter_of(message, why, source=deadletters.INTAKE, count=count) for message, why in refused]
+    for letter in letters:
+        log.warning("a message of the intake is set aside: %s", letter.headline)
+    if letters and connection.in_atomic_block:
+        deadletters.keep_all(letters)
+    elif letters:
+        deadletters.keep_whatever(letters)
+
+
+def _incoming(message: Any) -> Incoming:
+    properties = message.properties
+    return Incoming(
+        body=message.raw,
+        message_id=properties.get("message_id"),
+        user_id=properties.get("user_id"),
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+    )
+
+
+def read_again(letter: DeadLetter) -> str | None:
+    """Read a dead letter of the intake once more, in the caller's transaction; why it is still refused, or None."""
+    delivery: Mapping[str, Any] = restored(letter.delivery)
+    properties = delivery.get("properties") or {}
+    if _reader is None or not properties:
+        return "there is nobody who could read it"
+    incoming = Incoming(
+        body=bytes(letter.body),
+        message_id=properties.get("message_id"),
+        user_id=properties.get("user_id"),
+        content_type=letter.content_type or None,
+        content_encoding=delivery.get("content_encoding"),
+    )
+    return _reader([incoming])[0]

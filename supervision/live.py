@@ -1,0 +1,89 @@
+"""Live updates for pages: one LISTEN connection per web process, fanned out to its visitors.
+
+The database announces events itself (a trigger on the event table, at commit), so every writer is heard. A lost
+announcement delays a page by its poll, never an order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import psycopg
+
+from supervision import db
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "supervision_events"
+POLL_SECONDS = 5.0  # the longest a page waits when an announcement was lost
+
+
+class _Listener:
+    """One connection that listens, and the visitors who wait for news of their runs."""
+
+    def __init__(self) -> None:
+        self.visitors: dict[asyncio.Event, str] = {}  # and the key of the run each waits for
+        self._runs: dict[str, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        while self.visitors:
+            try:
+                await self._listen_once()
+            except (psycopg.Error, OSError) as error:
+                log.warning("listening for events failed (%s), trying again", error)
+                await asyncio.sleep(1.0)
+
+    async def _listen_once(self) -> None:
+        async with await psycopg.AsyncConnection.connect(autocommit=True, **db.listening_params()) as listening:
+            await listening.execute(f"LISTEN {CHANNEL}")
+            self._wake(None)  # what was announced before we listened
+            while self.visitors:
+                # The generator holds the connection: leave it before asking anything.
+                notes = [note async for note in listening.notifies(timeout=POLL_SECONDS, stop_after=1)]
+                if notes:
+                    await self._learn_runs(listening)
+                for note in notes:
+                    named = None if note.payload == "*" else set(map(int, filter(None, note.payload.split(","))))
+                    self._wake(named)
+
+    async def _learn_runs(self, listening: psycopg.AsyncConnection[tuple[int, str]]) -> None:
+        """A run's number is known once its submission is consumed; announcements carry numbers."""
+        wanted = set(self.visitors.values())
+        self._runs = {key: run for key, run in self._runs.items() if key in wanted}
+        unknown = list(wanted - self._runs.keys())
+        if unknown:
+            cursor = await listening.execute("SELECT key, id FROM supervision_run WHERE key = ANY(%s)", [unknown])
+            self._runs |= dict(await cursor.fetchall())  # type: ignore[arg-type]
+
+    def _wake(self, runs: set[int] | None) -> None:
+        for visitor, key in self.visitors.items():
+            if runs is None or self._runs.get(key) in runs:
+                visitor.set()
+
+
+_listeners: dict[int, _Listener] = {}
+
+
+async def subscribe(run_key: str) -> AsyncIterator[None]:
+    """Yield whenever something of this run may have changed, and at least every few seconds; the caller reads again."""
+    loop = asyncio.get_running_loop()
+    listener = _listeners.setdefault(id(loop), _Listener())
+    news = asyncio.Event()
+    listener.visitors[news] = run_key
+    listener.start()
+    try:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), POLL_SECONDS)
+            news.clear()
+            yield
+    finally:
+        listener.visitors.pop(news, None)

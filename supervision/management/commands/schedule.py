@@ -1,0 +1,24 @@
+"""The scheduler without Celery beat: consume what waits, claim what is due, hand it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from supervision import heartbeats, scheduler
+from supervision.management.base import LoopCommand, report_of
+
+
+class Command(LoopCommand):
+    """One pass with --once, else a loop."""
+
+    help = (
+        "Consume waiting submissions, then claim due steps within capacity and dispatch them. Prints one JSON "
+        "object per pass: consumed, dead_letters, claimed, dispatched. Any number may run at once; the loop "
+        "is a scheduler of its own where no Celery beat runs."
+    )
+
+    def one_pass(self) -> Mapping[str, int]:
+        return report_of(scheduler.schedule_once(), ("consumed", "dead_letters", "claimed", "dispatched"))
+
+    def between_passes(self, report: Mapping[str, int]) -> None:
+        heartbeats.beat("scheduler", report)

@@ -1,0 +1,93 @@
+"""What is left of a finished run once it has left the hot tables: one compact row, from which everything is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from supervision.labels import RUN_LABELS
+from supervision.models.resources import Pause
+from supervision.models.states import Alert, Run, StepEvent, StepState, StrayReply
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+class ArchivedRun(models.Model):
+    """A finished run with its steps, events, late answers, alerts and pauses, and what its application keeps of it.
+
+    run_id: the number it had. reference: what its application calls it, such as an order number. body: the rows as
+    JSON, column by column; PostgreSQL compresses it. Written once, by `archive`.
+    """
+
+    key = models.TextField(_("public id"), primary_key=True)
+    run_id = models.BigIntegerField(_("run"), unique=True)
+    reference = models.TextField(_("reference"), null=True)
+    workflow = models.TextField(_("workflow"))
+    process_state = models.TextField(_("state"), choices=list(RUN_LABELS.items()))
+    created_at = models.DateTimeField(_("created at"))
+    finished_at = models.DateTimeField(_("finished at"))
+    archived_at = models.DateTimeField(_("archived at"), db_default=Now())
+    body = models.JSONField(_("body"))
+
+    class Meta:
+        verbose_name = _("archived run")
+        verbose_name_plural = _("archived runs")
+        default_permissions = ("view",)
+        indexes = [models.Index(name="archived_run_by_reference", fields=["reference"], condition=Q(reference__isnull=False))]
+
+    def __str__(self) -> str:
+        return self.reference or self.key
+
+    @property
+    def run(self) -> Run:
+        """The run as it was when it ended."""
+        return _row(Run, {**self.body["run"], "id": self.run_id})
+
+    @property
+    def steps(self) -> list[StepState]:
+        """Its steps, as they ended."""
+        return self._rows(StepState, "steps")
+
+    @property
+    def events(self) -> list[StepEvent]:
+        """Its history, in order."""
+        return self._rows(StepEvent, "events")
+
+    @property
+    def strays(self) -> list[StrayReply]:
+        """Answers that came too late."""
+        return self._rows(StrayReply, "strays")
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """Its alerts; somebody has acknowledged each."""
+        return self._rows(Alert, "alerts")
+
+    @property
+    def pauses(self) -> list[Pause]:
+        """When it was paused, by itself."""
+        return self._rows(Pause, "pauses")
+
+    @property
+    def application(self) -> Mapping[str, Any]:
+        """What the application wanted kept; empty where it keeps its own rows or has none."""
+        return self.body.get("application") or {}
+
+    def _rows(self, model: type[Row], name: str) -> list[Row]:
+        return [_row(model, {**facts, "run_id": self.run_id}) for facts in self.body.get(name) or ()]
+
+
+def _row(model: type[Row], facts: Mapping[str, Any]) -> Row:
+    """An instance that is in no table any more. Columns the row did not have are null; those we lack are left out."""
+    return model(
+        **{
+            field.attname: None if facts.get(field.column) is None else field.to_python(facts[field.column])
+            for field in model._meta.concrete_fields
+            if field.column is not None
+        }
+    )

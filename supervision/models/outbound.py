@@ -1,0 +1,129 @@
+"""What goes out to the systems of those who order: webhooks with their deliveries, and tokens of private reply queues."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+
+class WebhookEndpoint(models.Model):
+    """Where an account wants to hear of its orders. secret: signs every delivery; shown once, when it is made.
+
+    failures: tries in a row that failed, the first of them at failing_since. retry_at: nothing is sent before, because
+    the receiver gave no answer.
+    """
+
+    public_id = models.TextField(_("id"), unique=True)
+    client = models.TextField(_("client"))
+    url = models.TextField(_("address"))
+    secret = models.TextField(_("secret"))
+    events = models.JSONField(_("events"), db_default=[], default=list, blank=True)
+    active = models.BooleanField(_("active"), db_default=True, default=True)
+    failures = models.IntegerField(_("failures in a row"), db_default=0, default=0)
+    failing_since = models.DateTimeField(_("failing since"), null=True, blank=True)
+    retry_at = models.DateTimeField(_("left in peace until"), null=True, blank=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    removed_at = models.DateTimeField(_("removed at"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("webhook")
+        verbose_name_plural = _("webhooks")
+        default_permissions = ("view", "change")
+        constraints = [
+            models.CheckConstraint(name="a_removed_webhook_is_not_active", condition=Q(active=False) | Q(removed_at__isnull=True))
+        ]
+        indexes = [models.Index(name="webhook_of_a_client", fields=["client"], condition=Q(active=True))]
+
+    def __str__(self) -> str:
+        return self.url
+
+
+class ReplyToken(models.Model):
+    """An opaque name for a private reply queue, issued by the server; the queue's name is the server's as well."""
+
+    token_hash = models.TextField(_("hash of the token"), unique=True)
+    client = models.TextField(_("client"))
+    queue = models.TextField(_("queue"), unique=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    revoked_at = models.DateTimeField(_("revoked at"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("reply token")
+        verbose_name_plural = _("reply tokens")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.queue
+
+
+class Delivery(models.Model):
+    """One message to one receiver, at least once, tried again later and later. seq orders an order's messages.
+
+    message_id: the same for every receiver and every try. attempt: fences the writing down of a try's outcome.
+    tries: since it was last asked for, at asked_at. log: every try there ever was.
+    """
+
+    public_id = models.TextField(_("id"), unique=True)
+    client = models.TextField(_("client"))
+    endpoint = models.ForeignKey(
+        WebhookEndpoint,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="deliveries",
+        verbose_name=_("webhook"),
+    )
+    reply_token = models.ForeignKey(
+        ReplyToken,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="deliveries",
+        verbose_name=_("reply token"),
+    )
+    run = models.ForeignKey("supervision.Run", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="deliveries")
+    seq = models.IntegerField(_("sequence"))
+    event = models.TextField(_("event"))
+    message_id = models.TextField(_("message id"))
+    body = models.TextField(_("body"))
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    asked_at = models.DateTimeField(_("asked for at"), db_default=Now())
+    not_before = models.DateTimeField(_("not before"), db_default=Now())
+    attempt = models.IntegerField(_("attempt"), db_default=0)
+    tries = models.IntegerField(_("tries"), db_default=0)
+    status_code = models.IntegerField(_("answer"), null=True, blank=True)
+    last_error = models.TextField(_("last error"), db_default="", default="", blank=True)
+    log = models.JSONField(_("log"), db_default=[], default=list, blank=True)
+    delivered_at = models.DateTimeField(_("delivered at"), null=True, blank=True)
+    given_up_at = models.DateTimeField(_("given up at"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(name="a_webhook_hears_an_event_once", fields=["run", "seq", "endpoint"]),
+            models.UniqueConstraint(name="a_reply_queue_hears_an_event_once", fields=["run", "seq", "reply_token"]),
+            models.CheckConstraint(
+                name="a_delivery_has_one_receiver",
+                condition=Q(endpoint__isnull=False, reply_token__isnull=True) | Q(endpoint__isnull=True, reply_token__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="a_delivery_is_delivered_or_given_up", condition=Q(delivered_at__isnull=True) | Q(given_up_at__isnull=True)
+            ),
+        ]
+        indexes = [
+            models.Index(
+                name="delivery_due",
+                fields=["endpoint", "reply_token", "not_before"],
+                condition=Q(delivered_at__isnull=True, given_up_at__isnull=True),
+            ),
+            models.Index(name="delivery_of_a_client", fields=["client", "id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} of {self.run_id}"

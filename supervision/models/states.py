@@ -1,0 +1,372 @@
+"""The state store's tables: fields, constraints, indexes. Only `store` writes runs, steps and events.
+
+Constraints carry the invariants and are named as claims about the world; partial indexes are named after their
+reader. The hot tables have no foreign keys in the database (one module writes them, and each costs 70 us an order);
+`manage.py audit` checks what the keys would have. Their fillfactor and autovacuum settings, the trigger that keeps
+Processed final and the one that announces events stand in the migrations.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from supervision.labels import DIRECTION_LABELS, EFFECT_LABELS, RUN_LABELS, STEP_LABELS
+from supervision.states import Direction, Effect, ProcessState, RunState
+
+
+def _values(enum: type) -> list[str]:
+    return [str(member) for member in enum]  # type: ignore[attr-defined]
+
+
+class Submission(models.Model):
+    """An accepted order before it is a run: committed before the caller hears 202. `payload` keeps its exact text."""
+
+    consumed_at = models.DateTimeField(_("consumed at"), null=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    public_id = models.TextField(_("public id"))
+    workflow = models.TextField(_("workflow"), db_default="fulfil-order")
+    payload = models.TextField(_("payload"))
+    client = models.TextField(_("client"), db_default="")
+    client_key = models.TextField(_("idempotency key"), null=True)
+    request_hash = models.TextField(_("request hash"), db_default="")
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
+    cancelled_by = models.TextField(_("cancelled by"), db_default="")
+    cancel_reason = models.TextField(_("reason of the cancellation"), db_default="")
+    deliveries = models.SmallIntegerField(_("deliveries"), db_default=0)
+
+    class Meta:
+        verbose_name = _("submission")
+        verbose_name_plural = _("submissions")
+        constraints = [
+            # Not `unique=True`: that makes a second index, for LIKE, which nobody reads.
+            models.UniqueConstraint(name="a_public_id_names_one_submission", fields=["public_id"]),
+            models.UniqueConstraint(
+                name="a_client_key_names_one_submission",
+                fields=["client", "client_key"],
+                condition=Q(client_key__isnull=False),
+            ),
+        ]
+        indexes = [models.Index(name="submission_waiting", fields=["id"], condition=Q(consumed_at__isnull=True))]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+
+class Run(models.Model):
+    """One order's workflow instance.
+
+    notify: its client wants status messages; a trigger writes them into the outbox, numbered by status_seq.
+    """
+
+    process_state = models.TextField(_("state"), choices=list(RUN_LABELS.items()), db_default=RunState.PENDING.value)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    complete_by = models.DateTimeField(_("complete by"), null=True)
+    workflow = models.TextField(_("workflow"))
+    version = models.SmallIntegerField(_("version"), db_default=1)
+    key = models.TextField(_("public id"))
+    direction = models.TextField(_("direction"), choices=list(DIRECTION_LABELS.items()), db_default=Direction.DO.value)
+    priority = models.SmallIntegerField(_("priority"), db_default=0)
+    session_key = models.TextField(_("session"), null=True)
+    partition = models.TextField(_("partition"), null=True)
+    reply_to = models.TextField(_("reply token"), null=True)
+    payload = models.JSONField(_("payload"), db_default={})
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
+    notify = models.BooleanField(_("somebody listens"), db_default=False)
+    status_seq = models.SmallIntegerField(_("status messages"), db_default=0)
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        default_permissions = ("view",)
+        permissions = [("operate", _("Can resubmit, skip, cancel and undo"))]
+        constraints = [
+            models.UniqueConstraint(name="a_submission_becomes_one_run", fields=["key"]),
+            models.CheckConstraint(name="a_run_is_in_a_known_state", condition=Q(process_state__in=_values(RunState))),
+            models.CheckConstraint(
+                name="a_final_run_and_only_a_final_run_has_finished",
+                condition=Q(process_state__in=["Processed", "Cancelled"], finished_at__isnull=False)
+                | (~Q(process_state__in=["Processed", "Cancelled"]) & Q(finished_at__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="a_run_undoes_when_compensating",
+                condition=~Q(process_state="Compensating") | Q(direction="undo"),
+            ),
+        ]
+        indexes = [
+            models.Index(
+                name="run_overdue",
+                fields=["complete_by"],
+                condition=Q(process_state__in=["Pending", "Processing"]),
+            ),
+            # Few rows at any time: what the console shows first, and the only states it counts exactly.
+            models.Index(
+                name="run_unfinished",
+                fields=["process_state", "created_at"],
+                condition=Q(process_state__in=["Pending", "Processing", "Error", "Compensating"]),
+            ),
+            models.Index(
+                name="run_session",
+                fields=["session_key", "id"],
+                condition=Q(session_key__isnull=False, finished_at__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class StepState(models.Model):
+    """One step of one run, in one direction.
+
+    not_before: null = its predecessor is not done yet. turn_at: not_before shifted by the run's priority; the claim
+    serves the earliest. seq: the baton, the number of the run's newest event as far as this row has seen it. resource:
+    which one of several the step was routed to, kept for its retries and its undo.
+
+    The columns stand in the order of how often they change: what follows an update's last changed column is not written
+    to the log again (so do those of runs and submissions).
+    """
+
+    pk = models.CompositePrimaryKey("run_id", "direction", "position")
+    process_state = models.TextField(_("state"), choices=list(STEP_LABELS.items()), db_default=ProcessState.PENDING.value)
+    locked_by = models.TextField(_("locked by"), null=True)
+    complete_by = models.DateTimeField(_("complete by"), null=True)
+    attempt = models.IntegerField(_("attempt"), db_default=0)
+    seq = models.IntegerField(_("sequence"), db_default=0)
+    effect = models.TextField(_("effect"), choices=list(EFFECT_LABELS.items()), db_default=Effect.NONE.value)
+    started_at = models.DateTimeField(_("started at"), null=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    result = models.JSONField(_("result"), null=True)
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="steps")
+    not_before = models.DateTimeField(_("not before"), null=True)
+    turn_at = models.DateTimeField(_("turn"), null=True)
+    failure_count = models.IntegerField(_("failure count"), db_default=0)
+    dispatch_count = models.IntegerField(_("dispatch count"), db_default=0)
+    generation = models.SmallIntegerField(_("generation"), db_default=1)
+    position = models.SmallIntegerField(_("position"))
+    direction = models.TextField(_("direction"), choices=list(DIRECTION_LABELS.items()), db_default=Direction.DO.value)
+    name = models.TextField(_("step"))
+    agent = models.TextField(_("agent"))
+    idempotency_key = models.TextField(_("idempotency key"))
+    checkpoint = models.JSONField(_("checkpoint"), null=True)
+    last_error = models.TextField(_("last error"), null=True)
+    resource = models.TextField(_("resource"), null=True)
+    resource_version = models.IntegerField(_("version of the route"), null=True)
+
+    class Meta:
+        verbose_name = _("step")
+        verbose_name_plural = _("steps")
+        default_permissions = ("view",)
+        constraints = [
+            models.CheckConstraint(name="a_step_is_in_a_known_state", condition=Q(process_state__in=_values(ProcessState))),
+            models.CheckConstraint(name="a_step_does_or_undoes", condition=Q(direction__in=_values(Direction))),
+            models.CheckConstraint(name="a_steps_effect_is_known_by_name", condition=Q(effect__in=_values(Effect))),
+            models.CheckConstraint(
+                name="a_running_step_has_an_owner_and_a_deadline",
+                condition=Q(process_state="Processing", locked_by__isnull=False, complete_by__isnull=False)
+                | (~Q(process_state="Processing") & Q(locked_by__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="a_processed_step_has_finished",
+                condition=~Q(process_state="Processed") | Q(finished_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="counts_are_not_negative",
+                condition=Q(failure_count__gte=0, dispatch_count__gte=0, attempt__gte=0),
+            ),
+            # Also what the sweep reads: running steps are few at any time (IN_FLIGHT), and an index of their own for the
+            # overdue ones would be written five times an order.
+            models.UniqueConstraint(
+                name="a_run_processes_one_step_at_a_time",
+                fields=["run"],
+                condition=Q(process_state="Processing"),
+            ),
+        ]
+        indexes = [
+            models.Index(
+                name="step_claimable",
+                fields=["turn_at"],
+                condition=Q(process_state="Pending", not_before__isnull=False),
+            ),
+            models.Index(
+                name="step_starving",
+                fields=["complete_by"],
+                condition=Q(process_state="Pending", complete_by__isnull=False),
+            ),
+            models.Index(name="step_in_error", fields=["name", "run"], condition=Q(process_state="Error")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.direction})"
+
+
+class StepEvent(models.Model):
+    """Append-only history: one row per transition of a step, or of the run itself where position is null."""
+
+    pk = models.CompositePrimaryKey("run_id", "seq")
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events")
+    seq = models.IntegerField(_("sequence"))
+    position = models.SmallIntegerField(_("position"), null=True)
+    direction = models.TextField(_("direction"), null=True)
+    attempt = models.IntegerField(_("attempt"), null=True)
+    from_state = models.TextField(_("from"), null=True)
+    to_state = models.TextField(_("to"))
+    actor = models.TextField(_("actor"))
+    why = models.TextField(_("why"), null=True)
+    at = models.DateTimeField(_("at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("event")
+        verbose_name_plural = _("events")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.run_id}:{self.seq} {self.to_state}"
+
+
+class StrayReply(models.Model):
+    """An answer that came too late or from a claim that was broken: evidence, never a transition."""
+
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="stray_replies")
+    direction = models.TextField(_("direction"))
+    position = models.SmallIntegerField(_("position"))
+    attempt = models.IntegerField(_("attempt"))
+    outcome = models.TextField(_("outcome"))
+    detail = models.TextField(_("detail"), db_default="")
+    actor = models.TextField(_("actor"))
+    at = models.DateTimeField(_("at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("stray reply")
+        verbose_name_plural = _("stray replies")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.run_id}:{self.position} attempt {self.attempt}"
+
+
+class Alert(models.Model):
+    """Something an operator must know: written with the transition that made it necessary, once per generation."""
+
+    class Kind(models.TextChoices):
+        ERROR = "error", _("Step in error")
+        EXHAUSTED = "exhausted", _("Attempts exhausted, waiting longer")
+        SKIPPED = "skipped", _("Step given up, order went on")
+        STARVATION = "starvation", _("Nobody picks the step up")
+        LOST_DISPATCH = "lost-dispatch", _("Claims that no agent starts")
+
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="alerts")
+    position = models.SmallIntegerField(_("position"))
+    direction = models.TextField(_("direction"), choices=list(DIRECTION_LABELS.items()))
+    generation = models.SmallIntegerField(_("generation"))
+    kind = models.TextField(_("kind"), choices=Kind.choices)
+    step = models.TextField(_("step"), db_default="")
+    message = models.TextField(_("message"), db_default="")
+    raised_at = models.DateTimeField(_("raised at"), db_default=Now())
+    acknowledged_at = models.DateTimeField(_("acknowledged at"), null=True, blank=True)
+    acknowledged_by = models.TextField(_("acknowledged by"), db_default="", blank=True)
+
+    class Meta:
+        verbose_name = _("alert")
+        verbose_name_plural = _("alerts")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(
+                name="one_alert_per_generation_and_kind",
+                fields=["run", "position", "direction", "generation", "kind"],
+            )
+        ]
+        indexes = [models.Index(name="alert_open", fields=["-raised_at"], condition=Q(acknowledged_at__isnull=True))]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()}: {self.step}"
+
+
+class Notification(models.Model):
+    """The outbox: committed with what it tells of, delivered afterwards, at least once, under its own id."""
+
+    kind = models.TextField(_("kind"))
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True)
+    payload = models.JSONField(_("payload"), db_default={})
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    not_before = models.DateTimeField(_("not before"), db_default=Now())
+    tries = models.IntegerField(_("tries"), db_default=0)
+    last_error = models.TextField(_("last error"), db_default="")
+    delivered_at = models.DateTimeField(_("delivered at"), null=True)
+
+    class Meta:
+        verbose_name = _("notification")
+        verbose_name_plural = _("notifications")
+        default_permissions = ("view",)
+        # Apart, so that a flood of status messages never stands between an alert and its mail.
+        indexes = [
+            models.Index(name="notification_due", fields=["not_before"], condition=Q(delivered_at__isnull=True) & ~Q(kind="status")),
+            models.Index(name="notification_to_fan_out", fields=["id"], condition=Q(delivered_at__isnull=True, kind="status")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.pk}"
+
+
+class DeadLetter(models.Model):
+    """Something nobody could read or use, kept byte for byte with the reason. delivery: its queue and properties."""
+
+    source = models.TextField(_("source"))
+    body = models.BinaryField(_("body"))
+    content_type = models.TextField(_("content type"), db_default="")
+    headers = models.JSONField(_("headers"), db_default={})
+    delivery = models.JSONField(_("delivery"), db_default={})
+    reason = models.TextField(_("reason"))
+    deliveries = models.IntegerField(_("deliveries"), db_default=1)
+    public_id = models.TextField(_("public id"), null=True, db_index=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    resolved_at = models.DateTimeField(_("resolved at"), null=True)
+    resolution = models.TextField(_("resolution"), db_default="")
+
+    class Meta:
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        default_permissions = ("view",)
+        indexes = [models.Index(name="dead_letter_open", fields=["-created_at"], condition=Q(resolved_at__isnull=True))]
+
+    def __str__(self) -> str:
+        return f"{self.source} #{self.pk}"
+
+
+class LeaderLease(models.Model):
+    """Who leads until when. It saves duplicate work; correctness never rests on it."""
+
+    name = models.TextField(_("name"), primary_key=True)
+    holder = models.TextField(_("holder"))
+    term = models.IntegerField(_("term"), db_default=1)
+    elected_at = models.DateTimeField(_("elected at"), db_default=Now())
+    expires_at = models.DateTimeField(_("expires at"))
+
+    class Meta:
+        verbose_name = _("leader lease")
+        verbose_name_plural = _("leader leases")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.holder} (term {self.term})"
+
+
+class Heartbeat(models.Model):
+    """A process's sign of life: its incarnation, its role, and when it last did its work."""
+
+    incarnation = models.TextField(_("incarnation"), primary_key=True)
+    role = models.TextField(_("role"))
+    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    seen_at = models.DateTimeField(_("seen at"), db_default=Now())
+    detail = models.JSONField(_("detail"), db_default={})
+
+    class Meta:
+        verbose_name = _("heartbeat")
+        verbose_name_plural = _("heartbeats")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.incarnation}"

@@ -1,0 +1,381 @@
+"""FAIL and SWEEP: what becomes of attempts that ended badly, or not at all.
+
+Both read the facts under the step's lock, let `retry.decide` decide, and write all decisions in one statement that
+checks attempt and state again. The reporting worker and the supervisor use the same code: neither makes a decision.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import InterfaceError, OperationalError, transaction
+
+from supervision import admission, changes, conf, db, failpoints, governance, sql
+from supervision.errors import (
+    AgentFailure,
+    DefinitionError,
+    OutcomeUnknown,
+    PermanentFailure,
+    Postpone,
+    TransientFailure,
+)
+from supervision.handles import Place
+from supervision.identity import me
+from supervision.models import Alert
+from supervision.retry import (
+    Abandon,
+    Compensate,
+    Decision,
+    Fail,
+    Failure,
+    Limits,
+    OnExhausted,
+    OnPermanent,
+    Outcome,
+    Retry,
+    RetryPolicy,
+    Skip,
+    Wait,
+    decide,
+)
+from supervision.states import Claim, Direction, Effect, ProcessState
+from supervision.store import addressed, lock_earlier, record_strays
+from supervision.workflow import version_of, workflows
+
+NO_TIME, CLAIM_LOST, UNRECORDED = "no_time", "claim_lost", "unrecorded"
+OUR_OWN = (NO_TIME, CLAIM_LOST, UNRECORDED)  # transient failures for which the remote service is not to blame
+LOST_DISPATCHES = 5  # so many claims in a row that no agent started raise an alert
+DAY_SECONDS = 86_400.0
+CLOCK_SLACK = timedelta(minutes=1)
+
+log = logging.getLogger(__name__)
+
+
+class Facts(NamedTuple):
+    """What a decision about one failed attempt needs, read under its row's lock."""
+
+    run_id: int
+    direction: str
+    position: int
+    attempt: int
+    started: bool
+    failure_count: int
+    dispatch_count: int
+    workflow: str
+    version: int
+    run_direction: str
+    run_overdue: bool | None
+
+
+def _facts(locked: Sequence[tuple[Any, ...]]) -> list[Facts]:
+    """What a decision needs of these locked steps and of their runs, read after the lock."""
+    if not locked:
+        return []
+    runs = {run_id: facts for run_id, *facts in db.fetch(sql.RUN_FACTS, {"runs": [row[0] for row in locked]})}
+    return [Facts(*row, *runs[row[0]]) for row in locked]
+
+
+@dataclass
+class Tally:
+    """How many steps went which way."""
+
+    retried: int = 0
+    redispatched: int = 0
+    waiting: int = 0
+    compensating: int = 0
+    errors: int = 0
+    skipped: int = 0
+    stale: int = 0
+
+    @property
+    def total(self) -> int:
+        """All steps that were dealt with."""
+        return self.retried + self.redispatched + self.waiting + self.compensating + self.errors + self.skipped
+
+    def add(self, other: Tally) -> None:
+        """Count what another batch came to."""
+        for name, count in asdict(other).items():
+            setattr(self, name, getattr(self, name) + count)
+
+
+def as_failure(error: BaseException) -> Failure:
+    """What an agent's exception means; an exception of its own making leaves the outcome unknown."""
+    # A remote service's words may hold what the database cannot keep: NUL and half characters.
+    message = (str(error) or type(error).__name__).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    match error:
+        case PermanentFailure():
+            return Failure(outcome=Outcome.PERMANENT, message=message, code=error.code)
+        case Postpone():
+            return Failure(outcome=Outcome.POSTPONED, message=message, code=error.code, not_before=error.delay)
+        case OutcomeUnknown():
+            outcome = Outcome.UNKNOWN
+        case TransientFailure():
+            outcome = Outcome.TRANSIENT
+        case _:
+            return Failure(outcome=Outcome.UNKNOWN, message=f"{type(error).__name__}: {message}", code=AgentFailure.code)
+    return Failure(
+        outcome=outcome,
+        message=message,
+        code=error.code,
+        not_before=_pause(error.retry_after),
+        of_resource=error.code not in OUR_OWN,
+    )
+
+
+def _pause(seconds: float | None) -> timedelta | None:
+    """The pause a service asks for, believed up to a day; nonsense counts as no wish."""
+    return timedelta(seconds=min(seconds, DAY_SECONDS)) if seconds is not None and seconds > 0 else None
+
+
+def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
+    """FAIL: report attempts that ended badly within their deadline, and do what policy says about each.
+
+    Claims that no longer stand change nothing and are recorded as stray replies.
+    """
+    failed = _tell_the_breaker(place, failed)
+    by_run = {claim.run_id: failure for claim, failure in failed}
+    claims = [claim for claim, _ in failed]
+    params = addressed(place, claims)
+
+    def work() -> tuple[Tally, set[int]]:
+        if place.direction == Direction.DO:  # an undo step that fails never takes its run along
+            lock_earlier(place, claims)
+        facts = _facts(db.fetch(sql.HOLD_FAILED, params))
+        tally = _settle([(fact, by_run[fact.run_id]) for fact in facts])
+        return tally, {fact.run_id for fact in facts}
+
+    tally, held = db.transact(work)
+    stale = [(claim, str(failure.outcome), failure.message) for claim, failure in failed if claim.run_id not in held]
+    if stale:
+        record_strays(place, stale)
+        tally.stale = len(stale)
+    return tally
+
+
+def _tell_the_breaker(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:
+    """Count the service's failures; those that meet an open breaker are an outage, and nobody's failure."""
+    blamed: dict[str, list[Failure]] = {}
+    for claim, failure in failed:
+        if failure.of_resource and (resource := admission.resource_of(place, claim)) is not None:
+            blamed.setdefault(resource, []).append(failure)
+    if not blamed:
+        return failed
+    outages = {name: governance.failed(name, len(failures), failures[-1].message) for name, failures in blamed.items()}
+    return [
+        (claim, replace(failure, outage=outages[name]))
+        if failure.of_resource and (name := admission.resource_of(place, claim)) is not None
+        else (claim, failure)
+        for claim, failure in failed
+    ]
+
+
+def sweep(limit: int) -> Tally:
+    """SWEEP: recover up to `limit` expired claims. Two sweeps at once share the work and count each expiry once."""
+
+    def work() -> tuple[Tally, list[str]]:
+        facts = _facts(_with_earlier(db.fetch(sql.HOLD_OVERDUE, {"limit": limit})))
+        expired = [
+            (
+                fact,
+                Failure(
+                    outcome=Outcome.EXPIRED,
+                    started=fact.started,
+                    message="no answer by complete_by" if fact.started else "no agent started it by complete_by",
+                ),
+            )
+            for fact in facts
+        ]
+        tally = _settle(expired)
+        steps = [Place(fact.workflow, fact.version, fact.direction, fact.position).label for fact in facts]
+        if steps:
+            failpoints.hit("supervisor.before_commit", steps)
+        return tally, steps
+
+    tally, steps = db.transact(work)
+    if steps:
+        failpoints.hit("supervisor.after_commit", steps)
+    return tally
+
+
+def _with_earlier(locked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Those of these steps before which nobody else is at work in the same run, the whole of which may be needed."""
+    positions = {run_id: position for run_id, direction, position, *_ in locked if direction == Direction.DO and position > 0}
+    if not positions:
+        return list(locked)
+    rows = db.fetch(sql.TAKE_EARLIER, {"runs": list(positions), "positions": list(positions.values())})
+    taken = Counter(run_id for (run_id,) in rows)
+    return [row for row in locked if taken[row[0]] == positions.get(row[0], 0)]
+
+
+def recall(limit: int) -> None:
+    """Let deadlines pass that no step can have been given: the database's clock was ahead and has been put right."""
+    budgets = [step.complete_within for workflow in workflows() for step in workflow.steps]
+    settings = conf.get()
+    longest = max([settings.complete_within or settings.dispatch_within, *budgets]) + CLOCK_SLACK
+    db.run(sql.RECALL, {"longest": longest.total_seconds(), "limit": limit})
+
+
+def forgotten(place: Place, runs: Sequence[int], ttl: timedelta) -> set[int]:
+    """Those of these runs whose step has an unknown effect under a key that the service no longer remembers."""
+    facts = {"runs": list(runs), "position": place.position, "direction": place.direction, "ttl": ttl.total_seconds()}
+    return {row[0] for row in db.run(sql.FORGOTTEN_KEYS, facts)}
+
+
+def limits(policy: RetryPolicy, direction: str) -> Limits:
+    """The numbers in force: the policy's, the settings' where they override, and no way but Error out of an undo."""
+    settings = conf.get()
+    undoing = direction == Direction.UNDO
+    return Limits(
+        threshold=policy.threshold or settings.failure_threshold,
+        long_wait=policy.long_wait or settings.long_wait,
+        on_exhausted=OnExhausted.ERROR if undoing else OnExhausted(settings.on_exhausted or policy.on_exhausted),
+        on_permanent=OnPermanent.ERROR if undoing else OnPermanent(settings.on_permanent or policy.on_permanent),
+    )
+
+
+def _decide(fact: Facts, failure: Failure) -> Decision:
+    try:
+        policy = version_of(fact.workflow, fact.version).step(fact.position).retry
+    except (DefinitionError, IndexError):
+        policy = RetryPolicy()  # the running code lacks this version; the others must not wait for it
+    undoing_forward = fact.direction == Direction.DO and fact.run_direction == Direction.UNDO
+    told = replace(
+        failure,
+        abandoned=undoing_forward,
+        run_overdue=bool(fact.run_overdue) and fact.direction == Direction.DO,
+    )
+    return decide(fact.failure_count, told, policy, limits(policy, fact.direction))
+
+
+class _Row(NamedTuple):
+    run_id: int
+    direction: str
+    position: int
+    attempt: int
+    state: str
+    delay: float
+    failures: int
+    dispatches: int
+    effect: str | None
+    error: str | None
+    why: str
+    alert: str | None
+
+
+# SETTLE's arrays, in the order of _Row's fields.
+_COLUMNS = (
+    "runs",
+    "directions",
+    "positions",
+    "attempts",
+    "states",
+    "delays",
+    "failures",
+    "dispatches",
+    "effects",
+    "errors",
+    "whys",
+    "alerts",
+)
+
+
+def _settle(items: Sequence[tuple[Facts, Failure]]) -> Tally:
+    """Settle a batch; where that fails (a hook's own mistake), one by one, so that only the culprit stays as it is."""
+    try:
+        with transaction.atomic():
+            return _settle_all(items)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        log.exception("could not settle %d failed attempts", len(items))
+        tally = Tally()
+        if len(items) > 1:
+            for item in items:
+                tally.add(_settle([item]))
+        return tally
+
+
+def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
+    """Execute the decisions about locked, failed attempts; inside the caller's transaction."""
+    tally, rows = Tally(), []
+    compensate: dict[int, str] = {}
+    for fact, failure in items:
+        decision = _decide(fact, failure)
+        rows.append(_row(fact, failure, decision, tally))
+        if isinstance(decision, Compensate):
+            compensate[fact.run_id] = decision.reason
+    if not rows:
+        return tally
+    settled = db.fetch(
+        sql.SETTLE,
+        {
+            **dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)),
+            "pickup": conf.get().pickup_within.total_seconds(),
+            "me": me(),
+        },
+    )
+    changes.after_settling(
+        errors=[row[0] for row in settled if row[3] == ProcessState.ERROR and row[0] not in compensate],
+        skipped=[row[0] for row in settled if row[3] == ProcessState.SKIPPED],
+        abandoned=[row[0] for row in settled if row[3] == ProcessState.CANCELLED],
+        compensate=compensate,
+        actor=me(),
+    )
+    return tally
+
+
+def _row(fact: Facts, failure: Failure, decision: Decision, tally: Tally) -> _Row:
+    state, delay, counted, dispatched, alert = ProcessState.PENDING, 0.0, 0, 0, None
+    match decision:
+        case Retry(delay=pause, counted=counts):
+            delay, counted = pause.total_seconds(), int(counts)
+            if failure.outcome is not Outcome.EXPIRED or counts:
+                tally.retried += 1
+            else:
+                dispatched = 1
+                tally.redispatched += 1
+                if (fact.dispatch_count + 1) % LOST_DISPATCHES == 0:
+                    alert = Alert.Kind.LOST_DISPATCH
+            why = failure.message or str(failure.outcome)
+        case Wait(delay=pause):
+            delay, counted, alert = pause.total_seconds(), 1, Alert.Kind.EXHAUSTED
+            tally.waiting += 1
+            why = f"waits longer: {failure.message}"
+        case Compensate(reason=why):
+            # No alert: the run does not stop here, it is undone in the same transaction.
+            state, counted = ProcessState.ERROR, int(failure.started)
+            tally.compensating += 1
+        case Fail(reason=why):
+            state, counted, alert = ProcessState.ERROR, int(failure.started), Alert.Kind.ERROR
+            tally.errors += 1
+        case Skip(reason=why):
+            state, counted, alert = ProcessState.SKIPPED, int(failure.started), Alert.Kind.SKIPPED
+            tally.skipped += 1
+        case Abandon(reason=why):
+            state = ProcessState.CANCELLED
+            tally.compensating += 1
+    unknown = failure.started and failure.outcome in (Outcome.EXPIRED, Outcome.UNKNOWN)
+    return _Row(
+        fact.run_id,
+        fact.direction,
+        fact.position,
+        fact.attempt,
+        str(state),
+        delay,
+        counted,
+        dispatched,
+        str(Effect.UNKNOWN) if unknown else None,
+        None if failure.outcome is Outcome.POSTPONED else failure.message[:2000] or None,
+        why[:2000],
+        None if alert is None else str(alert),
+    )
+
+
+def alert_starving(limit: int) -> None:
+    """Raise an alert for Pending steps whose time to be picked up has passed; nothing is counted."""
+    db.run(sql.ALERT_STARVING, {"limit": limit, "message": "nobody has picked this step up in time"})

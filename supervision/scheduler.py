@@ -1,0 +1,209 @@
+"""The scheduler: turns waiting submissions and due steps into Celery chains of agent tasks.
+
+It knows the order of steps and nothing of what they mean. A chain carries a cohort: one order when it is quiet, up to
+COHORT orders under load. The chain is the fast path only; whatever is lost of it is rebuilt from the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery import current_app, signature
+
+from supervision import admission, conf, consuming, failpoints, governance, hints, partitions, resources, store
+from supervision.handles import Place
+from supervision.states import Claim, Direction
+
+log = logging.getLogger(__name__)
+
+PERFORM = "supervision.perform"
+PROBES_AT_ONCE = 1  # claims for a resource that is being tried out; how many may go through its row decides
+Dispatch = Callable[[Place, Sequence[Claim]], None]
+
+
+@dataclass
+class ScheduleReport:
+    """What one pass did: submissions consumed and set aside, steps claimed, chains sent."""
+
+    consumed: int = 0
+    dead_letters: int = 0
+    claimed: int = 0
+    dispatched: int = 0
+
+
+def link(place: Place, queue: str) -> Any:
+    """A later task of a chain: the step at this place, on its agent's queue. It gets its claims from the one before it."""
+    return signature(PERFORM, args=(*place,), app=current_app, queue=queue, ignore_result=True, retry=False)
+
+
+def dispatch(place: Place, claims: Sequence[Claim]) -> None:
+    """Send a chain of the remaining steps for these claims. Raises nothing: a claim whose message is lost expires.
+
+    So does the claim of a run whose workflow this process's code does not know: the others go out all the same.
+    """
+    try:
+        later = _later_links(place)
+        for queue, part in partitions.spread(place.definition.agent(place.position), claims).items():
+            # What `chain(...).apply_async()` sends, without its copies of every link: those take twice the time of the rest.
+            args = ([list(claim) for claim in part], *place)
+            current_app.send_task(PERFORM, args=args, queue=queue, chain=later, ignore_result=True, retry=False)
+    except Exception as error:
+        log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
+
+
+def _later_links(place: Place) -> list[Any]:
+    """The rest of the chain, the last link first, as far as one queue takes each whole cohort.
+
+    What comes from a partitioned agent on is dispatched anew.
+    """
+    if place.direction == Direction.UNDO:
+        return []
+    links = []
+    for position in range(place.position + 1, len(place.definition.steps)):
+        agent = place.definition.agent(position)
+        if partitions.count(agent) > 1:
+            break
+        links.append(link(place._replace(position=position), agent.queue))
+    return links[::-1]
+
+
+def hand_out(places: Mapping[Place, Sequence[Claim]], send: Dispatch = dispatch) -> int:
+    """Dispatch claims in cohorts; returns how many chains went out."""
+    sent = 0
+    for place, claims in places.items():
+        size = conf.get().cohort
+        for first in range(0, len(claims), size):
+            if failpoints.hit("scheduler.mid_dispatch", [place.label]):
+                continue
+            send(place, claims[first : first + size])
+            sent += 1
+    return sent
+
+
+def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
+    """Claim one batch of due steps within what may be in flight, and dispatch it; returns (claimed, dispatched)."""
+    room = conf.get().in_flight - consuming.in_flight()
+    if room <= 0:
+        return 0, 0
+    governed = governance.governed()
+    most = min(room, conf.get().cohort)
+    places = store.claim(most, shut=[*governance.shut_agents(), *resources.agents_of(governed)])
+    to_probe = governance.to_probe()
+    for service in to_probe - set(governed):
+        _gather(places, store.claim(PROBES_AT_ONCE, only=resources.agents_of([service])))
+    for service in governed:
+        if within := admission.room(service, most)[0] or (PROBES_AT_ONCE if service in to_probe else 0):
+            _gather(places, store.claim(within, only=resources.agents_of([service])))
+    claimed = sum(map(len, places.values()))
+    if not claimed or failpoints.hit("scheduler.after_claim", [place.label for place in places]):
+        return claimed, 0
+    return claimed, hand_out(places, send)
+
+
+def _gather(places: dict[Place, list[Claim]], more: Mapping[Place, Sequence[Claim]]) -> None:
+    for place, claims in more.items():
+        places.setdefault(place, []).extend(claims)
+
+
+def schedule_once(send: Dispatch = dispatch) -> ScheduleReport:
+    """Consume what waits and claim what is due, once through, as far as there is room."""
+    report = ScheduleReport()
+    while True:
+        batch = consuming.consume_batch()
+        report.consumed += batch.consumed
+        report.dead_letters += batch.dead_letters
+        report.claimed += sum(map(len, batch.born.values()))
+        report.dispatched += hand_out(batch.born, send)
+        if batch.consumed + batch.dead_letters < conf.get().cohort and not batch.deferred:
+            break
+    while True:
+        claimed, sent = claim_once(send)
+        report.claimed += claimed
+        report.dispatched += sent
+        if claimed < conf.get().cohort:
+            return report
+
+
+# ------------------------------------------------------------------------------ the two loops behind the hints
+
+
+stopping = threading.Event()  # set when this worker is told to end: the loops leave what is left to others
+
+
+class _OneAtATime:
+    """Lets one thread of a process work and tells it when others wished to: hints never pile up into parallel work."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._again = threading.Event()
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not when somebody asks meanwhile."""
+        self._again.wait(seconds)
+
+    def run(self, turn: Callable[[], bool]) -> None:
+        """Call `turn` until it has nothing left and nobody has asked meanwhile."""
+        self._again.set()
+        while self._again.is_set() and not stopping.is_set() and self._lock.acquire(blocking=False):
+            try:
+                self._again.clear()
+                while (turn() or self._again.is_set()) and not stopping.is_set():
+                    self._again.clear()
+            finally:
+                self._lock.release()
+
+
+_consuming = _OneAtATime()
+_claiming = _OneAtATime()
+_SATURATED_SECONDS = 0.02
+
+
+def consume() -> None:
+    """Work off waiting submissions. Idle: what is there, at once. Under load a short pause lets the next batch grow."""
+    _consuming.run(_consume_turn)
+
+
+def _consume_turn() -> bool:
+    batch = consuming.consume_batch()
+    hand_out(batch.born)
+    count = batch.consumed + batch.dead_letters
+    if batch.consumed and not batch.born:
+        hints.send(hints.SCHEDULE)
+    full = count >= conf.get().cohort
+    if batch.deferred and not count:
+        time.sleep(conf.get().hold_off_seconds)
+        return True
+    if count > 1 and not full:
+        time.sleep(conf.get().hold_off_seconds)
+        return True
+    return full
+
+
+def claim_due() -> None:
+    """Claim and dispatch due steps until none is left; waits for room while as many as allowed are in flight."""
+    _claiming.run(_claim_turn)
+
+
+def _claim_turn() -> bool:
+    claimed, _ = claim_once()
+    if claimed:
+        return True
+    if due():
+        _claiming.pause(_SATURATED_SECONDS)
+        return True
+    if unseen := store.unseen_seconds():
+        _claiming.pause(unseen)
+        store.see_everything()
+        return True
+    return False
+
+
+def due() -> bool:
+    """Whether a step is due that may be claimed, now or as soon as its resource's rate allows."""
+    full = [service for service in governance.governed() if not any(admission.room(service, 1))]
+    return store.any_due(shut=[*governance.shut_agents(), *resources.agents_of(full)])

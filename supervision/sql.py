@@ -1,0 +1,394 @@
+"""The guarded statements of the hot path, each with its safety argument. Only `store` executes them.
+
+All take lists; one item is a list of one. All compare deadlines with the database's clock. Two rules hold throughout:
+
+* `process_state || ''` instead of `process_state` where a row is addressed by its key: the planner would otherwise
+  prove a partial index from the guard and scan every running step for each key (2.4 times slower under load).
+* A row is locked before its successor and before its run (ascending position, then run), so that two writers of one
+  run queue up instead of deadlocking. Bulk writers skip what others hold.
+
+`seq` is a baton: the current step's row knows the number of the run's newest event, so that the hand-over from one
+step to the next numbers its events without touching the run.
+"""
+
+from __future__ import annotations
+
+# Up to `limit` submissions nobody else is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
+# The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
+# letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `front`.
+TAKE_SUBMISSIONS = """
+SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, deliveries,
+       created_at < now() - %(late)s::float8 * interval '1 s'
+  FROM supervision_submission
+ WHERE consumed_at IS NULL AND id >= %(since)s::bigint AND (%(only)s::bigint IS NULL OR id = %(only)s)
+ ORDER BY id LIMIT %(limit)s
+   FOR UPDATE SKIP LOCKED
+"""
+
+# Runs, their steps and the first events, in one statement. A run that is `born` has its first step claimed already
+# (attempt 1), which saves the claim: the caller checked that there is capacity and nobody older waits. One that is
+# `blocked` waits until its session's turn comes. The unique key of the run makes a second run for the same submission
+# impossible.
+WRITE_RUNS = """
+WITH v AS (
+    SELECT * FROM unnest(%(submissions)s::bigint[], %(keys)s::text[], %(payloads)s::jsonb[], %(priorities)s::smallint[],
+                         %(sessions)s::text[], %(partitions)s::text[], %(replies)s::text[], %(waits)s::float8[],
+                         %(notifies)s::bool[], %(born)s::bool[], %(blocked)s::bool[])
+             v(submission, key, payload, priority, session_key, partition, reply_to, wait, notify, born, blocked)),
+m AS (
+    UPDATE supervision_submission s SET consumed_at = now() FROM v WHERE s.id = v.submission),
+r AS (
+    INSERT INTO supervision_run (workflow, version, key, process_state, payload, priority, session_key, partition,
+                                 reply_to, notify, complete_by)
+    SELECT %(workflow)s, %(version)s, key, CASE WHEN born THEN 'Processing' ELSE 'Pending' END, payload, priority,
+           session_key, partition, reply_to, notify, now() + %(complete_within)s::float8 * interval '1 s'
+      FROM v
+    RETURNING id, key),
+d AS (
+    SELECT (n - 1)::smallint AS position, name, agent
+      FROM unnest(%(names)s::text[], %(agents)s::text[]) WITH ORDINALITY d(name, agent, n)),
+st AS (
+    INSERT INTO supervision_stepstate (run_id, direction, position, name, agent, idempotency_key, seq, process_state,
+                                       attempt, locked_by, complete_by, not_before, turn_at)
+    SELECT r.id, 'do', d.position, d.name, d.agent, r.key || ':' || d.name || ':do:1',
+           CASE WHEN d.position = 0 AND v.born THEN 2 ELSE 1 END,
+           CASE WHEN d.position = 0 AND v.born THEN 'Processing' ELSE 'Pending' END,
+           CASE WHEN d.position = 0 AND v.born THEN 1 ELSE 0 END,
+           CASE WHEN d.position = 0 AND v.born THEN %(me)s END,
+           CASE WHEN d.position = 0 AND v.born THEN now() + %(lease)s::float8 * interval '1 s' END,
+           CASE WHEN d.position = 0 AND NOT v.blocked THEN now() END,
+           CASE WHEN d.position = 0 AND NOT v.blocked THEN now() + v.wait * interval '1 s' END
+      FROM r JOIN v ON v.key = r.key CROSS JOIN d),
+ev AS (
+    INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
+    SELECT id, 1, NULL::smallint, NULL, NULL::int, NULL, 'Pending', %(me)s FROM r
+    UNION ALL
+    SELECT r.id, 2, 0::smallint, 'do', 1, 'Pending', 'Processing', %(me)s FROM r JOIN v ON v.key = r.key WHERE v.born)
+SELECT id, key FROM r
+"""
+
+_LIVE = "p.lifted_at IS NULL AND (p.until IS NULL OR p.until > now())"
+
+
+def _paused(scope: str, column: str = "name") -> str:
+    """What is paused now. An uncorrelated subquery: read once per statement, from a table that is nearly always empty."""
+    return f"ARRAY(SELECT p.{column} FROM supervision_pause p WHERE p.scope = '{scope}' AND p.{column} IS NOT NULL AND {_LIVE})"
+
+
+# A pause stops claims and nothing else: what runs finishes, what is claimed is performed.
+NOT_PAUSED = f"""NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'all' AND {_LIVE})
+       AND s.agent <> ALL ({_paused("agent")}) AND s.run_id <> ALL ({_paused("order", "run_id")})
+       AND (NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'workflow' AND {_LIVE})
+            OR (SELECT b.workflow FROM supervision_run b WHERE b.id = s.run_id) <> ALL ({_paused("workflow")}))"""
+
+# A step that may be claimed. An undo step waits until nothing of its run is still running: a cancelled order's last
+# step is awaited first.
+DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.not_before <= now()
+       AND (s.direction = 'do' OR NOT EXISTS (
+            SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
+       AND {NOT_PAUSED}"""
+
+ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.agent <> ALL (%(shut)s::text[])
+   AND s.turn_at >= %(since)s::timestamptz ORDER BY s.turn_at LIMIT 1"""
+
+# CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
+# limit cannot be re-evaluated and take more (PostgreSQL bug 15715); SKIP LOCKED sends a second scheduler to other
+# work. Agents whose resource is shut off are left out, or asked for alone (`only`) when it is to be tried out.
+# `attempt` rises with every claim and stands in the guard of every later write.
+CLAIM = f"""
+WITH c AS MATERIALIZED (
+    SELECT s.run_id, s.direction, s.position, s.turn_at
+      FROM supervision_stepstate s
+     WHERE {DUE} AND s.turn_at >= %(since)s::timestamptz
+       AND s.agent <> ALL (%(shut)s::text[]) AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[]))
+     ORDER BY s.turn_at LIMIT %(limit)s
+       FOR UPDATE OF s SKIP LOCKED),
+u AS (
+    UPDATE supervision_stepstate s
+       SET process_state = 'Processing', attempt = s.attempt + 1, locked_by = %(me)s, started_at = NULL,
+           complete_by = now() + %(lease)s::float8 * interval '1 s',
+           seq = 1 + CASE s.direction WHEN 'do' THEN s.seq ELSE greatest(s.seq, (
+                 SELECT max(e.seq) FROM supervision_stepevent e WHERE e.run_id = s.run_id)) END
+      FROM c
+     WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
+       AND s.process_state || '' = 'Pending'
+    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.turn_at),
+r AS (
+    UPDATE supervision_run r SET process_state = 'Processing'
+      FROM u WHERE r.id = u.run_id AND r.process_state || '' = 'Pending'),
+ev AS (
+    INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
+    SELECT run_id, seq, position, direction, attempt, 'Pending', 'Processing', %(me)s FROM u)
+SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, u.turn_at
+  FROM u JOIN supervision_run r ON r.id = u.run_id ORDER BY u.run_id
+"""
+
+
+def _claimed(array: str = "", column: str = "", more: str = "") -> str:
+    """FROM and WHERE that address claims by key, fenced by attempt and state; optionally with one more array."""
+    return f"""FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]{array}) v(run_id, attempt{column}){more}
+     WHERE s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s
+       AND s.attempt = v.attempt AND s.process_state || '' = 'Processing'"""
+
+
+def _within(seconds: str, capped: str) -> str:
+    """A deadline so many seconds from now; that of a forward step never lies beyond its order's own (X7)."""
+    return f"least(now() + %({seconds})s::float8 * interval '1 s', CASE WHEN {capped} THEN r.complete_by END)"
+
+
+# START: the agent's first act. A duplicate delivery finds started_at set, a stale one another attempt, a cancelled one
+# another state, a late one a deadline that has passed: all of them find no row and are dropped in silence. The lease
+# is renewed to the step's own budget, so that waiting in the queue does not eat the time to work.
+START = f"""
+WITH u AS (
+    UPDATE supervision_stepstate s
+       SET started_at = now(), complete_by = {_within("budget", "%(direction)s = 'do'")}
+      {_claimed(more=" JOIN supervision_run r ON r.id = v.run_id")} AND s.started_at IS NULL AND s.complete_by > now()
+       AND (%(direction)s = 'undo' OR coalesce(r.complete_by > now(), true))
+    RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
+              extract(epoch FROM s.complete_by - now())::float8 AS remaining)
+SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key, u.payload,
+       p.idempotency_key, p.result, p.checkpoint, u.remaining
+  FROM u
+  LEFT JOIN supervision_stepstate p
+    ON %(direction)s = 'undo' AND p.run_id = u.run_id AND p.direction = 'do' AND p.position = %(position)s
+ ORDER BY u.run_id
+"""
+
+# Which of these claims still stand, locked until commit: asked before a transactional agent works, whose effect
+# commits together with FINISH. Nobody can sweep or cancel what is locked here.
+HOLD = """
+SELECT s.run_id FROM supervision_stepstate s
+  JOIN (SELECT * FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)) v
+    ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s
+   AND s.attempt = v.attempt AND s.process_state || '' = 'Processing' AND s.complete_by > now()
+ ORDER BY s.run_id FOR UPDATE OF s
+"""
+
+# Steps whose effect is unknown and whose key was first used so long ago that the remote service has forgotten it.
+# What an operator has resubmitted was looked at: its time counts from then.
+FORGOTTEN_KEYS = """
+SELECT s.run_id FROM unnest(%(runs)s::bigint[]) v(run_id)
+  JOIN supervision_stepstate s
+    ON s.run_id = v.run_id AND s.direction = 'do' AND s.position = %(position)s AND s.effect = 'unknown'
+ WHERE (SELECT coalesce(max(e.at) FILTER (WHERE e.from_state = 'Error'),
+                        min(e.at) FILTER (WHERE e.direction = 'do' AND e.to_state = 'Processing'))
+          FROM supervision_stepevent e
+         WHERE e.run_id = s.run_id AND e.position = s.position AND e.direction IN ('do', %(direction)s))
+       < now() - %(ttl)s::float8 * interval '1 s'
+"""
+
+# What comes before these steps in the order in which whole runs are locked. Whoever may go on from a step to its whole
+# run (undo, skip, the next undo) takes these first: a later lock on an earlier row would deadlock with a cancel.
+LOCK_EARLIER = """
+SELECT s.run_id FROM supervision_stepstate s
+ WHERE s.run_id = ANY(%(runs)s::bigint[]) AND (s.direction, s.position) < (%(direction)s, %(position)s::smallint)
+ ORDER BY s.run_id, s.direction, s.position FOR UPDATE
+"""
+
+# A checkpoint is merged only while the claim stands; its row count tells the agent whether to go on.
+CHECKPOINT = """
+UPDATE supervision_stepstate s SET checkpoint = coalesce(s.checkpoint, '{}'::jsonb) || v.data
+  FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
+              %(data)s::jsonb[]) v(run_id, direction, position, attempt, data)
+ WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
+   AND s.process_state || '' = 'Processing' AND s.complete_by > now()
+RETURNING s.run_id, s.direction, s.position, s.attempt
+"""
+
+_DONE = f"""
+WITH d AS (
+    UPDATE supervision_stepstate s
+       SET process_state = 'Processed', effect = 'done', finished_at = now(), result = v.result, locked_by = NULL,
+           complete_by = NULL, last_error = NULL, seq = s.seq + 1
+      {_claimed(", %(results)s::jsonb[]", ", result")} AND s.complete_by > now()
+    RETURNING s.run_id, s.position, s.attempt, s.seq, s.turn_at),"""
+
+# Whether the first step of a new run, or the next of this one, may be claimed at once.
+_GATE = f"""%(wait)s OR EXISTS (
+        SELECT FROM supervision_pause p
+         WHERE {_LIVE} AND (p.scope = 'all' OR (p.scope = 'agent' AND p.name = %(agent)s)
+                            OR (p.scope = 'workflow' AND p.name = %(workflow)s)))"""
+
+GATE = f"""
+SELECT {_GATE}, ARRAY(SELECT p.name FROM supervision_pause p WHERE p.scope = 'order' AND {_LIVE}), ({ANY_DUE})
+"""
+
+# An order that was paused before it had a run: from now on the pause knows it.
+BIND_PAUSES = """
+UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
+ WHERE p.scope = 'order' AND p.lifted_at IS NULL AND p.name = ANY (%(keys)s) AND r.key = p.name
+"""
+
+# FINISH in mid-workflow: the step is Processed and its successor claimed (and, with `fuse`, started, because the same
+# worker goes on with it) in one statement, so there is no moment at which nobody owns the order. FINISH needs
+# complete_by > now(), SWEEP needs complete_by < now(), on the same clock and the same row: exactly one can win. A
+# cancel that came first has made the successor Cancelled: it is not found, and the row comes back without one. Where
+# the successor has to `wait` (its resource has limits, or it is paused) it becomes due instead, in its order's turn,
+# and CLAIM takes it when it may.
+FINISH = f"""{_DONE}
+g AS MATERIALIZED (SELECT {_GATE} AS wait, {_paused("order", "run_id")} AS held),
+n AS (
+    UPDATE supervision_stepstate s
+       SET process_state = CASE WHEN w.waits THEN 'Pending' ELSE 'Processing' END,
+           attempt = s.attempt + CASE WHEN w.waits THEN 0 ELSE 1 END,
+           locked_by = CASE WHEN NOT w.waits THEN %(me)s END,
+           seq = d.seq + CASE WHEN w.waits THEN 0 ELSE 1 END,
+           complete_by = CASE WHEN NOT w.waits THEN {_within("lease", "true")} END,
+           started_at = CASE WHEN %(fuse)s AND NOT w.waits THEN now() END,
+           not_before = CASE WHEN w.waits THEN now() ELSE s.not_before END,
+           turn_at = CASE WHEN w.waits THEN coalesce(d.turn_at, now()) ELSE s.turn_at END
+      FROM d JOIN supervision_run r ON r.id = d.run_id CROSS JOIN g
+           CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w
+     WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1
+       AND s.process_state || '' = 'Pending'
+    RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, w.waits,
+              extract(epoch FROM s.complete_by - now())::float8 AS remaining),
+ev AS (
+    INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
+    SELECT run_id, seq, position, 'do', attempt, 'Processing', 'Processed', %(me)s FROM d
+    UNION ALL
+    SELECT d.run_id, d.seq + 1, (d.position + 1)::smallint, 'do', n.attempt, 'Pending', 'Processing', %(me)s
+      FROM d JOIN n ON n.run_id = d.run_id WHERE NOT n.waits)
+SELECT d.run_id, n.attempt, n.generation, n.idempotency_key, n.checkpoint, n.remaining, n.waits
+  FROM d LEFT JOIN n ON n.run_id = d.run_id ORDER BY d.run_id
+"""
+
+# FINISH of the last step closes the run with it; a run that is being undone stays as it is (its undo steps wait).
+FINISH_LAST = f"""{_DONE}
+r AS (
+    UPDATE supervision_run r SET process_state = 'Processed', finished_at = now()
+      FROM d WHERE r.id = d.run_id AND r.process_state || '' = 'Processing'
+    RETURNING r.id, r.session_key),
+ev AS (
+    INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
+    SELECT run_id, seq, position, 'do', attempt, 'Processing', 'Processed', %(me)s FROM d
+    UNION ALL
+    SELECT d.run_id, d.seq + 1, NULL::smallint, NULL, NULL::int, 'Processing', 'Processed', %(me)s
+      FROM d JOIN r ON r.id = d.run_id)
+SELECT d.run_id, r.id IS NOT NULL, r.session_key FROM d LEFT JOIN r ON r.id = d.run_id ORDER BY d.run_id
+"""
+
+_FACTS = "s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count"
+
+# FAIL, first half: the reported claims that still stand, locked, with what the decision needs.
+HOLD_FAILED = f"""
+SELECT {_FACTS}
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
+  JOIN supervision_stepstate s
+    ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt
+   AND s.process_state || '' = 'Processing' AND s.complete_by > now()
+ ORDER BY s.run_id FOR UPDATE OF s
+"""
+
+# SWEEP, first half: expired claims, locked, oldest first. Only Processing rows can expire: a backlog of Pending rows
+# is nobody's failure. SKIP LOCKED: two supervisors at once share the work and count each expiry once.
+HOLD_OVERDUE = f"""
+SELECT {_FACTS}
+  FROM supervision_stepstate s
+ WHERE s.process_state = 'Processing' AND s.complete_by < now()
+ ORDER BY s.complete_by LIMIT %(limit)s
+   FOR UPDATE OF s SKIP LOCKED
+"""
+
+# Deadlines so far away that only a clock can have set them that ran ahead and was put right. They pass at once, and the
+# sweep takes them like any other: too early is safe, because the attempt is the fence and the key stays the same.
+RECALL = """
+WITH c AS MATERIALIZED (
+    SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
+     WHERE s.process_state = 'Processing' AND s.complete_by > now() + %(longest)s::float8 * interval '1 s'
+     ORDER BY s.complete_by LIMIT %(limit)s
+       FOR UPDATE OF s SKIP LOCKED)
+UPDATE supervision_stepstate s SET complete_by = now() - interval '1 us'
+  FROM c WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
+   AND s.process_state || '' = 'Processing'
+"""
+
+# The sweep holds its step already, so it takes what comes before it only where nobody else has it, and otherwise leaves
+# the run to the next sweep: it is about to be undone or skipped by somebody who will see the same.
+TAKE_EARLIER = """
+SELECT s.run_id FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run_id, position)
+  JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = 'do' AND s.position < v.position
+ ORDER BY s.run_id, s.position FOR UPDATE OF s SKIP LOCKED
+"""
+
+# FAIL and SWEEP, in between: the runs of the steps just locked. A statement of its own, because a join in the one that
+# locks would show the run as it was before the wait (only the locked row is read again): a step whose order was
+# cancelled meanwhile would be retried. Whoever turns a run round locks its steps first, so now it stands still.
+RUN_FACTS = """
+SELECT id, workflow, version, direction, complete_by < now() FROM supervision_run WHERE id = ANY(%(runs)s)
+"""
+
+# FAIL and SWEEP, second half: what was decided, re-checked by attempt and state on the locked rows. The run's Error,
+# the alert and its notification commit with the step's. An alert of kind error is what stops the run: a step in Error
+# without one is undone in the same transaction. The alert's unique key makes a second one of the same generation and
+# kind impossible, whoever raises it.
+SETTLE = """
+WITH v AS (
+    SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
+                         %(states)s::text[], %(delays)s::float8[], %(failures)s::int[], %(dispatches)s::int[],
+                         %(effects)s::text[], %(errors)s::text[], %(whys)s::text[], %(alerts)s::text[])
+             v(run_id, direction, position, attempt, state, delay, failures, dispatches, effect, error, why, alert)),
+u AS (
+    UPDATE supervision_stepstate s
+       SET process_state = v.state, locked_by = NULL,
+           complete_by = CASE WHEN v.state = 'Pending'
+                              THEN now() + (v.delay + %(pickup)s::float8) * interval '1 s' END,
+           not_before = CASE WHEN v.state = 'Pending' THEN now() + v.delay * interval '1 s' ELSE s.not_before END,
+           turn_at = coalesce(s.turn_at, now()),
+           failure_count = s.failure_count + v.failures, dispatch_count = s.dispatch_count + v.dispatches,
+           effect = coalesce(v.effect, s.effect), last_error = coalesce(v.error, s.last_error),
+           finished_at = CASE WHEN v.state IN ('Skipped', 'Cancelled') THEN now() END,
+           seq = s.seq + CASE WHEN v.alert = 'error' THEN 2 ELSE 1 END
+      FROM v
+     WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
+       AND s.process_state || '' = 'Processing'
+    RETURNING s.run_id, s.direction, s.position, s.attempt, s.generation, s.name, s.seq, v.state, v.why, v.error, v.alert),
+r AS (
+    UPDATE supervision_run r SET process_state = 'Error'
+      FROM u WHERE u.alert = 'error' AND r.id = u.run_id AND r.process_state || '' IN ('Processing', 'Compensating')
+    RETURNING r.id, r.direction),
+ev AS (
+    INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor, why)
+    SELECT run_id, CASE WHEN alert = 'error' THEN seq - 1 ELSE seq END, position, direction, attempt, 'Processing', state,
+           %(me)s, why FROM u
+    UNION ALL
+    SELECT u.run_id, u.seq, NULL::smallint, NULL, NULL::int,
+           CASE r.direction WHEN 'do' THEN 'Processing' ELSE 'Compensating' END, 'Error', %(me)s, u.why
+      FROM u JOIN r ON r.id = u.run_id),
+a AS (
+    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message)
+    SELECT run_id, position, direction, generation, alert, name, coalesce(why, '') FROM u WHERE alert IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING id, run_id),
+nt AS (
+    INSERT INTO supervision_notification (kind, run_id, payload)
+    SELECT 'alert', run_id, jsonb_build_object('alert', id) FROM a)
+SELECT run_id, direction, position, state FROM u
+"""
+
+# Pending steps whose time to be picked up has passed: an alert, never a count (X4).
+ALERT_STARVING = """
+WITH s AS (
+    SELECT run_id, position, direction, generation, name FROM supervision_stepstate s
+     WHERE process_state = 'Pending' AND complete_by IS NOT NULL AND complete_by < now()
+       AND NOT EXISTS (SELECT FROM supervision_alert a
+                        WHERE a.run_id = s.run_id AND a.position = s.position AND a.direction = s.direction
+                          AND a.generation = s.generation AND a.kind = 'starvation')
+     ORDER BY complete_by LIMIT %(limit)s),
+a AS (
+    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message)
+    SELECT run_id, position, direction, generation, 'starvation', name, %(message)s FROM s
+    ON CONFLICT DO NOTHING
+    RETURNING id, run_id)
+INSERT INTO supervision_notification (kind, run_id, payload)
+SELECT 'alert', run_id, jsonb_build_object('alert', id) FROM a
+"""
+
+# Evidence of answers that came too late; their runs are left alone.
+RECORD_STRAYS = """
+INSERT INTO supervision_strayreply (run_id, direction, position, attempt, outcome, detail, actor)
+SELECT run_id, %(direction)s, %(position)s, attempt, outcome, detail, %(me)s
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::int[], %(outcomes)s::text[], %(details)s::text[])
+         v(run_id, attempt, outcome, detail)
+"""

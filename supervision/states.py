@@ -1,0 +1,98 @@
+"""The states of a run and of a step, and who moves them on: the only copy.
+
+`docs/state-machine.md` is drawn from these tables, the database's constraints are derived from these enums, and
+`tests/test_architecture.py` holds both against them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class RunState(StrEnum):
+    """Where one order's workflow instance is."""
+
+    PENDING = "Pending"
+    PROCESSING = "Processing"
+    PROCESSED = "Processed"
+    ERROR = "Error"
+    COMPENSATING = "Compensating"
+    CANCELLED = "Cancelled"
+
+
+class ProcessState(StrEnum):
+    """Where one step of a run is, in the pattern's own words."""
+
+    PENDING = "Pending"
+    PROCESSING = "Processing"
+    PROCESSED = "Processed"
+    ERROR = "Error"
+    SKIPPED = "Skipped"
+    CANCELLED = "Cancelled"
+
+
+class Direction(StrEnum):
+    """A step does its work, or undoes it: undoing is ordinary work in rows of its own."""
+
+    DO = "do"
+    UNDO = "undo"
+
+
+class Effect(StrEnum):
+    """What is known of a step's effect on the outside world."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+    DONE = "done"
+
+
+class Move(NamedTuple):
+    """One allowed transition: `mover` is the actor that makes it, `why` its occasion."""
+
+    source: str | None
+    target: str
+    mover: str
+    why: str
+
+
+RUN_MOVES: tuple[Move, ...] = (
+    Move(None, RunState.PENDING, "submission", "the submission is consumed"),
+    Move(RunState.PENDING, RunState.PROCESSING, "scheduler", "the first step is claimed"),
+    Move(RunState.PENDING, RunState.CANCELLED, "customer or operator", "cancelled before anything ran"),
+    Move(RunState.PROCESSING, RunState.PROCESSED, "agent", "the last step is done"),
+    Move(RunState.PROCESSING, RunState.ERROR, "agent or supervisor", "a step cannot go on"),
+    Move(RunState.PROCESSING, RunState.COMPENSATING, "policy, customer or operator", "undo what was done"),
+    Move(RunState.PROCESSING, RunState.CANCELLED, "policy, customer or operator", "nothing to undo"),
+    Move(RunState.ERROR, RunState.PROCESSING, "operator", "resubmit or skip the failed step"),
+    Move(RunState.ERROR, RunState.PROCESSED, "operator", "the skipped step was the last"),
+    Move(RunState.ERROR, RunState.COMPENSATING, "operator", "undo, or resubmit a failed undo"),
+    Move(RunState.ERROR, RunState.CANCELLED, "operator", "nothing is left to undo"),
+    Move(RunState.COMPENSATING, RunState.CANCELLED, "agent", "the last undo is done"),
+    Move(RunState.COMPENSATING, RunState.ERROR, "agent or supervisor", "an undo cannot go on"),
+)
+
+STEP_MOVES: tuple[Move, ...] = (
+    Move(None, ProcessState.PENDING, "submission", "written with the run"),
+    Move(ProcessState.PENDING, ProcessState.PROCESSING, "scheduler", "claimed exclusively"),
+    Move(ProcessState.PENDING, ProcessState.ERROR, "supervisor", "the order's own time is over"),
+    Move(ProcessState.PENDING, ProcessState.SKIPPED, "operator", "not needed"),
+    Move(ProcessState.PENDING, ProcessState.CANCELLED, "customer, policy or operator", "the run is undone"),
+    Move(ProcessState.PROCESSING, ProcessState.PROCESSED, "agent", "done"),
+    Move(ProcessState.PROCESSING, ProcessState.PENDING, "agent or supervisor", "retry, wait or postpone"),
+    Move(ProcessState.PROCESSING, ProcessState.ERROR, "agent or supervisor", "refused, or attempts exhausted"),
+    Move(ProcessState.PROCESSING, ProcessState.SKIPPED, "agent or supervisor", "given up by its policy"),
+    Move(ProcessState.PROCESSING, ProcessState.CANCELLED, "supervisor", "expired while the run is undone"),
+    Move(ProcessState.ERROR, ProcessState.PENDING, "operator", "resubmit"),
+    Move(ProcessState.ERROR, ProcessState.SKIPPED, "operator", "skip"),
+)
+
+FINAL_RUN_STATES = frozenset({RunState.PROCESSED, RunState.CANCELLED})
+FINAL_STEP_STATES = frozenset({ProcessState.PROCESSED, ProcessState.SKIPPED, ProcessState.CANCELLED})
+
+
+class Claim(NamedTuple):
+    """The exclusive right to one attempt of one step: what a message carries, with the step's place beside it."""
+
+    run_id: int
+    attempt: int

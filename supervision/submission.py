@@ -1,0 +1,147 @@
+"""The door: an order is accepted when its submission is committed; only then does the caller say 202.
+
+One row per order, in one statement for all that come together. The hint that follows may be lost; `consuming` turns
+the rows into runs, whoever tells it to.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, connection
+from django.db.models import Q
+
+from supervision import db, failpoints, hints
+from supervision.models import Submission
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 5.0  # somebody is waiting for the answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSubmission:
+    """One order as it arrives. payload: its exact text. client_key: the client's own Idempotency-Key, if it sent one."""
+
+    public_id: str
+    payload: str
+    client: str = ""
+    client_key: str | None = None
+    request_hash: str = ""
+    workflow: str = "fulfil-order"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A committed submission. replayed: the client's key was known, and this is the first submission under it."""
+
+    public_id: str
+    payload: str
+    created_at: datetime
+    request_hash: str
+    replayed: bool
+
+
+def new_public_id() -> str:
+    """128 random bits: the order's public id, unguessable. Never begins with a dash, which commands take for an option."""
+    while (token := secrets.token_urlsafe(16)).startswith("-"):
+        pass
+    return token
+
+
+_ACCEPT = """
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash)
+SELECT public_id, workflow, payload, client, client_key, request_hash
+  FROM unnest(%(ids)s::text[], %(workflows)s::text[], %(payloads)s::text[], %(clients)s::text[],
+              %(client_keys)s::text[], %(hashes)s::text[])
+       WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, n)
+ ORDER BY n
+ON CONFLICT DO NOTHING
+RETURNING public_id, created_at
+"""
+
+
+_ACCEPT_ONE = """
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash)
+VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s)
+RETURNING public_id, created_at
+"""
+
+
+def _accept_one(item: NewSubmission) -> list[tuple[Any, ...]] | None:
+    """One row without the look for a conflict, which is rare: then None, and the general statement decides."""
+    if connection.in_atomic_block:
+        return None
+    try:
+        return db.run(_ACCEPT_ONE, vars(item), patience=PATIENCE_SECONDS)
+    except IntegrityError:
+        return None
+
+
+def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
+    facts = {
+        "ids": [item.public_id for item in submissions],
+        "workflows": [item.workflow for item in submissions],
+        "payloads": [item.payload for item in submissions],
+        "clients": [item.client for item in submissions],
+        "client_keys": [item.client_key for item in submissions],
+        "hashes": [item.request_hash for item in submissions],
+    }
+    return db.run(_ACCEPT, facts, patience=PATIENCE_SECONDS)
+
+
+def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
+    """Commit these orders, in one statement; when it returns they are never lost. Answers in order.
+
+    A (client, client_key) that is known already, or stands twice in the list, answers the first submission under it
+    with `replayed`; the caller compares the hashes. Accepting the same public id again (a commit whose answer was
+    lost) finds what is there. Then hints that there is work.
+    """
+    if not submissions:
+        return []
+    rows = _accept_one(submissions[0]) if len(submissions) == 1 else None
+    if rows is None:
+        rows = _accept_all(submissions)
+    failpoints.hit("web.after_submission_commit")
+    hints.send(hints.CONSUME)
+    created: dict[str, datetime] = dict(rows)
+    return [
+        Accepted(
+            public_id=item.public_id,
+            payload=item.payload,
+            created_at=created[item.public_id],
+            request_hash=item.request_hash,
+            replayed=False,
+        )
+        if item.public_id in created
+        else _first_under_key(item)
+        for item in submissions
+    ]
+
+
+def _first_under_key(item: NewSubmission) -> Accepted:
+    known = Q(public_id=item.public_id) if item.client_key is None else Q(client=item.client, client_key=item.client_key)
+    first = Submission.objects.get(known)
+    return Accepted(
+        public_id=first.public_id,
+        payload=first.payload,
+        created_at=first.created_at,
+        request_hash=first.request_hash,
+        replayed=first.public_id != item.public_id,
+    )
+
+
+def waiting(older_than_seconds: float = 0.0) -> bool:
+    """Whether a submission has been waiting for longer than this."""
+    return bool(
+        db.run(
+            "SELECT 1 FROM supervision_submission WHERE consumed_at IS NULL"
+            " AND created_at <= now() - %(age)s::float8 * interval '1 s' LIMIT 1",
+            {"age": older_than_seconds},
+        )
+    )

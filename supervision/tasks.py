@@ -1,0 +1,106 @@
+"""Celery's doors to the engine. Bodies carry ids; what a message says is checked against the rows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict
+from typing import Any
+
+from celery import Task, shared_task
+
+from supervision import archive, canary, courier, deadletters, execution, heartbeats, hints, leadership, scheduler, supervisor, worker
+from supervision.errors import DefinitionError
+from supervision.handles import Place
+from supervision.states import Claim
+
+log = logging.getLogger(__name__)
+
+TIDY_SECONDS = 3600.0
+_tidied = float("-inf")
+
+
+@shared_task(name="supervision.consume", ignore_result=True)
+def consume() -> None:
+    """A hint: submissions are waiting."""
+    scheduler.consume()
+
+
+@shared_task(name="supervision.schedule", ignore_result=True)
+def schedule() -> None:
+    """A hint: steps are due."""
+    scheduler.claim_due()
+
+
+def _cohort(claims: Any, *place: Any) -> tuple[Place, list[Claim]]:
+    """What a message to `perform` says. Raises TypeError, ValueError, IndexError or DefinitionError where it says nothing."""
+    here = Place(*place)
+    cohort = [Claim(int(run_id), int(attempt)) for run_id, attempt in claims]
+    here.definition.step(here.position)
+    return here, cohort
+
+
+# `reads`: a message without sense is found before it is acknowledged, and kept byte for byte (`poison`).
+@shared_task(name="supervision.perform", bind=True, ignore_result=True, reads=staticmethod(_cohort))
+def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
+    """One link of a chain: a cohort at one step. Returns the next link's claims; ends the chain when none are left."""
+    links = self.request.chain or []
+    self.request.chain = None
+    try:
+        here, cohort = _cohort(claims, *place)
+    except (TypeError, ValueError, IndexError, DefinitionError) as error:
+        deadletters.keep_task(self.request, [claims, *place], f"{type(error).__name__}: {error}")
+        return None
+    onward = execution.run(here, cohort)
+    if onward is None:
+        return None
+    there, successors = onward
+    while links and tuple(links[-1]["args"]) != tuple(there):
+        links.pop()  # done here already
+    if not links:
+        scheduler.dispatch(there, successors)
+        return None
+    self.request.chain = links
+    return successors
+
+
+@shared_task(name="supervision.sweep", ignore_result=True)
+def sweep() -> None:
+    """The supervisor's turn: sweeps if it leads; has what is to be told carried out in any case."""
+    if leadership.lead("supervisor") is not None:
+        report = supervisor.sweep_once()
+        heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
+        if report.overdue:
+            log.info("swept: %s", report)
+        _tidy()
+    canary.send_round()
+    courier.wake()
+
+
+def _tidy() -> None:
+    global _tidied
+    if time.monotonic() - _tidied > TIDY_SECONDS:
+        heartbeats.forget_old()
+        _tidied = time.monotonic()
+
+
+@shared_task(name="supervision.canary", ignore_result=True)
+def sing(queue: str, number: int, hops: int = 0) -> None:
+    """A canary: whoever gets it consumes this queue."""
+    canary.heard(queue, number, hops)
+
+
+@shared_task(name="supervision.archive", ignore_result=True)
+def archive_finished() -> None:
+    """Every night: orders that ended long ago leave the hot tables, some seconds at a time while there are more."""
+    if archive.turn():
+        hints.publish(hints.ARCHIVE)
+
+
+@shared_task(name="supervision.deliver", ignore_result=True)
+def deliver() -> None:
+    """A hint: somebody is to be told something."""
+    courier.wake()
+
+
+__all__ = ["archive_finished", "consume", "deliver", "perform", "schedule", "sing", "sweep", "worker"]

@@ -1,0 +1,64 @@
+"""How the console writes states, moments and data. Nothing here marks anything as safe: all of it is escaped."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.formats import date_format, number_format
+
+from supervision.console import TONES
+from supervision.labels import RUN_LABELS, STEP_LABELS
+from supervision.words import age_in_words
+
+register = template.Library()
+_TONES = {state.value: tone for state, tone in TONES.items()} | {"Skipped": "warning"}
+_LABELS = {state.value: label for labels in (STEP_LABELS, RUN_LABELS) for state, label in labels.items()}
+
+
+@register.filter
+def tone(state: Any) -> str:
+    """The colour family of a state; text always stands beside it."""
+    return _TONES.get(str(state), "neutral")
+
+
+@register.filter
+def state_label(state: Any) -> Any:
+    """A state in the reader's language; what is no state stays as it is."""
+    return _LABELS.get(str(state), state)
+
+
+@register.filter
+def age(span: timedelta | None) -> str:
+    """A time span in one unit."""
+    return age_in_words(span)
+
+
+@register.filter
+def timesince_words(moment_: datetime) -> str:
+    """How long ago a moment was."""
+    return age_in_words(timezone.now() - moment_)
+
+
+@register.filter
+def moment(value: Any) -> Any:
+    """A moment to the second, in the reader's format; anything else as it is."""
+    if not isinstance(value, datetime):
+        return value
+    local = timezone.localtime(value)
+    return f"{date_format(local, 'SHORT_DATE_FORMAT')} {local:%H:%M:%S}"
+
+
+@register.filter
+def grouped(number: Any) -> str:
+    """A number with separators between thousands."""
+    return number_format(number, use_l10n=True, force_grouping=True) if isinstance(number, int) else str(number)
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """Data as a person reads it."""
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)

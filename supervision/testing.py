@@ -1,0 +1,100 @@
+"""A test kit for applications: the whole engine in one thread, time passed in instead of slept.
+
+Ordinary code never imports this. `run_until_idle` plays scheduler and agents; `expire` and `make_due` move deadlines,
+which is how a test lets time pass on the database's clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from supervision import db, execution, hints, scheduler, submission
+from supervision.handles import Place
+from supervision.models import Run, StepState
+from supervision.states import Claim
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No hints to any broker while this lasts."""
+    before, hints.enabled = hints.enabled, False
+    try:
+        yield
+    finally:
+        hints.enabled = before
+
+
+def submit(workflow: str, payload: Mapping[str, Any], **fields: Any) -> str:
+    """Accept one submission and return its key."""
+    key = submission.new_public_id()
+    submission.accept([submission.NewSubmission(public_id=key, payload=json.dumps(payload), workflow=workflow, **fields)])
+    return key
+
+
+def submit_many(workflow: str, payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Accept several submissions in one commit and return their keys."""
+    new = [
+        submission.NewSubmission(public_id=submission.new_public_id(), payload=json.dumps(payload), workflow=workflow)
+        for payload in payloads
+    ]
+    return [accepted.public_id for accepted in submission.accept(new)]
+
+
+def schedule() -> list[tuple[Place, list[Claim]]]:
+    """One pass of the scheduler; returns what it would have dispatched."""
+    sent: list[tuple[Place, list[Claim]]] = []
+    scheduler.schedule_once(lambda place, claims: sent.append((place, list(claims))))
+    return sent
+
+
+def perform(place: Place, claims: Sequence[Claim]) -> None:
+    """Carry a cohort through its chain, link by link, as the agents' workers would."""
+    onward: tuple[Place, list[Claim]] | None = (place, list(claims))
+    while onward is not None:
+        onward = execution.run(*onward)
+
+
+def run_until_idle(rounds: int = 100) -> None:
+    """Schedule and perform until nothing is due. Work that waits for a later time is left alone."""
+    for _ in range(rounds):
+        sent = schedule()
+        if not sent:
+            return
+        for place, claims in sent:
+            perform(place, claims)
+    raise AssertionError(f"still busy after {rounds} rounds")
+
+
+def expire(*keys: str) -> int:
+    """Let the deadlines of these runs' running steps pass (of all runs', without keys); returns how many."""
+    rows = db.fetch(
+        "UPDATE supervision_stepstate s SET complete_by = now() - interval '1 ms' FROM supervision_run r"
+        " WHERE r.id = s.run_id AND s.process_state = 'Processing' AND (%(all)s OR r.key = ANY(%(keys)s))"
+        " RETURNING s.run_id",
+        {"all": not keys, "keys": list(keys)},
+    )
+    return len(rows)
+
+
+def make_due(*keys: str) -> int:
+    """Let the waits of these runs' Pending steps pass (of all runs', without keys); returns how many."""
+    rows = db.fetch(
+        "UPDATE supervision_stepstate s SET not_before = now() FROM supervision_run r"
+        " WHERE r.id = s.run_id AND s.process_state = 'Pending' AND s.not_before > now()"
+        " AND (%(all)s OR r.key = ANY(%(keys)s)) RETURNING s.run_id",
+        {"all": not keys, "keys": list(keys)},
+    )
+    return len(rows)
+
+
+def step(key: str, name: str, direction: str = "do") -> StepState:
+    """A run's step as it stands."""
+    return StepState.objects.get(run__key=key, name=name, direction=direction)
+
+
+def run_of(key: str) -> Run:
+    """A run as it stands."""
+    return Run.objects.get(key=key)

@@ -1,0 +1,43 @@
+"""pgmq: messages are read as text, so that one that cannot be decoded does not take its neighbours along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kombu.transport import pgmq
+from pgmq.messages import Message as Row
+
+from supervision.transports.envelope import Message, TellsTheQueue, opened
+
+_READ = """
+SELECT msg_id, read_ct, enqueued_at, last_read_at, vt, message::text
+  FROM pgmq.read(queue_name => %s::text, vt => %s::integer, qty => %s::integer)
+"""
+
+
+class Channel(TellsTheQueue, pgmq.Channel):  # type: ignore[misc]
+    """A channel to which every row is readable."""
+
+    Message = Message
+
+    @property
+    def _pool(self) -> Any:
+        return self.pgmq.pool
+
+    def _receive_messages(self, queue: str, qty: int = 1, *, poll: bool = False, timeout: Any = None, no_ack: bool = False) -> list[Any]:
+        if no_ack or queue in self._noack_queues or self.fifo_mode or (poll and self.wait_time_seconds):
+            return list(super()._receive_messages(queue, qty, poll=poll, timeout=timeout, no_ack=no_ack))
+        with self._pool.connection() as connection:
+            rows = connection.execute(_READ, (self._queue_name(queue), self.visibility_timeout, qty)).fetchall()
+        return [Row(*facts, message=opened(text.encode(), queue)[0], headers=None) for *facts, text in rows]  # type: ignore[misc]
+
+    def put_raw(self, queue: str, item: bytes) -> None:
+        """Put exactly this JSON into a queue, with no envelope around it."""
+        with self._pool.connection() as connection:
+            connection.execute("SELECT pgmq.send(%s::text, %s::jsonb)", (self._queue_name(queue), item.decode()))
+
+
+class Transport(pgmq.Transport):
+    """The transport with our channel."""
+
+    Channel = Channel

@@ -1,0 +1,145 @@
+"""What a Celery worker of ours does when it starts and stops: learns its queues, beats, opens its connections."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from celery import signals
+from django.db import connection
+
+from supervision import (
+    bell,
+    canary,
+    conf,
+    db,
+    execution,
+    failpoints,
+    heartbeats,
+    identity,
+    intake_consumer,
+    journal_writer,
+    leadership,
+    partitions,
+    resource_cache,
+    scheduler,
+)
+
+log = logging.getLogger(__name__)
+
+FINISH_SECONDS = 15.0  # of the 30 s a process has between SIGTERM and its end
+INTAKE_SECONDS = 5.0  # for the batch in hand
+JOURNAL_SECONDS = 5.0  # for the journal's last flush
+BELL_SECONDS = 5.0  # for the orders that were just heard of
+SWEEP_TASK = "look for overdue steps"
+
+
+@signals.celeryd_after_setup.connect
+def learn_queues(sender: str, instance: Any, **_: Any) -> None:
+    """Remember which queues this worker serves: a cohort goes on here when the next agent's is among them."""
+    failpoints.load()
+    identity.play(_role(sender))
+    for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
+        instance.app.amqp.queues.select_add(queue)
+    execution.served.clear()
+    execution.served.update(queue for queue in instance.app.amqp.queues.consume_from if queue.startswith("agent."))
+
+
+def _role(node: str) -> str:
+    """`agents` of `agents-4711@host`."""
+    return node.partition("@")[0].rstrip("0123456789").rstrip("-") or "worker"
+
+
+@signals.worker_ready.connect
+def begin_beating(sender: Any, **_: Any) -> None:
+    """Write heartbeats from now on, and watch over what this process hears."""
+    name = str(getattr(sender, "hostname", "worker"))
+    queues = sorted(sender.app.amqp.queues.consume_from)
+    watch = canary.keep_watching(queues, sender.controller.concurrency)
+    heartbeats.keep_beating(_role(name), lambda: {"queues": queues, "pid": os.getpid(), "canary": watch.rounds()})
+    if "supervisor" in queues:
+        journal_writer.start()
+        resource_cache.start()
+    if "submissions" in queues:
+        intake_consumer.start(sender.app)
+        _listen()
+    if failpoints.hit("worker.deaf"):
+        sender.task_consumer.cancel()
+
+
+_listener: bell.Listener | None = None
+
+
+def _listen() -> None:
+    global _listener
+    _listener = bell.Listener(scheduler.consume)
+    _listener.start()
+
+
+@signals.task_prerun.connect
+def note_received(task: Any, **_: Any) -> None:
+    """Every message is a sign that its queue is consumed."""
+    if canary.watch is not None:
+        canary.watch.received(str((task.request.delivery_info or {}).get("routing_key")))
+
+
+@signals.task_postrun.connect
+def note_done(**_: Any) -> None:
+    """A thread is free again."""
+    if canary.watch is not None:
+        canary.watch.done()
+
+
+@signals.worker_shutting_down.connect
+def stop_loops(**_: Any) -> None:
+    """SIGTERM: finish the batch in hand and take no more."""
+    scheduler.stopping.set()
+    if _listener is not None:
+        _listener.stop()
+    intake_consumer.stop()
+
+
+@signals.worker_shutdown.connect
+def resign(**_: Any) -> None:
+    """Report what is still under way, and hand the lead over at once instead of letting the lease run out."""
+    execution.finish_up(FINISH_SECONDS)
+    if _listener is not None:
+        _listener.join(BELL_SECONDS)
+    intake_consumer.finish(INTAKE_SECONDS)
+    journal_writer.stop(JOURNAL_SECONDS)
+    resource_cache.stop(0.0)
+    try:
+        leadership.resign("supervisor")
+    except Exception as error:
+        log.info("could not resign: %s", error)
+
+
+@signals.beat_init.connect
+def adopt_interval(**_: Any) -> None:
+    """Where SUPERVISION_SWEEP_SECONDS is set for this process it wins over the interval kept in the database."""
+    if os.environ.get("SUPERVISION_SWEEP_SECONDS"):
+        set_sweep_interval(conf.get().sweep_every.total_seconds())
+    heartbeats.keep_beating("beat")
+    connection.close()
+
+
+def set_sweep_interval(seconds: float) -> None:
+    """Make the supervisor look every so many seconds; beat notices by itself."""
+    whole = seconds == int(seconds)
+    every, period = (int(seconds), "seconds") if whole else (int(seconds * 1_000_000), "microseconds")
+    db.transact(lambda: _write_interval(every, period))
+
+
+def _write_interval(every: int, period: str) -> None:
+    db.fetch(
+        "INSERT INTO django_celery_beat_intervalschedule (every, period) SELECT %(every)s, %(period)s::varchar WHERE NOT EXISTS"
+        " (SELECT FROM django_celery_beat_intervalschedule WHERE every = %(every)s AND period = %(period)s::varchar)",
+        {"every": every, "period": period},
+    )
+    db.fetch(
+        "UPDATE django_celery_beat_periodictask SET interval_id = (SELECT min(id) FROM"
+        " django_celery_beat_intervalschedule WHERE every = %(every)s AND period = %(period)s) WHERE name = %(name)s",
+        {"every": every, "period": period, "name": SWEEP_TASK},
+    )
+    db.fetch("UPDATE django_celery_beat_periodictasks SET last_update = now()")

@@ -1,0 +1,175 @@
+"""Workflow definitions: ordered steps with agents, limits and policies. A definition is data; nothing runs here.
+
+Steps are written as rows at submission, with the workflow's version: changing a definition changes new runs only.
+Keep an old version registered (same name, older `version`) while runs of it are in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from supervision.agent import Agent, get_agent
+from supervision.errors import DefinitionError, UnreadableSubmission
+from supervision.retry import RetryPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """What a submission asks for, once read: the engine's columns, the agents' payload, the application's own facts."""
+
+    payload: Mapping[str, Any]
+    priority: int = 0
+    session_key: str | None = None
+    partition: str | None = None
+    reply_to: str | None = None
+    facts: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedRun:
+    """A run that has just been written, for the application to write its own rows beside it."""
+
+    run_id: int
+    key: str
+    client: str
+    submitted_at: datetime
+    new: NewRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedRun:
+    """A run that has just reached a new state, as the workflow's hooks see it."""
+
+    run_id: int
+    key: str
+    reason: str
+    payload: Mapping[str, Any]
+
+
+class Intake(Protocol):
+    """How an application turns submissions into runs."""
+
+    def read(self, body: str) -> NewRun:
+        """Understand one submission. Raises UnreadableSubmission; touches no database."""
+        ...
+
+    def write(self, runs: Sequence[AcceptedRun]) -> None:
+        """Write the application's rows for these runs, in the transaction that writes the runs. No network."""
+        ...
+
+
+Hook = Callable[[Sequence[ClosedRun]], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: a name, the agent that does it, the time it may take and what to do when it fails.
+
+    complete_within: the step's budget from its start.
+    amendable: payload fields an operator may correct when resubmitting this step.
+    """
+
+    name: str
+    agent: str
+    complete_within: timedelta = timedelta(seconds=30)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    amendable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """An ordered list of steps under a name and a version.
+
+    complete_within: the whole order's time; past it the supervisor treats its open step as exhausted.
+    on_cancelled, on_error, on_processed: called with the runs that reached that state, inside the transaction that
+        moved them; they may write the application's tables, and may not call the network.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    intake: Intake
+    version: int = 1
+    complete_within: timedelta = timedelta(days=1)
+    on_processed: Hook | None = None
+    on_cancelled: Hook | None = None
+    on_error: Hook | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise DefinitionError("a workflow needs a name")
+        if not self.steps:
+            raise DefinitionError(f"workflow {self.name!r} has no steps")
+        if self.version < 1:
+            raise DefinitionError(f"workflow {self.name!r}: version must be at least 1")
+        seen: set[str] = set()
+        for step in self.steps:
+            if not step.name:
+                raise DefinitionError(f"workflow {self.name!r}: a step has no name")
+            if step.name in seen:
+                raise DefinitionError(f"workflow {self.name!r}: two steps are named {step.name!r}")
+            seen.add(step.name)
+            if step.complete_within <= timedelta(0):
+                raise DefinitionError(f"step {step.name!r}: complete_within must be positive")
+            if step.complete_within > self.complete_within:
+                raise DefinitionError(f"step {step.name!r} may take longer than its whole workflow {self.name!r}")
+
+    def step(self, position: int) -> Step:
+        """The step at this position, counted from 0."""
+        return self.steps[position]
+
+    def agent(self, position: int) -> Agent:
+        """The agent that performs the step at this position."""
+        return get_agent(self.steps[position].agent)
+
+    @property
+    def last(self) -> int:
+        """The position of the last step."""
+        return len(self.steps) - 1
+
+
+_workflows: dict[tuple[str, int], Workflow] = {}
+_newest: dict[str, Workflow] = {}
+
+
+def register(workflow: Workflow) -> Workflow:
+    """Make a workflow known. Its agents must be registered before; a (name, version) is registered once."""
+    for step in workflow.steps:
+        try:
+            get_agent(step.agent)
+        except DefinitionError as error:
+            raise DefinitionError(f"workflow {workflow.name!r}, step {step.name!r}: {error}") from error
+    known = _workflows.get((workflow.name, workflow.version))
+    if known is not None and known != workflow:
+        raise DefinitionError(f"workflow {workflow.name!r} version {workflow.version} is registered twice")
+    _workflows[workflow.name, workflow.version] = workflow
+    newest = _newest.get(workflow.name)
+    if newest is None or newest.version <= workflow.version:
+        _newest[workflow.name] = workflow
+    return workflow
+
+
+def newest(name: str) -> Workflow:
+    """The newest version of a workflow: what new submissions run. Raises UnreadableSubmission when unknown."""
+    try:
+        return _newest[name]
+    except KeyError:
+        close = get_close_matches(name, _newest, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        raise UnreadableSubmission(f"no workflow named {name!r} is registered{hint}") from None
+
+
+def version_of(name: str, version: int) -> Workflow:
+    """The definition a run was written with. Raises DefinitionError where the running code has dropped it."""
+    try:
+        return _workflows[name, version]
+    except KeyError:
+        raise DefinitionError(f"workflow {name!r} version {version} is not registered in the running code") from None
+
+
+def workflows() -> list[Workflow]:
+    """Every registered workflow, by name and version."""
+    return [_workflows[place] for place in sorted(_workflows)]

@@ -1,0 +1,168 @@
+"""What one agents process shares between its cohorts: the pool of calls, the gatherer of late answers, the checkpoints.
+
+Threads of the pool never touch the database: checkpoints are gathered by one writer, answers that come after their
+cohort has moved on by one gatherer.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import InterfaceError, OperationalError
+
+from supervision import conf, failpoints, recovery, slots, store
+from supervision.admission import Grant
+from supervision.agent import JSON
+from supervision.calls import CallPool
+from supervision.errors import TransientFailure
+from supervision.handles import Place, Started
+from supervision.retry import Failure
+from supervision.states import Claim
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One call's end."""
+
+    place: Place
+    started: Started
+    result: JSON | None
+    failure: Failure | None
+
+
+class Workshop:
+    """report: what is done with the late answers of one place."""
+
+    def __init__(self, report: Callable[[Place, Sequence[Answer]], None]) -> None:
+        self._report = report
+        self.pool = CallPool(conf.get().agent_threads)
+        self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self.reported = threading.Event()  # no late answer is being reported right now
+        self.reported.set()
+        self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
+        self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()
+        for loop in (self._gather_late, self._write_checkpoints, self._reserve_moments):
+            threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True).start()
+
+    def _gather_late(self) -> None:
+        """Answers that came after their cohort moved on: finished together, each place in a chain of its own."""
+        for batch in _batches(self.late, conf.get().linger_seconds):
+            self.reported.clear()
+            places: dict[Place, list[Answer]] = {}
+            for answer in batch:
+                places.setdefault(answer.place, []).append(answer)
+            for place, answers in places.items():
+                try:
+                    self._report(place, answers)
+                except Exception:
+                    # Their claims expire and the supervisor recovers them; the thread must live on.
+                    log.exception("could not report %d late answers of %s", len(answers), place)
+            self.reported.set()
+
+    def _write_checkpoints(self) -> None:
+        for batch in _batches(self._notes, 0.0):
+            self._write(batch)
+
+    def _write(self, batch: Sequence[_Note]) -> None:
+        try:
+            saved = store.save_checkpoints([(note.place, note.claim, note.data) for note in batch])
+        except Exception as error:
+            log.exception("could not write %d checkpoints", len(batch))
+            if len(batch) == 1 or isinstance(error, OperationalError | InterfaceError):
+                for note in batch:
+                    note.settle(error)
+            else:  # one by one, so that only the culprit fails
+                for note in batch:
+                    self._write([note])
+            return
+        for note in batch:
+            key = (note.claim.run_id, note.place.direction, note.place.position, note.claim.attempt)
+            note.settle(None if key in saved else TransientFailure("this claim is no longer ours", recovery.CLAIM_LOST))
+
+    def _reserve_moments(self) -> None:
+        for batch in _batches(self._moments, 0.0):
+            by_resource: dict[str, list[_Moment]] = {}
+            for moment in batch:
+                by_resource.setdefault(moment.resource, []).append(moment)
+            for name, moments in by_resource.items():
+                try:
+                    delays = slots.reserve(name, len(moments))
+                except Exception:
+                    log.exception("could not reserve %d requests of %s", len(moments), name)
+                    delays = [float("inf")] * len(moments)  # the request is not made: the rate comes first
+                now = time.monotonic()
+                for moment, delay in zip(moments, delays, strict=True):
+                    moment.at.put(now + delay)
+
+    def pacer(self, grant: Grant) -> Callable[[], float]:
+        """When the next request of this call may be made: the first at its own moment, others reserved."""
+        first = [grant.not_before]
+
+        def reserve() -> float:
+            if first:
+                return first.pop()
+            moment = _Moment(str(grant.resource))
+            self._moments.put(moment)
+            return moment.at.get()
+
+        return reserve
+
+    def checkpointer(self, place: Place, started: Started) -> Callable[[Mapping[str, Any]], None]:
+        """How the agent working on this attempt notes a fact durably."""
+
+        def save(data: Mapping[str, Any]) -> None:
+            note = _Note(place, started.claim, data)
+            self._notes.put(note)
+            note.wait()
+            failpoints.hit("agent.after_checkpoint", [place.label])
+
+        return save
+
+
+class _Moment:
+    """One more request of a call under way, on its way to be given its moment."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        self.at: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+
+class _Note:
+    """One checkpoint on its way to the database."""
+
+    def __init__(self, place: Place, claim: Claim, data: Mapping[str, Any]) -> None:
+        self.place, self.claim, self.data = place, claim, data
+        self._settled = threading.Event()
+        self._error: Exception | None = None
+
+    def settle(self, error: Exception | None) -> None:
+        self._error = error
+        self._settled.set()
+
+    def wait(self) -> None:
+        self._settled.wait()
+        if self._error is not None:
+            raise self._error
+
+
+def _batches(source: queue.SimpleQueue[Any], linger: float, most: int = 2000) -> Any:
+    """Whatever is in the queue, in batches, for ever; `linger` seconds let a batch grow."""
+    while True:
+        batch = deque([source.get()])
+        if linger:
+            time.sleep(linger)
+        try:
+            while len(batch) < most:
+                batch.append(source.get_nowait())
+        except queue.Empty:
+            pass
+        yield list(batch)
