@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Django's command line for this project."""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run one command; the settings' own complaints end in one line, not in a traceback."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
+    if sys.argv[1:2] == ["demo"]:
+        os.environ.setdefault("DEBUG", "1")  # the demo is what the built-in demo values are for
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+        from django.core.management import execute_from_command_line
+    except ImportError:
+        sys.exit("Django is not installed for this Python: use `./run manage ...`, or activate .venv first.")
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as problem:
+        sys.exit(f"manage.py: {problem}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The shop in the admin: the catalogue to edit, and the orders as the operators' list (`supervision.console_runs`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Field, Q
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.formats import number_format
+from django.utils.translation import gettext_lazy as _
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+
+from orders import queries
+from orders.models import Order, Product
+from orders.validation import OrderRequestSerializer
+from supervision import console, console_sidebar
+from supervision.console_runs import RunConsole
+from supervision.models import Run
+
+console.show_runs_at("orders_order")
+
+
+@admin.register(Product)
+class ProductAdmin(ModelAdmin):
+    """The catalogue. A product that is sold no more is made inactive: orders keep naming it."""
+
+    list_display = ["name", "sku", "money", "available", "active"]
+    list_editable = ["available", "active"]
+    list_filter = ["active"]
+    search_fields = ["name", "sku"]
+    search_help_text = _("name or SKU")
+    list_per_page = 50
+
+    @display(description=_("price"), ordering="price")
+    def money(self, obj: Product) -> str:
+        return money(obj.price, obj.currency)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Product | None = None) -> bool:
+        return False
+
+    def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
+        # Orders take from the stock while somebody has this form open: only a number that the person changed counts.
+        if db_field.name == "available":
+            kwargs["show_hidden_initial"] = True
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Product, form: forms.ModelForm[Any], change: bool) -> None:
+        """Write what was changed and nothing else; a whole-row save would put back stock that was just sold."""
+        if change:
+            obj.save(update_fields=form.changed_data)
+        else:
+            obj.save()
+
+
+@admin.register(Order)
+class OrderAdmin(RunConsole):
+    """Orders as operators work on them."""
+
+    run_path = "run__"
+    newest_first = ("-created_at", "-id")
+    list_display = ["number", "email", "money", "state", "step", "attempts", "age", "error"]
+    list_select_related = ["run"]
+    search_words = _("order number, public id or e-mail")
+    amend_labels = {
+        "payment_method": _("Payment method"),
+        "email": _("E-mail"),
+        "shipping_address.name": _("Name"),
+        "shipping_address.line1": _("Address"),
+        "shipping_address.line2": _("Address, second line"),
+        "shipping_address.city": _("City"),
+        "shipping_address.postal_code": _("Postal code"),
+        "shipping_address.country": _("Country, two letters"),
+    }
+
+    def run_of(self, obj: Order) -> Run:
+        return queries.with_runs([obj])[0].run  # from the archive, if that is where it is
+
+    def check_amended(self, parts: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, list[str]]]:
+        serializer = OrderRequestSerializer(data=parts, partial=True)
+        if serializer.is_valid():
+            return {name: serializer.validated_data[name] for name in parts}, {}
+        return parts, dict(_by_place(serializer.errors))
+
+    def search(self, term: str) -> Q:
+        by_email = Q(email__startswith=term) | Q(email__startswith=term.lower())
+        digits = term.replace("-", "").replace(" ", "")
+        number = "-".join(part for part in (digits[:3], digits[3:6], digits[6:9], digits[9:]) if part)
+        return Q(public_id=term) | Q(number=number) | by_email
+
+    @display(description=_("Total"))
+    def money(self, obj: Order) -> str:
+        return money(obj.total, obj.currency)
+
+    def money_at_stake(self, objects: Sequence[Order]) -> str:
+        totals: dict[str, Decimal] = defaultdict(Decimal)
+        for order in objects:
+            totals[order.currency] += order.total
+        return ", ".join(money(total, currency) for currency, total in sorted(totals.items()))
+
+    def lines(self, obj: Order) -> Sequence[Any]:
+        return [
+            (line, money(line.unit_price, obj.currency), money(line.unit_price * line.quantity, obj.currency))
+            for line in obj.lines.order_by("pk")
+        ]
+
+    def facts(self, obj: Order) -> list[tuple[Any, Any]]:
+        run = self.run_of(obj)
+        address = run.payload.get("shipping_address") or {}
+        parts = [address.get(key) for key in ("name", "line1", "line2", "postal_code", "city", "country")]
+        return [
+            (_("Order number"), obj.number),
+            (_("Public id"), obj.public_id),
+            (_("Customer"), obj.email),
+            (_("Account"), obj.account if obj.account_id else _("guest")),
+            (_("Total"), money(obj.total, obj.currency)),
+            (_("Ships to"), ", ".join(str(part) for part in parts if part)),
+            (_("Payment method"), run.payload.get("payment_method")),
+            (_("Priority"), {-1: _("low"), 1: _("high")}.get(run.priority)),
+            (_("Session"), run.session_key),
+            (_("Workflow"), f"{run.workflow} {run.version}"),
+            (_("Placed"), obj.created_at),
+            (_("Complete by"), run.complete_by if not run.finished_at else None),
+            (_("Cancel requested"), run.cancel_requested_at),
+            (_("Finished"), run.finished_at),
+        ]
+
+
+def _by_place(errors: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    for name, problems in errors.items():
+        if isinstance(problems, dict):
+            yield from _by_place(problems, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", [str(problem) for problem in problems]
+
+
+def money(amount: Decimal, currency: str) -> str:
+    """An amount as people of the active language write it."""
+    return f"{number_format(amount, 2, use_l10n=True, force_grouping=True)} {currency}"
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The console's side bar: the shop first, the engine below."""
+    shown = console_sidebar.badges(request)
+    shop = [
+        console_sidebar.overview_entry(),
+        *console_sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),
+        *console_sidebar.entry(request, Product, "inventory_2"),
+    ]
+    return [{"title": "", "items": shop}, *console_sidebar.engine_groups(request, shown), *project_groups(request)]
+
+
+def project_groups(request: HttpRequest) -> list[dict[str, Any]]:
+    """Schedules and people: what other packages bring."""
+    groups = [
+        (_("Schedules"), "django_celery_beat", [
+            ("periodictask", "schedule", _("Periodic tasks")), ("intervalschedule", "timer", _("Intervals")),
+            ("crontabschedule", "calendar_month", _("Crontabs")), ("clockedschedule", "alarm", _("Clocked")),
+            ("solarschedule", "wb_sunny", _("Solar events")),
+        ]),
+        (_("People"), "auth", [("user", "person", _("Users")), ("group", "group", _("Groups"))]),
+    ]  # fmt: skip
+    return [
+        {
+            "title": title,
+            "separator": True,
+            "items": [
+                {"title": label, "icon": icon, "link": reverse(f"admin:{app}_{model}_changelist")}
+                for model, icon, label in entries
+                if request.user.has_perm(f"{app}.view_{model}")
+            ],
+        }
+        for title, app, entries in groups
+    ]

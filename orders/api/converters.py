@@ -1,0 +1,29 @@
+"""What ids in paths look like; anything else is nobody's path."""
+
+from __future__ import annotations
+
+from django.urls import register_converter
+from django.urls.converters import IntConverter, StringConverter
+
+
+class PublicId(StringConverter):
+    """An order's public id: URL-safe base64, as `secrets.token_urlsafe` writes it."""
+
+    regex = "[A-Za-z0-9_-]{16,64}"
+
+
+class RowId(IntConverter):
+    """A row's number, no larger than the column."""
+
+    regex = "[0-9]{1,18}"
+
+
+class ResourceName(StringConverter):
+    """A resource's name, as the console lets operators write it."""
+
+    regex = "[A-Za-z0-9_.-]{1,100}"
+
+
+register_converter(PublicId, "publicid")
+register_converter(ResourceName, "resourcename")
+register_converter(RowId, "rowid")

@@ -1,0 +1,194 @@
+"""An order's history: as JSON, or live as server-sent events, resumed after `Last-Event-ID`.
+
+A stream sends what is in the database and then waits for news; a lost announcement delays it by seconds, and an event
+is never left out: its number is the event's own `seq`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connection
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import APIException, ValidationError
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders.api.base import Door
+from orders.api.pages import refuse_unknown
+from orders.api.serializers import EventPage
+from orders.queries import iso
+from supervision.live import subscribe
+from supervision.models import Run, StepEvent, StepState
+from supervision.queries import archived_run, events_after
+from supervision.states import FINAL_RUN_STATES, Direction
+
+STREAM = "text/event-stream"
+HEARTBEAT_SECONDS = 15.0
+GATHER_SECONDS = 0.1  # news comes in bursts; one look serves them all
+LONGEST_SECONDS = 900.0  # then the browser comes back, and is asked again who it is
+MOST_STREAMS = 500  # per process
+
+_streams = 0
+
+
+class StreamRenderer(BaseRenderer):
+    """Makes `Accept: text/event-stream` acceptable; the view itself writes the stream."""
+
+    media_type = STREAM
+    format = "stream"
+    charset = None
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return json.dumps(data).encode()
+
+
+class TooManyStreams(APIException):
+    """This process follows as many orders as it can."""
+
+    status_code = 503
+    default_code = "too_many_streams"
+    wait = 10
+
+
+class EventsView(Door):
+    """What happened to one order."""
+
+    renderer_classes = [JSONRenderer, StreamRenderer]
+
+    @extend_schema(
+        operation_id="list_events",
+        parameters=[
+            OpenApiParameter("after", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, description="only events after this seq"),
+            OpenApiParameter("Last-Event-ID", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, OpenApiParameter.HEADER),
+        ],
+        responses={
+            (200, "application/json"): EventPage,
+            (200, STREAM): OpenApiResponse(OpenApiTypes.STR),
+            204: OpenApiResponse(description="A stream of an order that has ended, with nothing left to tell: do not reconnect."),
+        },
+    )
+    def get(self, request: Request, public_id: str) -> HttpResponseBase:
+        """The history, oldest first; with `Accept: text/event-stream` it goes on live until the order has ended."""
+        refuse_unknown(request, ["after"])
+        after = _number(request)
+        order = self.visible_order(request, public_id)
+        if request.accepted_renderer.media_type != STREAM:
+            return Response({"results": _read(public_id, after)[0], "next": None, "previous": None})
+        events, ended = _read(public_id, after)
+        if ended and not events:
+            return HttpResponse(status=204)
+        if isinstance(request._request, ASGIRequest):
+            if _streams >= MOST_STREAMS:
+                raise TooManyStreams(_("Too many orders are being followed; please try again in a moment."))
+            body: Any = follow(order.public_id, after)
+        else:
+            # A synchronous server would hold everything back until the end: tell what there is, the client comes again.
+            body = [_RETRY, *map(_frame, events)]
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        return StreamingHttpResponse(body, content_type=STREAM, headers=headers)
+
+
+_RETRY = "retry: 2000\n\n"
+
+
+async def follow(public_id: str, after: int) -> AsyncIterator[str]:
+    """The order's events after this number, as they come, until it has ended."""
+    global _streams
+    _streams += 1
+    started = said = time.monotonic()
+    news = subscribe(public_id)
+    # Listening starts before the first look: what happens in between is announced.
+    waiting = asyncio.ensure_future(anext(news))
+    try:
+        await asyncio.sleep(0)
+        yield _RETRY
+        while True:
+            events, ended = await sync_to_async(_read_and_let_go)(public_id, after)
+            for event in events:
+                yield _frame(event)
+                after, said = event["seq"], time.monotonic()
+            if ended or time.monotonic() - started > LONGEST_SECONDS:
+                return
+            done, _pending = await asyncio.wait([waiting], timeout=max(0.0, said + HEARTBEAT_SECONDS - time.monotonic()))
+            if done:
+                waiting.result()
+                waiting = asyncio.ensure_future(anext(news))
+                await asyncio.sleep(GATHER_SECONDS)
+            if time.monotonic() - said >= HEARTBEAT_SECONDS:
+                yield ": still here\n\n"
+                said = time.monotonic()
+    finally:
+        _streams -= 1
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+            await waiting
+        await news.aclose()  # type: ignore[attr-defined]
+
+
+def event_answer(event: StepEvent, names: dict[int, str]) -> dict[str, Any]:
+    """One event's JSON form."""
+    return {
+        "seq": event.seq,
+        "at": iso(event.at),
+        "step": None if event.position is None else names.get(event.position),
+        "direction": event.direction,
+        "attempt": event.attempt,
+        "from": event.from_state,
+        "to": event.to_state,
+        "actor": event.actor,
+        "why": event.why or "",
+    }
+
+
+def _read(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+    """The events after this number, and whether there can be no more: the state is read before the events."""
+    run = Run.objects.filter(key=public_id).first()
+    if run is None:
+        return _read_archived(public_id, after)
+    events = events_after(run.pk, after)
+    if not events:
+        return [], run.process_state in FINAL_RUN_STATES
+    steps = StepState.objects.filter(run_id=run.pk, direction=Direction.DO.value)
+    names = dict(steps.values_list("position", "name"))
+    return [event_answer(event, names) for event in events], run.process_state in FINAL_RUN_STATES
+
+
+def _read_archived(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+    """The same for an order that has left the hot tables, or is in none of them yet."""
+    archived = archived_run(public_id)
+    if archived is None:
+        return [], False
+    names = {step.position: step.name for step in archived.steps if step.direction == Direction.DO}
+    return [event_answer(event, names) for event in archived.events if event.seq > after], True
+
+
+def _read_and_let_go(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+    """A stream lives for minutes; it keeps no connection to the database meanwhile."""
+    try:
+        return _read(public_id, after)
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _frame(event: dict[str, Any]) -> str:
+    return f"id: {event['seq']}\ndata: {json.dumps(event)}\n\n"
+
+
+def _number(request: Request) -> int:
+    raw = request.headers.get("Last-Event-ID") or request.query_params.get("after") or "0"
+    if not (raw.isascii() and raw.isdecimal() and len(raw) <= 10 and int(raw) < 2**31):
+        raise ValidationError({"after": [_("Expected the seq of an event.")]})
+    return int(raw)

@@ -1,0 +1,226 @@
+"""Pauses, resources and queues: what operators steer at three in the morning, effective on the next claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError as FieldError
+from django.db.models import Exists, OuterRef
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders import queries
+from orders.api.base import Door, account_of
+from orders.api.governance_shapes import (
+    LiftSerializer,
+    LimitsSerializer,
+    OrderPauseSerializer,
+    PauseAnswer,
+    PausePage,
+    PauseSerializer,
+    QueuePage,
+    ResourceAnswer,
+    ResourcePage,
+)
+from orders.api.operator_views import VerbDoor, yes_or_no
+from orders.api.pages import page_of, refuse_unknown
+from orders.api.permissions import Watchers
+from orders.api.schema import PAGING
+from orders.api.serializers import OrderAnswer, ReasonSerializer
+from orders.queries import iso
+from supervision import limits, load, pauses
+from supervision.errors import Refused, UnknownRun
+from supervision.models import Pause, Resource
+
+AT_FIELD = {"unknown_name": "name", "until_has_passed": "until", "has_ended": "name"}
+MOMENTS = ("opened_at", "retry_at", "last_error_at")
+
+
+class PausesView(Door):
+    """What is paused, and pausing."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(
+        operation_id="list_pauses",
+        parameters=[OpenApiParameter("active", OpenApiTypes.STR, enum=["true", "false"], description="only these; else all"), *PAGING],
+        responses=PausePage,
+    )
+    def get(self, request: Request) -> Response:
+        """Pauses, the newest first."""
+        refuse_unknown(request, ["active", "cursor", "page_size"])
+        found = Pause.objects.annotate(active=_is_active())
+        if (wanted := yes_or_no(request, "active")) is not None:
+            found = found.filter(active=wanted)
+        rows, links = page_of(found, request, field="paused_at")
+        return Response({"results": [_pause(row) for row in rows], **links})
+
+    @extend_schema(operation_id="pause", request=PauseSerializer, responses={201: PauseAnswer})
+    def post(self, request: Request) -> Response:
+        """Stop claims of one order, agent, workflow or all. What runs finishes; what is paused already gets the new reason and time."""
+        asked = self.read(request, PauseSerializer)
+        until = _until(asked["until"])
+        try:
+            made = pauses.pause(asked["scope"], asked["name"], reason=asked["reason"], by=account_of(request), until=until)
+        except UnknownRun as unknown:
+            raise ValidationError({"name": [str(unknown)]}) from unknown
+        except Refused as refusal:
+            if refusal.code in AT_FIELD:
+                raise ValidationError({AT_FIELD[refusal.code]: [str(refusal)]}) from refusal
+            raise
+        return Response(_pause(_row(made.pk)), status=201)
+
+
+class PauseView(Door):
+    """One pause."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="get_pause", responses=PauseAnswer)
+    def get(self, request: Request, pk: int) -> Response:
+        """One pause, in force or over."""
+        return Response(_pause(_row(pk)))
+
+    @extend_schema(
+        operation_id="resume",
+        parameters=[OpenApiParameter("reason", OpenApiTypes.STR, description="kept with the pause")],
+        responses={200: PauseAnswer},
+    )
+    def delete(self, request: Request, pk: int) -> Response:
+        """Resume: work goes on at once. 409 when the pause is over already."""
+        refuse_unknown(request, ["reason"])
+        row = _row(pk)
+        said = {**(request.data if isinstance(request.data, Mapping) else {}), **request.query_params.dict()}
+        reader = LiftSerializer(data=said)
+        reader.is_valid(raise_exception=True)
+        pauses.lift(row.scope, row.name, by=account_of(request), reason=reader.validated_data["reason"], pk=pk)
+        return Response(_pause(_row(pk)))
+
+
+class PauseOrderView(VerbDoor):
+    """Pausing one order."""
+
+    @extend_schema(operation_id="pause_order", request=OrderPauseSerializer, responses={202: OrderAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Nothing more of the order is begun until it is resumed; what runs finishes. Before it is taken up, too."""
+        asked = self.read(request, OrderPauseSerializer)
+        until = _until(asked["until"])
+        try:
+            pauses.pause(Pause.Scope.ORDER, public_id, reason=asked["reason"], by=account_of(request), until=until)
+        except Refused as refusal:
+            if refusal.code == "until_has_passed":
+                raise ValidationError({"until": [str(refusal)]}) from refusal
+            raise
+        return self.now(public_id)
+
+
+class ResumeOrderView(VerbDoor):
+    """Resuming one order."""
+
+    @extend_schema(operation_id="resume_order", request=ReasonSerializer, responses={202: OrderAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Let the order go on, at once. 409 when it is not paused by itself."""
+        asked = self.read(request, ReasonSerializer)
+        if queries.order_view(public_id) is None:
+            raise UnknownRun(public_id)
+        pauses.lift(Pause.Scope.ORDER, public_id, by=account_of(request), reason=asked["reason"])
+        return self.now(public_id)
+
+
+class ResourcesView(Door):
+    """What agents call."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="list_resources", responses=ResourcePage)
+    def get(self, request: Request) -> Response:
+        """Every resource with its limits, its breaker and its load."""
+        refuse_unknown(request, [])
+        return Response({"results": [_resource(row) for row in limits.figures()], "next": None, "previous": None})
+
+
+class ResourceView(Door):
+    """One resource."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="get_resource", responses=ResourceAnswer)
+    def get(self, request: Request, name: str) -> Response:
+        """One resource with its limits, its breaker and its load."""
+        return Response(self._now(name))
+
+    @extend_schema(operation_id="change_resource", request=LimitsSerializer, responses={200: ResourceAnswer})
+    def patch(self, request: Request, name: str) -> Response:
+        """Set limits: in force on the next claim, kept in the resource's history."""
+        changes = self.read(request, LimitsSerializer)
+        try:
+            limits.change(name, by=account_of(request), **changes)
+        except Resource.DoesNotExist:
+            raise Http404 from None
+        except FieldError as problem:
+            raise ValidationError(problem.message_dict) from problem
+        return Response(self._now(name))
+
+    def _now(self, name: str) -> dict[str, Any]:
+        row = next((row for row in limits.figures() if row.name == name), None)
+        if row is None:
+            raise Http404
+        return _resource(row)
+
+
+class QueuesView(Door):
+    """How much work there is."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="list_queues", responses=QueuePage)
+    def get(self, request: Request) -> Response:
+        """Each agent's load and the consumers it wants, from the database: right whatever the broker holds."""
+        refuse_unknown(request, [])
+        return Response({"results": [asdict(row) for row in load.loads()], "next": None, "previous": None})
+
+
+def _is_active() -> Exists:
+    return Exists(pauses.active().filter(pk=OuterRef("pk")))
+
+
+def _row(pk: int) -> Pause:
+    return get_object_or_404(Pause.objects.annotate(active=_is_active()), pk=pk)
+
+
+def _pause(row: Any) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "scope": row.scope,
+        "name": row.name,
+        "reason": row.reason,
+        "paused_by": row.paused_by,
+        "paused_at": iso(row.paused_at),
+        "until": iso(row.until),
+        "active": row.active,
+        "lifted_at": iso(row.lifted_at),
+        "lifted_by": row.lifted_by or None,
+        "lift_reason": row.lift_reason or None,
+    }
+
+
+def _resource(row: limits.Figures) -> dict[str, Any]:
+    facts = asdict(row) | {name: iso(getattr(row, name)) for name in MOMENTS}
+    facts["last_error"] = row.last_error or None
+    return {name: facts[name] for name in facts if name not in ("now", "row_id")}
+
+
+def _until(text: str | None) -> datetime | timedelta | None:
+    try:
+        return pauses.read_until(text) if text else None
+    except ValueError as problem:
+        raise ValidationError({"until": [str(problem) or _("Expected a time.")]}) from problem

@@ -1,0 +1,247 @@
+"""The operator's doors: plans and verbs of one order, alerts, dead letters."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import asdict
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders import queries
+from orders.api.base import Door, account_of
+from orders.api.pages import page_of, refuse_unknown
+from orders.api.permissions import Operators, Watchers
+from orders.api.schema import PAGING
+from orders.api.serializers import (
+    ActSerializer,
+    AlertAnswer,
+    AlertPage,
+    DeadLetterAnswer,
+    DeadLetterPage,
+    OrderAnswer,
+    PlanAnswer,
+    ReasonSerializer,
+    ResubmitSerializer,
+)
+from orders.api.views import accepted
+from orders.queries import iso
+from supervision import operations
+from supervision.errors import Refused, UnknownRun
+from supervision.models import Alert, DeadLetter
+
+TEXT_SHOWN = 4096
+PLANS = ("resubmit", "skip", "compensate")
+
+
+class VerbDoor(Door):
+    """A door through which an operator acts on one order."""
+
+    permission_classes = [Operators]
+
+    def order_with_run(self, public_id: str) -> None:
+        """Raises UnknownRun, and Refused while there is nothing yet to act upon."""
+        view = queries.order_view(public_id)
+        if view is None:
+            raise UnknownRun(public_id)
+        if view.run_id is None:
+            raise Refused(_("The order is still waiting to be taken up."), "not_taken_up")
+
+    def now(self, public_id: str) -> Response:
+        """The order after the verb."""
+        view = queries.order_view(public_id, inside=True)
+        if view is None:
+            raise UnknownRun(public_id)
+        return accepted(queries.answer(view))
+
+
+class ResubmitView(VerbDoor):
+    """Running the failed step again."""
+
+    @extend_schema(operation_id="resubmit_order", request=ResubmitSerializer, responses={202: OrderAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Run the failed step again, and only it. With `attempt`, only the first caller who saw that attempt gets 202."""
+        self.order_with_run(public_id)
+        operations.resubmit(public_id, by=account_of(request), **self.read(request, ResubmitSerializer))
+        return self.now(public_id)
+
+
+class CompensateView(VerbDoor):
+    """Undoing what was done."""
+
+    @extend_schema(operation_id="compensate_order", request=ActSerializer, responses={202: OrderAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Undo everything that was done or may have been, in reverse order."""
+        self.order_with_run(public_id)
+        operations.compensate(public_id, by=account_of(request), **self.read(request, ActSerializer))
+        return self.now(public_id)
+
+
+class SkipView(VerbDoor):
+    """Going on without the failed step."""
+
+    @extend_schema(operation_id="skip_step", request=ActSerializer, responses={202: OrderAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Go on without the failed step."""
+        self.order_with_run(public_id)
+        operations.skip(public_id, by=account_of(request), **self.read(request, ActSerializer))
+        return self.now(public_id)
+
+
+class PlanView(VerbDoor):
+    """Looking before acting."""
+
+    @extend_schema(
+        operation_id="plan_order",
+        parameters=[OpenApiParameter("action", OpenApiTypes.STR, enum=PLANS)],
+        responses=PlanAnswer,
+    )
+    def get(self, request: Request, public_id: str) -> Response:
+        """What the verb would run, what it would keep, and which keys the services have seen."""
+        refuse_unknown(request, ["action"])
+        action = request.query_params.get("action", PLANS[0])
+        if action not in PLANS:
+            raise ValidationError({"action": [_("Expected one of: %(words)s.") % {"words": ", ".join(PLANS)}]})
+        self.order_with_run(public_id)
+        return Response(asdict(operations.plan(public_id, action)))
+
+
+class AlertsView(Door):
+    """What operators must know."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(
+        operation_id="list_alerts",
+        parameters=[
+            OpenApiParameter("acknowledged", OpenApiTypes.STR, enum=["true", "false"], description="only these; else all"),
+            *PAGING,
+        ],
+        responses=AlertPage,
+    )
+    def get(self, request: Request) -> Response:
+        """Alerts, newest first."""
+        refuse_unknown(request, ["acknowledged", "cursor", "page_size"])
+        found = Alert.objects.select_related("run")
+        if (seen := yes_or_no(request, "acknowledged")) is not None:
+            found = found.filter(acknowledged_at__isnull=not seen)
+        rows, links = page_of(found, request, field="raised_at")
+        return Response({"results": [_alert(alert) for alert in rows], **links})
+
+
+class AcknowledgeView(Door):
+    """Telling that an alert was seen."""
+
+    permission_classes = [Operators]
+
+    @extend_schema(operation_id="acknowledge_alert", request=None, responses=AlertAnswer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Note that somebody has seen the alert; harmless when repeated."""
+        get_object_or_404(Alert, pk=pk)
+        operations.acknowledge([pk], by=account_of(request))
+        return Response(_alert(Alert.objects.select_related("run").get(pk=pk)))
+
+
+class DeadLettersView(Door):
+    """What nobody could read."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(
+        operation_id="list_dead_letters",
+        parameters=[
+            OpenApiParameter("resolved", OpenApiTypes.STR, enum=["true", "false"], description="only these; else all"),
+            *PAGING,
+        ],
+        responses=DeadLetterPage,
+    )
+    def get(self, request: Request) -> Response:
+        """Dead letters with their exact bytes, newest first."""
+        refuse_unknown(request, ["resolved", "cursor", "page_size"])
+        found = DeadLetter.objects.all()
+        if (resolved := yes_or_no(request, "resolved")) is not None:
+            found = found.filter(resolved_at__isnull=not resolved)
+        rows, links = page_of(found, request, field="created_at")
+        return Response({"results": [_letter(letter) for letter in rows], **links})
+
+
+class DeadLetterView(Door):
+    """One dead letter."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="get_dead_letter", responses=DeadLetterAnswer)
+    def get(self, request: Request, pk: int) -> Response:
+        """The dead letter with its exact bytes."""
+        return Response(_letter(get_object_or_404(DeadLetter, pk=pk)))
+
+
+class RequeueView(Door):
+    """Another chance for a dead letter."""
+
+    permission_classes = [Operators]
+
+    @extend_schema(operation_id="requeue_dead_letter", request=ReasonSerializer, responses={202: DeadLetterAnswer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Give it back to where it came from, byte for byte: a submission waits again, a message goes into its queue again."""
+        get_object_or_404(DeadLetter, pk=pk)
+        operations.requeue_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        return Response(_letter(DeadLetter.objects.get(pk=pk)), status=202)
+
+
+class DiscardView(Door):
+    """The end of a dead letter."""
+
+    permission_classes = [Operators]
+
+    @extend_schema(operation_id="discard_dead_letter", request=ReasonSerializer, responses={202: DeadLetterAnswer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Close it for good; its bytes are kept."""
+        get_object_or_404(DeadLetter, pk=pk)
+        operations.discard_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        return Response(_letter(DeadLetter.objects.get(pk=pk)), status=202)
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    return {
+        "id": alert.pk,
+        "order": alert.run.key,
+        "step": alert.step,
+        "kind": alert.kind,
+        "message": alert.message,
+        "raised_at": iso(alert.raised_at),
+        "acknowledged_at": iso(alert.acknowledged_at),
+        "acknowledged_by": alert.acknowledged_by or None,
+    }
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.pk,
+        "source": letter.source,
+        "content_type": letter.content_type,
+        "headers": letter.headers,
+        "delivery": letter.delivery,
+        "reason": letter.reason,
+        "deliveries": letter.deliveries,
+        "public_id": letter.public_id,
+        "created_at": iso(letter.created_at),
+        "resolved_at": iso(letter.resolved_at),
+        "resolution": letter.resolution,
+        "body": b64encode(bytes(letter.body)).decode(),
+        "text": bytes(letter.body[:TEXT_SHOWN]).decode("utf-8", "backslashreplace"),
+    }
+
+
+def yes_or_no(request: Request, name: str) -> bool | None:
+    """A filter that is true, false, or not there."""
+    raw = request.query_params.get(name)
+    if raw not in (None, "true", "false"):
+        raise ValidationError({name: [_("Expected true or false.")]})
+    return None if raw is None else raw == "true"

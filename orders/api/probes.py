@@ -1,0 +1,99 @@
+"""For the machinery around us: is the process alive, can it serve, what should a graph show. Internal: no secrets, no names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import Error, connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from supervision import metrics as metrics_of_the_engine
+from supervision import queries
+
+_BACKLOG = """
+SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8
+FROM supervision_submission WHERE consumed_at IS NULL
+"""
+_HEARTBEATS = """
+SELECT role, min(extract(epoch FROM now() - seen_at))::float8, count(*) FILTER (WHERE seen_at > now() - interval '30 s')
+FROM supervision_heartbeat GROUP BY role ORDER BY role
+"""
+_OPEN_ALERTS = "SELECT count(*) FROM supervision_alert WHERE acknowledged_at IS NULL"
+_DEAD_LETTERS = "SELECT count(*) FROM supervision_deadletter WHERE resolved_at IS NULL"
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """The process lives: nothing else is looked at, so that a sick database restarts nobody."""
+    return JsonResponse({"status": "ok"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """200 while orders can be accepted: that needs the database and no broker. With the backlog, for people."""
+    try:
+        waiting, oldest = _row(_BACKLOG)
+        heartbeats = {role: age for role, age, _alive in _rows(_HEARTBEATS)}
+        overdue = queries.overdue_count()
+    except Error:
+        return JsonResponse({"status": "unavailable", "database": "unreachable"}, status=503)
+    backlog = {"submissions_waiting": waiting, "oldest_submission_seconds": oldest, "overdue_steps": overdue}
+    return JsonResponse({"status": "ok", "database": "ok", "backlog": backlog, "heartbeat_age_seconds": heartbeats})
+
+
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus text. Read from the tables: every web process says the same."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Tables())
+    try:
+        return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    except Error:
+        return HttpResponse("# the database cannot be reached\n", status=503, content_type="text/plain")
+
+
+class _Tables:
+    """What the state store knows, as gauges."""
+
+    def collect(self) -> Iterator[Any]:
+        orders = GaugeMetricFamily("sas_orders", "Unfinished orders by state", labels=["state"])
+        for state, count in queries.counts_by_state().items():
+            orders.add_metric([state], count)
+        yield orders
+        yield GaugeMetricFamily("sas_steps_overdue", "Steps past their complete-by", value=queries.overdue_count())
+        yield GaugeMetricFamily("sas_alerts_open", "Alerts nobody has acknowledged", value=_row(_OPEN_ALERTS)[0])
+        yield GaugeMetricFamily("sas_dead_letters_open", "Dead letters nobody has resolved", value=_row(_DEAD_LETTERS)[0])
+        waiting, oldest = _row(_BACKLOG)
+        yield GaugeMetricFamily("sas_submissions_waiting", "Accepted orders not yet taken up", value=waiting)
+        yield GaugeMetricFamily("sas_submissions_oldest_seconds", "Age of the oldest of them", value=oldest)
+        yield from metrics_of_the_engine.Tables().collect()
+        age = GaugeMetricFamily("sas_heartbeat_age_seconds", "Since the freshest process of this role was seen", labels=["role"])
+        alive = GaugeMetricFamily("sas_processes_alive", "Processes seen in the last 30 s", labels=["role"])
+        for role, seconds, count in _rows(_HEARTBEATS):
+            age.add_metric([role], seconds)
+            alive.add_metric([role], count)
+        yield from (age, alive)
+
+
+def _rows(statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def _row(statement: str) -> tuple[Any, ...]:
+    return _rows(statement)[0]
+
+
+_PROBES = {"healthz": healthz, "readyz": readyz, "metrics": metrics}
+urlpatterns = [path(f"{name}{slash}", view) for name, view in _PROBES.items() for slash in ("", "/")]

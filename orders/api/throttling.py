@@ -1,0 +1,90 @@
+"""How often one may ask: counted per account and per address, in the database, for all web processes together.
+
+One statement counts a request in both buckets and tells whether either is full. A cache could not do that in one
+step, and two processes that read before they write would let more through.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from orders.api.authentication import PATIENCE_SECONDS
+from supervision import db
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_FORGET_ONE_IN = 1000
+
+_COUNT = """
+INSERT INTO orders_requestcount AS c (bucket, hits, until)
+SELECT bucket, 1, now() + %(seconds)s::int * interval '1 s' FROM unnest(%(buckets)s::text[]) bucket ORDER BY bucket
+ON CONFLICT (bucket) DO UPDATE
+SET hits = CASE WHEN c.until <= now() THEN 1 ELSE c.hits + 1 END,
+    until = CASE WHEN c.until <= now() THEN EXCLUDED.until ELSE c.until END
+RETURNING hits, extract(epoch FROM until - now())::float8
+"""
+_FORGET = """
+DELETE FROM orders_requestcount WHERE bucket IN (
+    SELECT bucket FROM orders_requestcount WHERE until < now() LIMIT 5000 FOR UPDATE SKIP LOCKED)
+"""
+
+
+@lru_cache
+def parse_rate(rate: str) -> tuple[int, int]:
+    """`120/min` -> (120, 60)."""
+    count, _, period = rate.partition("/")
+    seconds = _SECONDS.get(period.strip()[:1].lower())
+    if not count.strip().isdecimal() or int(count) < 1 or seconds is None:
+        raise ImproperlyConfigured(f"API_THROTTLE must look like 120/min, or be off, not {rate!r}.")
+    return int(count), seconds
+
+
+if settings.API_THROTTLE:
+    parse_rate(settings.API_THROTTLE)  # a mistake stops the start, not the first request
+
+
+def address_of(request: Any) -> str:
+    """Where the request comes from: what the peer says of itself counts only behind a proxy that we trust."""
+    address = request.META.get("REMOTE_ADDR", "")
+    if settings.TRUST_PROXY:
+        address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return str(address)[:64]
+    if isinstance(parsed, IPv6Address):
+        # One household has a /64: counting single addresses would count nobody.
+        return f"{parsed.exploded[:19]}::/64"
+    return str(parsed)
+
+
+class AccountAndAddressThrottle(BaseThrottle):
+    """API_THROTTLE for the account, and the same for the address."""
+
+    remaining_seconds: float | None = None
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        """Count the request; False once there were too many in this window."""
+        if not settings.API_THROTTLE:
+            return True
+        most, seconds = parse_rate(settings.API_THROTTLE)
+        buckets = [f"address:{address_of(request)}"]
+        if request.user is not None and request.user.is_authenticated:
+            buckets.append(f"user:{request.user.pk}")
+        counted = db.run(_COUNT, {"seconds": seconds, "buckets": buckets}, patience=PATIENCE_SECONDS)
+        waits = [wait for hits, wait in counted if hits > most]
+        if random.randrange(_FORGET_ONE_IN) == 0:  # noqa: S311 - now and then, that is all
+            db.run(_FORGET, patience=PATIENCE_SECONDS)
+        self.remaining_seconds = max(waits, default=None)
+        return not waits
+
+    def wait(self) -> float | None:
+        """Seconds until the window ends: the answer's Retry-After."""
+        return self.remaining_seconds

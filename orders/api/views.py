@@ -1,0 +1,199 @@
+"""Placing orders, looking at them and cancelling them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders import queries, services
+from orders.api.base import Door, account_of
+from orders.api.errors import PROBLEM, refusal
+from orders.api.pages import page_of, refuse_unknown
+from orders.api.permissions import Clients, ReadOrBuy, operates, sees_all
+from orders.api.schema import IDEMPOTENCY_KEY, PAGING
+from orders.api.serializers import (
+    MAX_BATCH,
+    RUN_STATES,
+    BatchAnswer,
+    BatchSerializer,
+    OrderAnswer,
+    OrderPage,
+    ProblemAnswer,
+    ReasonSerializer,
+)
+from orders.models import Order
+from orders.validation import OrderRequestSerializer, key_problem
+from supervision.models import StepState
+from supervision.states import ProcessState
+
+PLACED = OpenApiResponse(OrderAnswer, description="Accepted: it is committed and will be worked off. `Location` is its address.")
+FILTERS = ("process_state", "email", "created_after", "step", "ordering", "cursor", "page_size")
+
+
+def accepted(answer: dict[str, Any]) -> Response:
+    """202 with the order's address."""
+    location = reverse("api:order", args=[answer["id"]])
+    return Response(answer, status=202, headers={"Location": location})
+
+
+class OrdersView(Door):
+    """The account's orders (operators and viewers: everybody's), and placing one."""
+
+    permission_classes = [ReadOrBuy]
+
+    @extend_schema(
+        operation_id="list_orders",
+        parameters=[
+            OpenApiParameter("process_state", OpenApiTypes.STR, enum=RUN_STATES),
+            OpenApiParameter("email", OpenApiTypes.STR),
+            OpenApiParameter("created_after", OpenApiTypes.DATETIME),
+            OpenApiParameter("step", OpenApiTypes.STR, description="orders that stand at this step now"),
+            OpenApiParameter("ordering", OpenApiTypes.STR, enum=["created_at", "-created_at"]),
+            *PAGING,
+        ],
+        responses=OrderPage,
+    )
+    def get(self, request: Request) -> Response:
+        """One page of orders, newest first unless `ordering` says otherwise."""
+        refuse_unknown(request, FILTERS)
+        found = queries.all_orders() if sees_all(request.user) else queries.orders_of(account_of(request))
+        ordering = _choice(request, "ordering", ["created_at", "-created_at"]) or "-created_at"
+        rows, links = page_of(_filtered(found, request), request, field="created_at", descending=ordering.startswith("-"))
+        return Response({"results": [queries.answer(view) for view in queries.order_views(rows, inside=sees_all(request.user))], **links})
+
+    @extend_schema(
+        operation_id="place_order",
+        request=OrderRequestSerializer,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={202: PLACED, (422, PROBLEM): ProblemAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Place an order: 202 once it is committed, whatever happens to anything afterwards."""
+        key = request.headers.get("Idempotency-Key")
+        return accepted(services.place_order(request.data, account=account_of(request), idempotency_key=key).answer)
+
+
+class BatchView(Door):
+    """Many orders in one request."""
+
+    permission_classes = [Clients]
+    body_limit = 8 * 1024 * 1024
+
+    @extend_schema(
+        operation_id="place_orders",
+        request=BatchSerializer,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={202: BatchAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Place up to 500 orders: one result each, in order; the good ones are accepted whatever the others are."""
+        outcomes = services.place_orders(_items(request), account=account_of(request))
+        results = []
+        for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, services.Placed):
+                results.append({"index": index, "status": 202, "id": outcome.public_id})
+            else:
+                status, members = refusal(outcome)
+                results.append({"index": index, "status": status, **members})
+        return Response({"results": results}, status=202)
+
+
+class OrderDetailView(Door):
+    """One order."""
+
+    @extend_schema(operation_id="get_order", responses=OrderAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The order with its steps; foreign and unknown ids give the same 404."""
+        return Response(queries.answer(self.visible_order(request, public_id)))
+
+
+class CancelView(Door):
+    """Cancelling one order."""
+
+    @extend_schema(operation_id="cancel_order", request=ReasonSerializer, responses={202: OrderAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """202: it ends Cancelled (or Error while an undo is stuck), never Processed. 409: it is too late."""
+        order = self.visible_order(request, public_id)
+        if order.account_id != request.user.pk and not operates(request.user):
+            raise PermissionDenied
+        services.cancel_order(public_id, by=account_of(request), reason=self.read(request, ReasonSerializer)["reason"])
+        return accepted(queries.answer(self.visible_order(request, public_id)))
+
+
+def _items(request: Request) -> list[services.Item]:
+    data = request.data
+    if not isinstance(data, Mapping) or not isinstance(data.get("orders"), list):
+        raise ValidationError({"orders": [_("Expected a list of orders.")]})
+    if unknown := [name for name in data if name != "orders"]:
+        raise ValidationError({name[:100]: [_("This field is not known.")] for name in unknown[:20]})
+    if not 1 <= len(data["orders"]) <= MAX_BATCH:
+        raise ValidationError({"orders": [_("Expected 1 to %(most)d orders.") % {"most": MAX_BATCH}]})
+    batch_key = request.headers.get("Idempotency-Key")
+    if batch_key is not None and (wrong := key_problem(batch_key)):
+        raise ValidationError({"idempotency_key": [wrong]})
+    items = []
+    for index, order in enumerate(data["orders"]):
+        key = None
+        if isinstance(order, dict):
+            key = order.pop("idempotency_key", None)
+        if key is None and batch_key is not None:
+            # A batch sent again under its key places nothing twice, whether or not its orders have keys.
+            key = hashlib.sha256(f"{batch_key}/{index}".encode()).hexdigest()
+        items.append(services.Item(data=order, idempotency_key=key))
+    return items
+
+
+def _filtered(orders: QuerySet[Order], request: Request) -> QuerySet[Order]:
+    if state := _choice(request, "process_state", RUN_STATES):
+        orders = queries.in_state(orders, state)
+    if email := _plain(request, "email"):
+        orders = orders.filter(email=email)
+    if after := _moment(request, "created_after"):
+        orders = orders.filter(created_at__gt=after)
+    if step := _plain(request, "step"):
+        current = Q(process_state__in=[ProcessState.PROCESSING, ProcessState.ERROR]) | Q(
+            process_state=ProcessState.PENDING, not_before__isnull=False
+        )
+        orders = orders.filter(Exists(StepState.objects.filter(current, run_id=OuterRef("run_id"), name=step)))
+    return orders
+
+
+def _plain(request: Request, name: str) -> str:
+    value = request.query_params.get(name, "")
+    if not value.isprintable():
+        raise ValidationError({name: [_("Control characters are not allowed.")]})
+    return value
+
+
+def _choice(request: Request, name: str, choices: list[str]) -> str | None:
+    value = request.query_params.get(name)
+    if value is not None and value not in choices:
+        raise ValidationError({name: [_("Expected one of: %(words)s.") % {"words": ", ".join(choices)}]})
+    return value
+
+
+def _moment(request: Request, name: str) -> datetime | None:
+    raw = request.query_params.get(name)
+    if raw is None:
+        return None
+    try:
+        # A plus sign in a query string arrives as a blank.
+        moment = parse_datetime(raw.replace(" ", "+")) if "T" in raw.upper() else parse_datetime(raw)
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise ValidationError({name: [_("Expected a time, such as 2026-11-21T10:00:00Z.")]})
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

@@ -1,0 +1,232 @@
+"""Where an account's messages go: webhooks, reply tokens, and the log of deliveries."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders.api.base import Door, account_of
+from orders.api.outbound_shapes import (
+    DELIVERED,
+    DELIVERY_STATES,
+    GIVEN_UP,
+    WAITING,
+    DeliveryAnswer,
+    DeliveryPage,
+    NewReplyTokenAnswer,
+    NewWebhookAnswer,
+    OneDeliveryAnswer,
+    ReplyTokenPage,
+    WebhookAnswer,
+    WebhookPage,
+    WebhookSerializer,
+)
+from orders.api.pages import page_of, refuse_unknown
+from orders.api.permissions import Clients, Senders, operates, sees_all
+from orders.api.schema import PAGING
+from orders.queries import iso
+from orders.services import client_of
+from supervision import outbound
+from supervision.destinations import Forbidden
+from supervision.errors import Refused
+from supervision.models import Delivery, ReplyToken, WebhookEndpoint
+
+
+def client(request: Request) -> str:
+    """The name under which this account's orders and receivers are kept."""
+    return client_of(account_of(request), None)
+
+
+class WebhooksView(Door):
+    """The account's webhooks."""
+
+    permission_classes = [Clients]
+
+    @extend_schema(operation_id="list_webhooks", parameters=PAGING, responses=WebhookPage)
+    def get(self, request: Request) -> Response:
+        """The account's webhooks, newest first. Secrets are not shown again."""
+        refuse_unknown(request, ["cursor", "page_size"])
+        rows, links = page_of(outbound.webhooks_of(client(request)), request, field="id")
+        return Response({"results": [_webhook(row) for row in rows], **links})
+
+    @extend_schema(operation_id="register_webhook", request=WebhookSerializer, responses={201: NewWebhookAnswer})
+    def post(self, request: Request) -> Response:
+        """Register an address. Orders placed from now on are told there, each message signed with the secret."""
+        wish = self.read(request, WebhookSerializer)
+        try:
+            made = outbound.register_webhook(client(request), wish["url"], wish.get("events", ()))
+        except Forbidden as refusal:
+            raise ValidationError({"url": [str(refusal)]}) from None
+        answer = {"id": made.public_id, "secret": made.secret, "url": made.url, "events": made.events}
+        return Response(answer, status=201)
+
+
+class WebhookView(Door):
+    """One webhook."""
+
+    permission_classes = [Clients]
+
+    @extend_schema(operation_id="get_webhook", responses=WebhookAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The webhook as it is; its secret is not shown again."""
+        return Response(_webhook(get_object_or_404(outbound.webhooks_of(client(request)), public_id=public_id)))
+
+    @extend_schema(operation_id="remove_webhook", responses={204: None})
+    def delete(self, request: Request, public_id: str) -> Response:
+        """Send nothing more there; what was waiting is given up."""
+        outbound.remove_webhook(get_object_or_404(outbound.webhooks_of(client(request)), public_id=public_id))
+        return Response(status=204)
+
+
+class ReplyTokensView(Door):
+    """The account's private reply queues."""
+
+    permission_classes = [Clients]
+
+    @extend_schema(operation_id="list_reply_tokens", parameters=PAGING, responses=ReplyTokenPage)
+    def get(self, request: Request) -> Response:
+        """The account's tokens by their queues, newest first. The tokens themselves are not known any more."""
+        refuse_unknown(request, ["cursor", "page_size"])
+        rows, links = page_of(outbound.tokens_of(client(request)), request, field="id")
+        return Response({"results": [_token(row) for row in rows], **links})
+
+    @extend_schema(operation_id="issue_reply_token", request=None, responses={201: NewReplyTokenAnswer})
+    def post(self, request: Request) -> Response:
+        """A new token and the name of the queue behind it. Orders that name it as `reply_to` are told there."""
+        row, token = outbound.issue_reply_token(client(request))
+        return Response({"id": _id_of(row), "token": token, "queue": row.queue}, status=201)
+
+
+class ReplyTokenView(Door):
+    """One private reply queue."""
+
+    permission_classes = [Clients]
+
+    @extend_schema(operation_id="revoke_reply_token", responses={204: None})
+    def delete(self, request: Request, name: str) -> Response:
+        """Revoke the token: no order can name it any more, and its queue is deleted. Named by its id or its queue."""
+        token = outbound.find_token(client(request), name)
+        if token is None:
+            raise Http404
+        outbound.revoke_reply_token(token)
+        return Response(status=204)
+
+
+class DeliveriesView(Door):
+    """The log of what was sent."""
+
+    permission_classes = [Senders]
+
+    @extend_schema(
+        operation_id="list_deliveries",
+        parameters=[
+            OpenApiParameter("state", OpenApiTypes.STR, enum=DELIVERY_STATES),
+            OpenApiParameter("order", OpenApiTypes.STR, description="an order's public id"),
+            OpenApiParameter("webhook", OpenApiTypes.STR, description="a webhook's id"),
+            *PAGING,
+        ],
+        responses=DeliveryPage,
+    )
+    def get(self, request: Request) -> Response:
+        """The account's deliveries (operators and viewers: everybody's), newest first."""
+        refuse_unknown(request, ["state", "order", "webhook", "cursor", "page_size"])
+        rows, links = page_of(_filtered(_visible(request), request), request, field="id")
+        return Response({"results": [_delivery(row) for row in rows], **links})
+
+
+class DeliveryView(Door):
+    """One delivery."""
+
+    permission_classes = [Senders]
+
+    @extend_schema(operation_id="get_delivery", responses=OneDeliveryAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The delivery with its exact body and every try there was."""
+        row = get_object_or_404(_visible(request), public_id=public_id)
+        return Response({**_delivery(row), "body": row.body, "log": row.log})
+
+
+class RedeliverView(Door):
+    """Sending something again."""
+
+    permission_classes = [Senders]
+
+    @extend_schema(operation_id="redeliver", request=None, responses={202: DeliveryAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Send it again now, under the same message id, whatever became of it; and if that fails, for three days more."""
+        row = get_object_or_404(_visible(request), public_id=public_id)
+        if not outbound.redeliver([row.pk], by=account_of(request).get_username()):
+            raise Refused(_("Its receiver is gone or switched off."), "receiver_gone")
+        return Response(_delivery(get_object_or_404(_visible(request), pk=row.pk)), status=202)
+
+
+def _visible(request: Request) -> QuerySet[Delivery]:
+    everybody = sees_all(request.user) if request.method in ("GET", "HEAD") else operates(request.user)
+    return outbound.deliveries_of(None if everybody else client(request))
+
+
+def _filtered(rows: QuerySet[Delivery], request: Request) -> QuerySet[Delivery]:
+    chosen = {name: request.query_params.get(name) for name in ("state", "order", "webhook")}
+    for name, value in chosen.items():
+        if value is not None and "\0" in value:
+            raise ValidationError({name: [_("Control characters are not allowed.")]})
+    if chosen["order"] is not None:
+        rows = outbound.about_order(rows, chosen["order"])
+    if chosen["webhook"] is not None:
+        rows = rows.filter(endpoint__public_id=chosen["webhook"])
+    if chosen["state"] is None:
+        return rows
+    if chosen["state"] not in DELIVERY_STATES:
+        raise ValidationError({"state": [_("Expected one of: %(words)s.") % {"words": ", ".join(DELIVERY_STATES)}]})
+    return rows.filter(delivered_at__isnull=chosen["state"] != DELIVERED, given_up_at__isnull=chosen["state"] != GIVEN_UP)
+
+
+def _webhook(row: WebhookEndpoint) -> dict[str, Any]:
+    return {
+        "id": row.public_id,
+        "url": row.url,
+        "events": row.events,
+        "active": row.active,
+        "failures": row.failures,
+        "failing_since": iso(row.failing_since),
+        "created_at": iso(row.created_at),
+    }
+
+
+def _id_of(row: ReplyToken) -> str:
+    return row.queue.partition(".")[2]
+
+
+def _token(row: ReplyToken) -> dict[str, Any]:
+    return {"id": _id_of(row), "queue": row.queue, "created_at": iso(row.created_at)}
+
+
+def _delivery(row: Delivery) -> dict[str, Any]:
+    state = DELIVERED if row.delivered_at else GIVEN_UP if row.given_up_at else WAITING
+    return {
+        "id": row.public_id,
+        "message_id": row.message_id,
+        "order": json.loads(row.body)["data"]["order"],
+        "seq": row.seq,
+        "event": row.event,
+        "webhook": row.endpoint.public_id if row.endpoint else None,
+        "queue": row.reply_token.queue if row.reply_token else None,
+        "state": state,
+        "tries": row.tries,
+        "status_code": row.status_code,
+        "last_error": row.last_error or None,
+        "created_at": iso(row.created_at),
+        "next_try_at": iso(row.not_before) if state == WAITING else None,
+        "delivered_at": iso(row.delivered_at),
+        "given_up_at": iso(row.given_up_at),
+    }

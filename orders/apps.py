@@ -1,0 +1,19 @@
+"""The shop as a Django app."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class OrdersConfig(AppConfig):
+    """Catalogue, cart, checkout and the order workflow's agents."""
+
+    name = "orders"
+    verbose_name = _("Shop")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Make known what the engine calls: the caches it refreshes, the reader of the intake."""
+        from orders import intake_queue  # noqa: F401
+        from orders.agents import rates  # noqa: F401

@@ -1,0 +1,138 @@
+"""The visitor's cart: SKUs and quantities in the session. Prices are looked up each time, never kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from django.contrib.sessions.backends.base import SessionBase
+
+from orders import queries
+from orders.models import Product
+from orders.validation import MAX_LINES, MAX_QUANTITY
+
+_KEY = "cart"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CartLine:
+    """One product in the cart, as the catalogue has it now."""
+
+    product: Product
+    quantity: int
+
+    @property
+    def amount(self) -> Decimal:
+        """What this line costs now."""
+        return self.product.price * self.quantity
+
+    @property
+    def short(self) -> bool:
+        """Whether more is wanted than there is."""
+        return self.quantity > self.product.available
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """The cart against the catalogue of this moment. `gone`: what was in it and is no longer sold."""
+
+    lines: list[CartLine] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> Decimal:
+        """What everything costs now."""
+        return sum((line.amount for line in self.lines), Decimal(0))
+
+    @property
+    def currency(self) -> str:
+        """The currency of the total."""
+        return self.lines[0].product.currency if self.lines else "EUR"
+
+    @property
+    def short(self) -> list[CartLine]:
+        """The lines that cannot be had in full."""
+        return [line for line in self.lines if line.short]
+
+    @property
+    def seen(self) -> str:
+        """What the customer is shown, to be compared with what holds when the form comes back."""
+        return " ".join(f"{line.product.sku}:{line.quantity}:{line.product.price}" for line in self.lines)
+
+
+class Cart:
+    """A visitor's cart. Whatever the session holds, only sane quantities of well-formed SKUs come out of it."""
+
+    def __init__(self, session: SessionBase) -> None:
+        self._session = session
+        kept = session.get(_KEY)
+        self._wanted: dict[str, int] = {}
+        if isinstance(kept, Mapping):
+            self._wanted = {str(sku): quantity for sku, quantity in kept.items() if type(quantity) is int and quantity > 0}
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces are in it."""
+        return sum(self._wanted.values())
+
+    def quantity(self, sku: str) -> int:
+        """How many of one product are in it."""
+        return self._wanted.get(sku, 0)
+
+    def add(self, product: Product, quantity: int = 1) -> int:
+        """Put some more of a product in; returns how many really came in: never more than there are."""
+        before = self.quantity(product.sku)
+        self.change(product, before + quantity)
+        return max(0, self.quantity(product.sku) - before)
+
+    def change(self, product: Product, quantity: int) -> None:
+        """Want exactly this many; 0 takes the product out. Bounded by stock and by what one order may hold."""
+        most = min(product.available, MAX_QUANTITY)
+        if product.sku not in self._wanted and len(self._wanted) >= MAX_LINES:
+            most = 0
+        self._put(product.sku, min(quantity, most))
+
+    def remove(self, sku: str) -> None:
+        """Take a product out."""
+        self._put(sku, 0)
+
+    def clear(self) -> None:
+        """Empty the cart."""
+        self._session.pop(_KEY, None)
+        self._wanted = {}
+
+    def contents(self) -> Contents:
+        """Everything in it, in the order in which it was put in."""
+        if not self._wanted:
+            return Contents()
+        products = queries.products().in_bulk(list(self._wanted), field_name="sku")
+        return Contents(
+            lines=[CartLine(product=products[sku], quantity=quantity) for sku, quantity in self._wanted.items() if sku in products],
+            gone=[sku for sku in self._wanted if sku not in products],
+        )
+
+    def _put(self, sku: str, quantity: int) -> None:
+        if quantity > 0:
+            self._wanted[sku] = quantity
+        else:
+            self._wanted.pop(sku, None)
+        self._session[_KEY] = dict(self._wanted)
+
+
+def changes(seen: str, now: Contents) -> list[tuple[CartLine, Decimal]]:
+    """Which lines cost something else now than when the customer saw them (`Contents.seen`), with the old price.
+
+    `seen` comes back from the browser: it is only ever shown to the one who sent it, and what cannot be read is ignored.
+    """
+    before: dict[str, Decimal] = {}
+    for part in seen.split()[:MAX_LINES]:
+        sku, _, rest = part.partition(":")
+        price = rest.partition(":")[2]
+        if price.replace(".", "", 1).isascii() and price.replace(".", "", 1).isdigit() and len(price) < 14:
+            before[sku] = Decimal(price)
+    return [
+        (line, before[line.product.sku])
+        for line in now.lines
+        if line.product.sku in before and before[line.product.sku] != line.product.price
+    ]

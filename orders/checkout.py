@@ -1,0 +1,119 @@
+"""Checkout: from the visitor's cart to a committed order, exactly once.
+
+A form carries a once-token. The token, bound to the session, is the order's idempotency key: a double click, a reload and
+a second try after a lost answer all end at the same order. What a token became is remembered in the session as well,
+because by then the cart is empty.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from orders import queries, services
+from orders.cart import Cart, Contents, changes
+from orders.forms import ADDRESS_FIELDS, CheckoutForm
+
+_PLACED = "placed"
+_REMEMBERED = 20
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def checkout(request: HttpRequest) -> HttpResponse:
+    """The checkout page, and what its form does."""
+    token = request.POST.get("token", "")
+    placed = request.session.get(_PLACED, {})
+    if token and token in placed:
+        return redirect("orders:order", placed[token])
+    contents = Cart(request.session).contents()
+    if not contents.lines:
+        messages.info(request, _("Your cart is empty."))
+        return redirect("orders:cart")
+    if request.method == "GET":
+        return _page(request, CheckoutForm(initial=_initial(request, contents)), contents)
+    form = CheckoutForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form, contents, status=400)
+    return _place(request, form, contents)
+
+
+def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> HttpResponse:
+    token = form.cleaned_data["token"]
+    lines = [{"sku": line.product.sku, "quantity": line.quantity} for line in contents.lines]
+    account = request.user if request.user.is_authenticated else None
+    try:
+        placed = services.place_order(form.order_request(lines), account=account, idempotency_key=_key(request, token))
+    except services.InvalidOrder as refusal:
+        form.take_errors(refusal.errors)
+        return _page(request, form, contents, status=400)
+    except services.Conflict as refusal:
+        return _conflict(request, form, refusal)
+    except services.KeyReused:
+        form.add_error(None, _("This form was sent twice with different details. Check your orders, then send it again."))
+        return _page(request, _renewed(form, contents, token=_new_token()), contents, status=409)
+    _remember(request, token, placed.public_id)
+    Cart(request.session).clear()
+    return redirect("orders:order", placed.public_id)
+
+
+def _conflict(request: HttpRequest, form: CheckoutForm, refusal: services.Conflict) -> HttpResponse:
+    """The world changed while the customer was typing: say what, keep what was typed, ask again."""
+    contents = Cart(request.session).contents()
+    if not contents.lines:
+        messages.warning(request, _("What was in your cart is no longer sold."))
+        return redirect("orders:cart")
+    changed = changes(form.cleaned_data["seen"], contents) if refusal.code == "price_changed" else []
+    facts = {"changed": changed, "price_changed": refusal.code == "price_changed", "old_total": form.cleaned_data["expected_total"]}
+    if refusal.code != "price_changed" and not contents.short:
+        form.add_error(None, refusal.message)
+    return _page(request, _renewed(form, contents), contents, status=409, **facts)
+
+
+def _page(request: HttpRequest, form: CheckoutForm, contents: Contents, status: int = 200, **facts: Any) -> HttpResponse:
+    return render(request, "orders/checkout.html", {"form": form, "contents": contents, **facts}, status=status)
+
+
+def _renewed(form: CheckoutForm, contents: Contents, token: str | None = None) -> CheckoutForm:
+    """The same form, as it was filled in, with what the customer is shown now."""
+    data: Any = form.data.copy()  # type: ignore[attr-defined]
+    data["seen"], data["expected_total"] = contents.seen, str(contents.total)
+    if token is not None:
+        data["token"] = token
+    form.data = data
+    return form
+
+
+def _initial(request: HttpRequest, contents: Contents) -> dict[str, Any]:
+    """What is known before the customer types: for accounts, where the last order went."""
+    initial: dict[str, Any] = {"token": _new_token(), "seen": contents.seen, "expected_total": str(contents.total)}
+    if request.user.is_authenticated:
+        initial |= {"email": request.user.email, "name": request.user.get_full_name()}
+        for last in queries.with_runs(queries.orders_of(request.user)[:1]):
+            address = last.run.payload.get("shipping_address") or {}
+            initial |= {name: address[name] for name in ADDRESS_FIELDS if address.get(name)}
+    return initial
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(16)
+
+
+def _key(request: HttpRequest, token: str) -> str:
+    """The order's idempotency key: another visitor who sends the same token means another order."""
+    if request.session.session_key is None:
+        request.session.save()
+    return salted_hmac("orders.checkout", f"{request.session.session_key}:{token}", algorithm="sha256").hexdigest()
+
+
+def _remember(request: HttpRequest, token: str, public_id: str) -> None:
+    placed = {**request.session.get(_PLACED, {}), token: public_id}
+    request.session[_PLACED] = dict(list(placed.items())[-_REMEMBERED:])

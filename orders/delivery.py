@@ -1,0 +1,34 @@
+"""The delivery estimate at checkout: a fragment of its own, so that the page never waits for the carrier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_cache_control
+from django.views.decorators.http import require_safe
+
+from orders.agents.rates import delivery_days
+from orders.countries import NAMES
+from orders.validation import delivery_countries
+from supervision.resource_cache import NotAvailable
+
+PATIENCE = 2.0
+
+
+@require_safe
+def estimate(request: HttpRequest) -> HttpResponse:
+    """In how many days an order reaches `?country=`; empty where that is not known now."""
+    country = request.GET.get("country", "")
+    facts: dict[str, Any] = {"known": False}
+    if country in delivery_countries():
+        try:
+            days = delivery_days.get(country, patience=PATIENCE).value
+        except NotAvailable:
+            pass  # an estimate is a courtesy
+        else:
+            facts = {"known": True, "days": days, "name": NAMES.get(country, country)}
+    response = render(request, "orders/_delivery.html", facts)
+    patch_cache_control(response, private=True, max_age=300 if facts["known"] else 0)
+    return response

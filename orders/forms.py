@@ -1,0 +1,137 @@
+"""The storefront's forms: fields and words. Whether an order is acceptable is decided by `services.place_order`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.contrib.auth import get_user_model
+from django.contrib.auth.forms import UserCreationForm
+from django.utils.translation import gettext_lazy as _
+
+from orders.countries import country_choices
+from orders.validation import MAX_QUANTITY
+
+ADDRESS_FIELDS = ("name", "line1", "line2", "city", "postal_code", "country")
+PAYMENT_METHODS = (
+    ("pm_card_visa", _("Visa test card"), _("Ends in 4242; every payment succeeds.")),
+    ("pm_card_visa_chargeDeclined", _("A card that is declined"), _("To see what happens when a bank says no.")),
+)
+
+
+class DescribedForm(forms.Form):
+    """A form whose fields say of themselves, to assistive technology too, what is wrong with them."""
+
+    def full_clean(self) -> None:
+        """Validate, then mark the fields that failed."""
+        super().full_clean()
+        if self.is_bound:
+            self.mark_wrong_fields()
+
+    def mark_wrong_fields(self) -> None:
+        """Tie each wrong field to its message, and put the cursor into the first."""
+        wrong = [name for name in self.fields if name in self.errors and not self.fields[name].widget.is_hidden]
+        for name in wrong:
+            self.fields[name].widget.attrs |= {"aria-invalid": "true", "aria-describedby": f"wrong_{name}"}
+        for name in wrong[:1]:
+            self.fields[name].widget.attrs["autofocus"] = True
+
+
+class QuantityForm(forms.Form):
+    """How many of a product; 0 takes it out of the cart."""
+
+    quantity = forms.IntegerField(min_value=0, max_value=MAX_QUANTITY)
+
+
+class CheckoutForm(DescribedForm):
+    """Who buys, where it goes and how it is paid.
+
+    token: this form's own name; sent twice, it still places one order.
+    seen, expected_total: what the customer was shown, so that a change of price is never charged unseen.
+    """
+
+    email = forms.EmailField(
+        label=_("E-mail"), max_length=254, help_text=_("For the confirmation."), widget=forms.EmailInput({"autocomplete": "email"})
+    )
+    name = forms.CharField(label=_("Full name"), max_length=100, widget=forms.TextInput({"autocomplete": "name"}))
+    line1 = forms.CharField(label=_("Street and number"), max_length=200, widget=forms.TextInput({"autocomplete": "address-line1"}))
+    line2 = forms.CharField(
+        label=_("Flat, floor, company"),
+        max_length=200,
+        required=False,
+        widget=forms.TextInput({"autocomplete": "address-line2"}),
+    )
+    postal_code = forms.CharField(label=_("Postal code"), max_length=20, widget=forms.TextInput({"autocomplete": "postal-code"}))
+    city = forms.CharField(label=_("City"), max_length=100, widget=forms.TextInput({"autocomplete": "address-level2"}))
+    country = forms.ChoiceField(label=_("Country"), widget=forms.Select({"autocomplete": "country"}))
+    payment_method = forms.ChoiceField(
+        label=_("Payment"),
+        choices=[(value, label) for value, label, _about in PAYMENT_METHODS],
+        initial="pm_card_visa",
+        widget=forms.RadioSelect,
+    )
+    token = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=20_000)
+    expected_total = forms.CharField(widget=forms.HiddenInput, max_length=20)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["country"].choices = [("", _("Choose a country")), *country_choices()]  # type: ignore[attr-defined]
+
+    def payment_choices(self) -> list[dict[str, Any]]:
+        """The demo's payment methods with a word on each."""
+        chosen = self["payment_method"].value()
+        return [{"value": value, "label": label, "about": about, "chosen": value == chosen} for value, label, about in PAYMENT_METHODS]
+
+    def order_request(self, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """The order request of the API's contract, from this form and the cart."""
+        data = self.cleaned_data
+        return {
+            "email": data["email"],
+            "shipping_address": {name: data[name] for name in ADDRESS_FIELDS},
+            "lines": lines,
+            "payment_method": data["payment_method"],
+            "expected_total": data["expected_total"],
+        }
+
+    def take_errors(self, errors: Mapping[str, Any]) -> None:
+        """Put the validator's complaints next to their fields; those about no field of ours on top."""
+        for name, messages in errors.items():
+            if name == "shipping_address" and isinstance(messages, Mapping):
+                self.take_errors(messages)
+            else:
+                shown = name in self.fields and not self.fields[name].widget.is_hidden
+                for message in _texts(messages):
+                    self.add_error(name if shown else None, message)
+        self.mark_wrong_fields()
+
+
+class CancelForm(forms.Form):
+    """Why a customer cancels."""
+
+    reason = forms.CharField(
+        label=_("Why do you cancel?"),
+        max_length=500,
+        required=False,
+        widget=forms.Textarea({"rows": 2}),
+    )
+
+
+class SignUpForm(DescribedForm, UserCreationForm):  # type: ignore[type-arg]
+    """A new customer's account."""
+
+    email = forms.EmailField(label=_("E-mail"), max_length=254, widget=forms.EmailInput({"autocomplete": "email"}))
+
+    class Meta:
+        model = get_user_model()
+        fields = ("username", "email")
+
+
+def _texts(messages: Any) -> list[str]:
+    """Every message in a nest of lists and objects."""
+    if isinstance(messages, Mapping):
+        messages = messages.values()
+    elif isinstance(messages, str):
+        return [messages]
+    return [text for message in messages for text in _texts(message)]

@@ -1,0 +1,114 @@
+"""One HTTP client per process, and the time limit that every call of an agent obeys.
+
+An agent opens a `budget` for its step; within it each call may take at most half of what is left, so that there is
+always time to ask what became of a call that got no answer. A call ends in one of three ways: an answer, `NotSent`
+(the service certainly did nothing) or `NoAnswer` (it may have done everything).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+
+import httpx2
+
+CALL_SECONDS = 10.0  # the most that one call may take
+CONNECT_SECONDS = 3.0
+MAX_BODY = 1_000_000
+CONNECTIONS = 64
+
+_deadline: ContextVar[float] = ContextVar("deadline")
+_pace: ContextVar[Callable[[], bool] | None] = ContextVar("pace", default=None)
+
+
+class GatewayError(Exception):
+    """A service could not be used; the message says what happened, in words for an operator."""
+
+
+class NotSent(GatewayError):
+    """The service was not reached: it did nothing."""
+
+
+class NoAnswer(GatewayError):
+    """The call was sent and no answer came: it may or may not have been carried out."""
+
+
+class Reply:
+    """An answer: its status, its headers (any case) and its whole body."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: httpx2.Headers, body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def retry_after(self) -> float | None:
+        """The pause in seconds that the service asks for, where it names one."""
+        wish = self.headers.get("Retry-After", "")
+        return float(wish) if wish.isdecimal() else None
+
+
+@contextmanager
+def budget(deadline: float, pace: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Within this block calls end before `deadline`, a `time.monotonic()` value.
+
+    pace: waits before each request for as long as the service's rate demands; false when there is no time for that.
+    """
+    tokens = _deadline.set(deadline), _pace.set(pace)
+    try:
+        yield
+    finally:
+        _deadline.reset(tokens[0])
+        _pace.reset(tokens[1])
+
+
+def remaining() -> float:
+    """Seconds left of the budget."""
+    return max(0.0, _deadline.get() - time.monotonic())
+
+
+def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
+    """Make one call within the budget, at the service's pace. Raises NotSent or NoAnswer."""
+    if (pace := _pace.get()) is not None and not pace():
+        raise NotSent("no time is left before its rate allows another call")
+    seconds = min(CALL_SECONDS, remaining() / 2)
+    if seconds < 0.005:
+        raise NotSent("no time is left for another call")
+    end = time.monotonic() + seconds
+    limits = httpx2.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds, write=seconds, pool=seconds)
+    try:
+        with _client().stream(method, url, headers=dict(headers), content=content, timeout=limits) as response:
+            return Reply(response.status_code, response.headers, _body(response, end))
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as problem:
+        raise NotSent(f"cannot be reached ({type(problem).__name__})") from problem
+    except httpx2.TimeoutException as problem:
+        raise NoAnswer(f"gave no answer in {seconds:.1f} s") from problem
+    except httpx2.HTTPError as problem:
+        raise NoAnswer(f"broke the connection ({type(problem).__name__})") from problem
+
+
+def _body(response: httpx2.Response, end: float) -> bytes:
+    """The whole body; a service that drips it slowly or endlessly does not get more than its time."""
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > MAX_BODY or time.monotonic() > end:
+            raise httpx2.ReadTimeout("the answer took too long or was too large")
+    return bytes(body)
+
+
+@lru_cache(maxsize=1)
+def _client() -> httpx2.Client:
+    # Kept alive for less time than servers keep idle connections: a call should not meet one just closing.
+    limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=4.0)
+    # What runs on this machine (the simulators) is never reached through a proxy.
+    local = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
+    return httpx2.Client(limits=limits, mounts=local, follow_redirects=False)
+
+
+# A forked worker must not share its parent's sockets.
+os.register_at_fork(after_in_child=_client.cache_clear)

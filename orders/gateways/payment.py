@@ -1,0 +1,178 @@
+"""Stripe, through its official package: the calls the shop makes, and their errors sorted by what they mean.
+
+Amounts are in minor units. Keys are complete: `K:<operation>`. The package's own retries are off (the agent knows
+better when a repetition is safe), and its calls go through this process's one HTTP client and obey its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import stripe
+from django.conf import settings
+
+from orders.gateways import http
+from orders.gateways.http import GatewayError
+
+# What an intent's status means to us.
+LIVE = frozenset({"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"})
+PAID, CANCELLED = "succeeded", "canceled"
+SEARCH_PAGE = 20
+
+
+class Declined(GatewayError):
+    """The card was refused. `reason` is the bank's or Stripe's word for it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the card was declined ({reason})")
+        self.reason = reason
+
+
+class Rejected(GatewayError):
+    """Stripe does not accept these parameters; it did nothing."""
+
+
+class WrongState(GatewayError):
+    """The payment is not in a state that allows this; nothing was done."""
+
+
+class KeyConflict(GatewayError):
+    """The key was first used with other parameters, or is in use right now."""
+
+
+class Unavailable(GatewayError):
+    """Stripe does not take the call now; it did nothing. `retry_after`: the pause it asks for, in seconds."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Broken(GatewayError):
+    """Stripe answered with a server error: it may or may not have done it, and the key will replay this answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intent:
+    """A payment as Stripe sees it. `refusal`: why its last confirmation was refused, if it was."""
+
+    id: str
+    status: str
+    amount: int
+    currency: str
+    refusal: str | None = None
+    step_key: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether it can still be charged."""
+        return self.status in LIVE
+
+
+def create(*, amount: int, currency: str, order: str, step_key: str, key: str) -> Intent:
+    """Create an intent: no money moves."""
+    params: dict[str, Any] = {
+        "amount": amount,
+        "currency": currency.lower(),
+        "payment_method_types": ["card"],
+        "metadata": {"order": order, "step_key": step_key},
+    }
+    return _intent(_call(lambda client: client.v1.payment_intents.create(params, {"idempotency_key": key})))  # type: ignore[arg-type]
+
+
+def confirm(intent: str, *, payment_method: str, key: str) -> Intent:
+    """Charge the intent. Raises Declined where the card is refused."""
+    options: dict[str, Any] = {"idempotency_key": key}
+    call = lambda client: client.v1.payment_intents.confirm(intent, {"payment_method": payment_method}, options)  # noqa: E731
+    return _intent(_call(call))
+
+
+def cancel(intent: str, *, key: str) -> Intent:
+    """Make sure that the intent can never be charged. Raises WrongState where it was charged, or cancelled before."""
+    return _intent(_call(lambda client: client.v1.payment_intents.cancel(intent, {}, {"idempotency_key": key})))
+
+
+def get(intent: str) -> Intent:
+    """The intent as it is now."""
+    return _intent(_call(lambda client: client.v1.payment_intents.retrieve(intent)))
+
+
+def of_order(order: str) -> list[Intent]:
+    """The order's intents, newest first. Stripe's search may lag behind by a minute."""
+    query = f"metadata['order']:'{order}'"
+    found = _call(lambda client: client.v1.payment_intents.search({"query": query, "limit": SEARCH_PAGE}))
+    return [_intent(one) for one in found.data]
+
+
+def refund(intent: str, *, key: str) -> None:
+    """Pay everything back that was not paid back before. Raises WrongState where nothing is left to pay back."""
+    _call(lambda client: client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": key}))
+
+
+def refunded(intent: str) -> int:
+    """How much was paid back."""
+    found = _call(lambda client: client.v1.refunds.list({"payment_intent": intent, "limit": 100}))
+    return sum(one.amount for one in found.data if one.status in ("succeeded", "pending"))
+
+
+class _Transport(stripe.HTTPClient):
+    """Stripe's package over this process's HTTP client."""
+
+    name = "httpx2"
+
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None, **_: Any
+    ) -> tuple[str, int, Mapping[str, str]]:
+        reply = http.send(method, url, headers or {}, post_data)
+        return reply.body.decode("utf-8", "replace"), reply.status, reply.headers
+
+    def close(self) -> None:
+        """The client is the process's, not ours."""
+
+
+@lru_cache(maxsize=4)
+def _client(base: str, key: str) -> stripe.StripeClient:
+    stripe.enable_telemetry = False
+    return stripe.StripeClient(key, base_addresses={"api": base}, http_client=_Transport(), max_network_retries=0)
+
+
+def _call(call: Callable[[stripe.StripeClient], Any]) -> Any:
+    try:
+        return call(_client(settings.STRIPE_API_BASE, settings.STRIPE_API_KEY))
+    except stripe.CardError as problem:
+        details = (problem.json_body or {}).get("error", {})  # type: ignore[attr-defined]
+        raise Declined(str(details.get("decline_code") or problem.code or "declined")[:100]) from problem
+    except stripe.IdempotencyError as problem:
+        raise KeyConflict("says the idempotency key was used otherwise") from problem
+    except stripe.RateLimitError as problem:
+        raise Unavailable("limits our rate (429)", _retry_after(problem)) from problem
+    except (stripe.AuthenticationError, stripe.PermissionError) as problem:
+        raise Unavailable(f"refuses our API key ({problem.http_status}): check STRIPE_API_KEY") from problem
+    except stripe.InvalidRequestError as problem:
+        if problem.code in ("payment_intent_unexpected_state", "charge_already_refunded"):
+            raise WrongState(str(problem.user_message)[:300]) from problem
+        raise Rejected(str(problem.user_message)[:300]) from problem
+    except stripe.StripeError as problem:
+        if problem.http_status == 409:
+            raise KeyConflict("says the idempotency key is in use") from problem
+        raise Broken(f"failed ({problem.http_status or 'unreadable answer'})") from problem
+
+
+def _retry_after(problem: stripe.StripeError) -> float | None:
+    wish = str(problem.headers.get("retry-after", "")) if problem.headers else ""
+    return float(wish) if wish.isdecimal() else None
+
+
+def _intent(found: Any) -> Intent:
+    error = found.last_payment_error
+    return Intent(
+        id=found.id,
+        status=found.status,
+        amount=found.amount,
+        currency=found.currency,
+        refusal=(getattr(error, "decline_code", None) or getattr(error, "code", None) or "declined") if error else None,
+        step_key=getattr(found.metadata, "step_key", None),
+    )

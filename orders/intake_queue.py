@@ -1,0 +1,97 @@
+"""Order requests from the intake queue: the same validation, prices and rights as at the API's door.
+
+The broker has checked the producer's name (`user_id`); it is the name of a client account here. The message id is the
+order's idempotency key, in the same name space as the API's header: the same request by either way is one order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.utils.translation import gettext as _
+from rest_framework.exceptions import APIException
+
+from orders import services
+from orders.api.errors import refusal
+from orders.api.parsers import BoundedJSONParser
+from orders.api.permissions import is_client
+from orders.services import Item, Placed
+from supervision.intake_queue import Incoming, reader
+
+JSON_TYPES = ("application/json", "application/json; charset=utf-8")
+ENCODINGS = ("utf-8", "utf8", "binary")
+
+
+class _Refused(Exception):
+    """This message is no order request that can be taken."""
+
+
+@dataclass
+class _Request:
+    """A message on its way: where it stands in the batch, and what it asks for."""
+
+    place: int
+    item: Item
+
+
+@reader
+def take(messages: Sequence[Incoming]) -> list[str | None]:
+    """Accept these in the caller's transaction; for each why it was refused, or None."""
+    accounts = _accounts({message.user_id for message in messages if message.user_id})
+    answers: list[str | None] = [None] * len(messages)
+    by_account: dict[str, list[_Request]] = {}
+    for place, message in enumerate(messages):
+        try:
+            name = _producer(message, accounts)
+            by_account.setdefault(name, []).append(_Request(place, _item(message)))
+        except _Refused as why:
+            answers[place] = str(why)
+    for name, requests in by_account.items():
+        outcomes = services.place_orders([request.item for request in requests], account=accounts[name])
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if not isinstance(outcome, Placed):
+                answers[request.place] = _in_words(outcome)
+    return answers
+
+
+def _accounts(names: set[str]) -> dict[str, AbstractBaseUser]:
+    users = get_user_model().objects.filter(username__in=names, is_active=True)
+    return {user.get_username(): user for user in users}
+
+
+def _producer(message: Incoming, accounts: Mapping[str, AbstractBaseUser]) -> str:
+    if not message.user_id:
+        raise _Refused(_("user_id: missing; it names the client account"))
+    account = accounts.get(message.user_id)
+    if account is None:
+        raise _Refused(_("user_id: there is no active account %(name)s") % {"name": message.user_id})
+    if not is_client(account):
+        raise _Refused(_("user_id: the account %(name)s is no client and may not hand in orders here") % {"name": message.user_id})
+    return message.user_id
+
+
+def _item(message: Incoming) -> Item:
+    if not message.message_id:
+        raise _Refused(_("message_id: missing; it is the order's idempotency key"))
+    kind = (message.content_type or JSON_TYPES[0]).lower()
+    if kind not in JSON_TYPES:
+        raise _Refused(_("content_type: expected application/json, not %(kind)s") % {"kind": message.content_type})
+    if (message.content_encoding or ENCODINGS[0]).lower() not in ENCODINGS:
+        raise _Refused(_("content_encoding: expected utf-8, not %(kind)s") % {"kind": message.content_encoding})
+    try:
+        data = BoundedJSONParser().parse(BytesIO(message.body))
+    except APIException as error:
+        raise _Refused(str(error.detail)) from None
+    return Item(data=data, idempotency_key=message.message_id)
+
+
+def _in_words(outcome: services.InvalidOrder | services.Conflict | services.KeyReused) -> str:
+    status, members = refusal(outcome)
+    words = str(members.get("detail") or outcome)
+    errors = members.get("errors")
+    return f"{words}\n\n{status} {json.dumps(errors, default=str, ensure_ascii=False)}" if errors else words

@@ -1,0 +1,123 @@
+"""The order page, live: the same fragment as a stream of server-sent events, or asked for every two seconds.
+
+One stream per open page, one database listener per process behind them all (`supervision.live`). A stream holds no
+database connection between two looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils.translation import get_language, override
+from django.views.decorators.http import require_safe
+
+from orders.views import order_facts, private, visible_order
+from supervision import live
+
+HEARTBEAT_SECONDS = 15.0
+# Each step of an order moves several times within milliseconds: one picture tells them all.
+SETTLE_SECONDS = 0.2
+# A stream is closed now and then, and the browser opens the next one: no page is tied to one process for ever.
+LONGEST_SECONDS = 600.0
+MOST_STREAMS = 500  # per process; the setting LIVE_STREAMS_PER_PROCESS overrides it
+RETRY_MS = 2000
+
+_open_streams = 0
+
+
+@require_safe
+def fragment(request: HttpRequest, public_id: str) -> HttpResponse:
+    """The live part of the order page, for pages without a stream."""
+    view = visible_order(request, public_id)
+    if view is None:
+        return private(HttpResponse(status=404))
+    return private(render(request, "orders/_standing.html", order_facts(view, request) | {"swapped": True}))
+
+
+async def stream(request: HttpRequest, public_id: str) -> HttpResponseBase:
+    """The live part of the order page, sent again whenever the order moved, until it is final.
+
+    204 tells the browser not to come back: nothing more will happen, or this server cannot stream.
+    """
+    if request.method != "GET":
+        return HttpResponse(status=405, headers={"Allow": "GET"})
+    if not isinstance(request, ASGIRequest):
+        return private(HttpResponse(status=204))
+    picture = await sync_to_async(_picture)(request, public_id)
+    if picture is None:
+        return private(HttpResponse(status=404))
+    if _open_streams >= getattr(settings, "LIVE_STREAMS_PER_PROCESS", MOST_STREAMS):
+        return private(HttpResponse(status=503, headers={"Retry-After": "30"}))
+    response = StreamingHttpResponse(_events(request, public_id), content_type="text/event-stream")
+    response.headers["X-Accel-Buffering"] = "no"
+    return private(response)  # type: ignore[arg-type]
+
+
+async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
+    """Subscribe, then look: a change between the two is seen twice rather than never."""
+    global _open_streams
+    _open_streams += 1
+    language = get_language()
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + LONGEST_SECONDS
+    changes = live.subscribe(public_id)
+    change: asyncio.Future[Any] = asyncio.ensure_future(anext(changes))
+    shown = ""
+    try:
+        yield f"retry: {RETRY_MS}\n\n"
+        beat_at = loop.time() + HEARTBEAT_SECONDS
+        while loop.time() < ends_at:
+            picture = await sync_to_async(_picture)(request, public_id, language)
+            if picture is None:
+                return
+            html, final = picture
+            if html != shown:
+                shown = html
+                yield _event("order", html)
+                beat_at = loop.time() + HEARTBEAT_SECONDS
+            if final:
+                yield _event("done", "")
+                return
+            while not change.done():
+                await asyncio.wait({change}, timeout=max(0.0, beat_at - loop.time()))
+                if loop.time() >= beat_at:
+                    yield ": still here\n\n"
+                    beat_at = loop.time() + HEARTBEAT_SECONDS
+            change.result()  # a broken listener ends the stream; the page falls back and comes back
+            await asyncio.sleep(SETTLE_SECONDS)
+            change = asyncio.ensure_future(anext(changes))
+    finally:
+        _open_streams -= 1
+        change.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await change
+        await changes.aclose()  # type: ignore[attr-defined]
+
+
+def _picture(request: HttpRequest, public_id: str, language: str | None = None) -> tuple[str, bool] | None:
+    """The fragment as it is now, and whether it is the last one. Gives the database connection back."""
+    try:
+        with override(language or get_language()):
+            view = visible_order(request, public_id)
+            if view is None:
+                return None
+            facts = order_facts(view, request) | {"swapped": True}
+            return render_to_string("orders/_standing.html", facts), facts["standing"].final
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _event(name: str, data: str) -> str:
+    lines = "".join(f"data: {line}\n" for line in data.split("\n"))
+    return f"event: {name}\n{lines}\n"

@@ -1,0 +1,20 @@
+"""Undo orders that stand in Error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orders.management.base import OperatorCommand
+from supervision import operations
+
+
+class Command(OperatorCommand):
+    """Everything that was or may have been done is undone."""
+
+    help = (
+        "Undo orders in Error: every step that was done, or may have been, is undone in reverse order; the order ends "
+        "Cancelled, with a net effect of nothing."
+    )
+
+    def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
+        return operations.compensate(key, by=by, reason=reason)

@@ -1,0 +1,34 @@
+"""Run an order's failed step again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from orders.management.base import OperatorCommand
+from supervision import operations
+from supervision.management.base import at_least
+
+
+class Command(OperatorCommand):
+    """The failed step runs again; the steps that are done stay done."""
+
+    help = (
+        "Run the failed step of orders in Error again, once its cause is removed; steps that are done are kept. While "
+        "the step's effect is unknown its idempotency key is kept, so the service cannot do it twice; "
+        "--new-generation takes a new key: only after looking at the service."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--attempt", type=at_least(0), metavar="N", help="only if the step still stands at the attempt you saw")
+        parser.add_argument("--new-generation", action="store_true", help="use a new idempotency key: the service sees a new request")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["attempt"] is not None and len(options["ids"]) > 1:
+            raise CommandError("--attempt belongs to one order: give a single ID with it")
+        super().handle(*args, **options)
+
+    def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
+        return operations.resubmit(key, by=by, reason=reason, attempt=options["attempt"], new_generation=options["new_generation"])

@@ -1,0 +1,65 @@
+"""`manage.py simulators`: payment service, carrier and mail server for demos and tests, with faults on command."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.translation import gettext as _
+
+from orders.simulators.ledger import LedgerInUse
+
+try:
+    from orders.simulators.server import Simulators
+except ModuleNotFoundError as problem:  # requirements.txt, which a shop installs, has no mail server
+    missing = problem.name
+else:
+    missing = None
+
+
+class Command(BaseCommand):
+    help = "Payment service, carrier and mail server in one process, with faults on command. Needs no database."
+    requires_system_checks: list[str] = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        ledger = Path(settings.STATE_DIR) / "simulators.jsonl"
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+        parser.add_argument("--port", type=_port, default=8010, help="HTTP: payment, carrier, control (8010; 0 = any)")
+        parser.add_argument("--smtp-port", type=_port, default=8025, help="SMTP (8025; 0 = any)")
+        parser.add_argument("--ledger", type=Path, default=ledger, help=f"file that keeps what they did ({ledger})")
+
+    def handle(self, *, host: str, port: int, smtp_port: int, ledger: Path, **options: Any) -> None:
+        if missing is not None:
+            raise CommandError(f"the simulators need the package {missing}: pip install -r requirements-embedded.txt")
+        try:
+            simulators = Simulators(host=host, port=port, smtp_port=smtp_port, ledger=ledger)
+        except (OSError, LedgerInUse) as problem:
+            raise CommandError(str(problem)) from problem
+        except ValueError as problem:
+            raise CommandError(f"{ledger} is not a ledger: {problem}") from problem
+
+        def leave(*_: Any) -> None:
+            # `shutdown` waits for the loop that this very thread runs.
+            threading.Thread(target=simulators.stop).start()
+
+        signal.signal(signal.SIGTERM, leave)
+        signal.signal(signal.SIGINT, leave)
+        self.stdout.write(
+            _("Simulators ready: %(http)s and %(smtp)s, ledger %(ledger)s")
+            % {"http": simulators.url, "smtp": simulators.smtp_url, "ledger": ledger}
+        )
+        self.stdout.flush()
+        simulators.run()
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise ValueError(text)
+    return port

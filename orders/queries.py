@@ -1,0 +1,302 @@
+"""What doors read of the shop: orders with their run, also before the submission has become one; products.
+
+An `OrderView` is the one picture of an order; `answer` is its JSON form, the order answer of the API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Exists, OuterRef, QuerySet
+from django.utils.translation import gettext as _
+
+from orders.lifecycle import STOCK_STEP
+from orders.models import Order, OrderLine, Product
+from supervision import queries as engine
+from supervision.models import ArchivedRun, Run, StepState, Submission
+from supervision.states import Direction, ProcessState, RunState
+from supervision.waiting import why_unconsumed, why_waiting
+
+OPEN_STATES = frozenset({RunState.PENDING, RunState.PROCESSING, RunState.ERROR})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineView:
+    """One product of an order, at the price of that day."""
+
+    sku: str
+    name: str
+    quantity: int
+    unit_price: Decimal
+
+    @property
+    def amount(self) -> Decimal:
+        """What the line costs."""
+        return self.unit_price * self.quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderView:
+    """An order as its customer, an operator and the API see it."""
+
+    public_id: str
+    email: str
+    total: Decimal
+    currency: str
+    lines: list[LineView]
+    shipping_address: dict[str, Any]
+    payment_method: str
+    created_at: datetime
+    account_id: int | None = None
+    number: str | None = None
+    run_id: int | None = None
+    finished_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    process_state: str = RunState.PENDING.value
+    direction: str = Direction.DO.value
+    waiting_because: str | None = None
+    steps: list[StepState] = field(default_factory=list)
+    stuck: bool = False
+
+    @property
+    def may_cancel(self) -> bool:
+        """Whether asking to cancel makes sense now; the answer may still be no a moment later."""
+        return self.process_state in OPEN_STATES and self.cancel_requested_at is None
+
+    @property
+    def out_of_stock(self) -> bool:
+        """Whether the order is undone because something in it could not be had."""
+        return self.cancel_requested_at is None and any(
+            step.name == STOCK_STEP and step.direction == Direction.DO and step.last_error and step.process_state == ProcessState.ERROR
+            for step in self.steps
+        )
+
+    @property
+    def customer_message(self) -> str | None:
+        """What the customer should know besides the steps, in clear words."""
+        if self.process_state in (RunState.CANCELLED, RunState.COMPENSATING) and self.out_of_stock:
+            return _("Something you ordered is sold out, so we cancelled the order. You do not pay anything.")
+        if self.process_state == RunState.CANCELLED:
+            return _("This order is cancelled. Anything you had paid is refunded.")
+        if self.process_state == RunState.COMPENSATING or (
+            self.cancel_requested_at is not None and self.process_state != RunState.PROCESSED
+        ):
+            return _("We are cancelling this order.")
+        if self.process_state == RunState.ERROR or self.stuck:
+            return _("Something went wrong with this order. Our team is looking at it; you need not do anything.")
+        return None
+
+
+def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | None:
+    """One order, from its run or, before there is one, from its submission; None where nobody knows the id.
+
+    inside: say why it waits, in words for operators (True) or for its owner (False); None: nobody asks.
+    """
+    order = Order.objects.select_related("run").filter(public_id=public_id).first()
+    if order is None:
+        archived = engine.archived_run(public_id)
+        if archived is not None:
+            return _archived(archived)
+        submission = Submission.objects.filter(public_id=public_id).first()
+        if submission is None:
+            return None
+        if submission.consumed_at is None:
+            return _waiting(submission, asked=inside is not None)
+        # It became an order between the two looks, or it could not become one.
+        order = Order.objects.select_related("run").filter(public_id=public_id).first()
+        if order is None:
+            return _waiting(submission, stuck=True)
+    return order_views([order], inside=inside)[0]
+
+
+def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[OrderView]:
+    """The views of orders loaded with their runs: two more queries, however many they are; two more to say why they wait."""
+    orders = with_runs(orders)
+    lines: dict[int, list[LineView]] = {order.pk: [] for order in orders}
+    for line in OrderLine.objects.filter(order_id__in=lines).order_by("id"):
+        view = LineView(sku=line.sku, name=line.name, quantity=line.quantity, unit_price=line.unit_price)
+        lines[line.order_id].append(view)
+    steps = engine.steps_of([order.run_id for order in orders])
+    unfinished = [order.run_id for order in orders if order.run.finished_at is None]
+    because = why_waiting(unfinished, inside=inside) if inside is not None else {}
+    return [_view(order, lines[order.pk], steps.get(order.run_id, []), because.get(order.run_id)) for order in orders]
+
+
+def accepted_view(public_id: str, payload: Mapping[str, Any], created_at: datetime) -> OrderView:
+    """The order as it stands when its submission has just been committed."""
+    return OrderView(
+        public_id=public_id,
+        account_id=payload.get("account"),
+        email=payload["email"],
+        total=Decimal(payload["total"]),
+        currency=payload["currency"],
+        lines=[
+            LineView(
+                sku=line["sku"],
+                name=line["name"],
+                quantity=line["quantity"],
+                unit_price=Decimal(line["unit_price"]),
+            )
+            for line in payload["lines"]
+        ],
+        shipping_address=dict(payload["shipping_address"]),
+        payment_method=payload["payment_method"],
+        created_at=created_at,
+    )
+
+
+def answer(view: OrderView) -> dict[str, Any]:
+    """The order answer of the API: JSON values only."""
+    return {
+        "id": view.public_id,
+        "number": view.number,
+        "process_state": str(view.process_state),
+        "direction": str(view.direction),
+        "waiting_because": view.waiting_because,
+        "total": str(view.total),
+        "currency": view.currency,
+        "email": view.email,
+        "lines": [
+            {"sku": line.sku, "name": line.name, "quantity": line.quantity, "unit_price": str(line.unit_price)} for line in view.lines
+        ],
+        "shipping_address": view.shipping_address,
+        "payment_method": view.payment_method,
+        "created_at": iso(view.created_at),
+        "finished_at": iso(view.finished_at),
+        "cancel_requested_at": iso(view.cancel_requested_at),
+        "steps": [_step_answer(step) for step in view.steps],
+    }
+
+
+def orders_of(account: AbstractBaseUser) -> QuerySet[Order]:
+    """The account's own orders, newest first."""
+    return all_orders().filter(account_id=account.pk)
+
+
+def all_orders() -> QuerySet[Order]:
+    """Every order with its run, newest first; `with_runs` adds the runs of those that are archived."""
+    return Order.objects.prefetch_related("run").order_by("-created_at", "-id")
+
+
+def with_runs(orders: Iterable[Order]) -> list[Order]:
+    """These orders, each with its run: one more query where some have left the hot tables."""
+    listed = list(orders)
+    missing = [order for order in listed if not _has_run(order)]
+    archived = engine.archived_runs([order.run_id for order in missing])
+    for order in missing:
+        if order.run_id in archived:
+            order.run = archived[order.run_id].run
+    return [order for order in listed if _has_run(order)]
+
+
+def _has_run(order: Order) -> bool:
+    try:
+        return order.run is not None
+    except Run.DoesNotExist:
+        return False
+
+
+def in_state(orders: QuerySet[Order], state: str) -> QuerySet[Order]:
+    """Those whose run is in this state, archived ones included."""
+    live = Run.objects.filter(pk=OuterRef("run_id"), process_state=state)
+    archived = ArchivedRun.objects.filter(run_id=OuterRef("run_id"), process_state=state)
+    return orders.filter(Exists(live) | Exists(archived))
+
+
+def products() -> QuerySet[Product]:
+    """What can be bought."""
+    return Product.objects.filter(active=True).order_by("name", "id")
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time as the API writes it: ISO 8601, UTC."""
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _view(order: Order, lines: list[LineView], steps: list[StepState], because: str | None) -> OrderView:
+    run = order.run
+    return OrderView(
+        public_id=order.public_id,
+        number=order.number,
+        run_id=run.pk,
+        account_id=order.account_id,
+        email=run.payload.get("email", order.email),
+        total=order.total,
+        currency=order.currency,
+        lines=lines,
+        shipping_address=dict(run.payload.get("shipping_address") or {}),
+        payment_method=run.payload.get("payment_method") or "",
+        created_at=order.created_at,
+        finished_at=run.finished_at,
+        cancel_requested_at=run.cancel_requested_at,
+        process_state=run.process_state,
+        direction=run.direction,
+        waiting_because=because,
+        steps=steps,
+    )
+
+
+def public_id_of(number: str) -> str | None:
+    """The public id behind an order number, archived or not."""
+    found = Order.objects.filter(number=number).values_list("public_id", flat=True).first()
+    return found or ArchivedRun.objects.filter(reference=number).values_list("key", flat=True).first()
+
+
+def _archived(archived: ArchivedRun) -> OrderView | None:
+    """An order that has left the hot tables; whether the shop has kept its own rows makes no difference."""
+    facts, run = archived.application, archived.run
+    if not facts:
+        return None  # another application's
+    order = Order(
+        public_id=archived.key,
+        number=facts["reference"],
+        run=run,
+        account_id=facts["account"],
+        email=facts["email"],
+        total=Decimal(facts["total"]),
+        currency=facts["currency"],
+        created_at=datetime.fromisoformat(facts["created_at"]),
+    )
+    lines = [
+        LineView(sku=line["sku"], name=line["name"], quantity=line["quantity"], unit_price=Decimal(line["unit_price"]))
+        for line in facts["lines"]
+    ]
+    return _view(order, lines, engine.in_order(archived.steps), None)
+
+
+def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False) -> OrderView | None:
+    try:
+        view = accepted_view(submission.public_id, json.loads(submission.payload), submission.created_at)
+    except (ValueError, TypeError, KeyError, ArithmeticError):
+        return None  # it never was an order; its exact bytes are (or will be) a dead letter
+    cancelled = submission.cancel_requested_at
+    because = _("It could not be processed and waits for an operator.") if stuck else None
+    if asked:
+        because = why_unconsumed([submission.public_id])[submission.public_id]
+    return OrderView(**{**vars(view), "cancel_requested_at": cancelled, "waiting_because": because, "stuck": stuck})
+
+
+def _step_answer(step: StepState) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "position": step.position,
+        "direction": str(step.direction),
+        "agent": step.agent,
+        "process_state": str(step.process_state),
+        "effect": str(step.effect),
+        "attempt": step.attempt,
+        "generation": step.generation,
+        "failure_count": step.failure_count,
+        "locked_by": step.locked_by,
+        "complete_by": iso(step.complete_by),
+        "not_before": iso(step.not_before),
+        "last_error": step.last_error,
+        "started_at": iso(step.started_at),
+        "finished_at": iso(step.finished_at),
+    }

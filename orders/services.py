@@ -1,0 +1,275 @@
+"""The shop's verbs. An order is placed once its submission is committed: everything after is the engine's work.
+
+Prices and totals are always the server's; what the customer saw is only compared. A key that was used before answers
+what it answered the first time, whatever has happened to prices, stock or rights since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext as _
+from rest_framework.exceptions import ValidationError
+
+from orders import queries
+from orders.validation import MAX_QUANTITY, MAX_TOTAL, key_problem, merged, read_order
+from supervision import db, operations, outbound
+from supervision.models import Submission
+from supervision.submission import Accepted, NewSubmission, accept, new_public_id
+
+HIGH_PRIORITY = "orders.high_priority"
+PATIENCE_SECONDS = 5.0  # somebody is waiting for the answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One order request as it came in."""
+
+    data: Mapping[str, Any]
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A committed order. `answer` is the order answer as of acceptance: a replay repeats it to the letter."""
+
+    public_id: str
+    answer: dict[str, Any]
+    replayed: bool
+
+
+class OrderRefused(Exception):
+    """An order request that was not accepted; nothing was written."""
+
+
+class InvalidOrder(OrderRefused):
+    """The request itself is wrong.
+
+    `errors` has the request's own shape: messages by field name, lines by their index: {"lines": {1: {"sku": [...]}}}.
+    """
+
+    def __init__(self, errors: Mapping[str, Any]) -> None:
+        self.errors = dict(errors)
+        super().__init__(str(_("The order request is not valid.")))
+
+
+class NotAllowed(InvalidOrder):
+    """The request is well formed, but this account may not ask for it."""
+
+
+class Conflict(OrderRefused):
+    """The request contradicts the world: the price or the stock changed. `facts` says what holds instead."""
+
+    def __init__(self, code: str, message: str, errors: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> None:
+        self.code, self.message, self.errors, self.facts = code, message, dict(errors), dict(facts or {})
+        super().__init__(message)
+
+
+class KeyReused(OrderRefused):
+    """This idempotency key was used before, for another request."""
+
+    def __init__(self) -> None:
+        super().__init__(str(_("This idempotency key was used before, for another request.")))
+
+
+Outcome = Placed | InvalidOrder | Conflict | KeyReused
+
+
+@dataclass
+class _Candidate:
+    """An item on its way: what is known of it so far."""
+
+    item: Item
+    wanted: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+    request: dict[str, Any] = field(default_factory=dict)
+    refusal: InvalidOrder | Conflict | KeyReused | None = None
+
+
+def place_order(data: Mapping[str, Any], *, account: AbstractBaseUser | None, idempotency_key: str | None = None) -> Placed:
+    """Place one order. Raises InvalidOrder, Conflict or KeyReused; then nothing was written."""
+    outcome = place_orders([Item(data=data, idempotency_key=idempotency_key)], account=account)[0]
+    if isinstance(outcome, Placed):
+        return outcome
+    raise outcome
+
+
+def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> list[Outcome]:
+    """Place many orders: one outcome each, in order; all good ones are committed together."""
+    candidates = [_read(item, account) for item in items]
+    _resolve_replies(candidates, account)
+    catalogue = _catalogue({sku for candidate in candidates for sku in candidate.wanted})
+    submissions: list[NewSubmission] = []
+    good: list[int] = []
+    for index, candidate in enumerate(candidates):
+        if candidate.refusal is None:
+            try:
+                payload = _priced(candidate, catalogue, account)
+            except (InvalidOrder, Conflict) as refusal:
+                candidate.refusal = refusal
+            else:
+                submissions.append(_submission(candidate.item, payload, account))
+                good.append(index)
+    outcomes: list[Outcome | None] = [candidate.refusal for candidate in candidates]
+    if submissions:
+        for index, new, accepted in zip(good, submissions, accept(submissions), strict=True):
+            outcomes[index] = _placed(accepted, new.request_hash)
+    for index, candidate in enumerate(candidates):
+        if candidate.refusal is not None:
+            outcomes[index] = _seen_before(candidate.item, account) or candidate.refusal
+    return outcomes  # type: ignore[return-value]
+
+
+def cancel_order(public_id: str, *, by: Any, reason: str) -> str:
+    """Ask for an order's cancellation; returns the state of its run. Raises UnknownRun and Refused."""
+    return operations.cancel(public_id, by=by, reason=reason)
+
+
+def client_of(account: AbstractBaseUser | None, idempotency_key: str | None) -> str:
+    """In whose name a key counts: accounts never meet each other's keys."""
+    if account is not None:
+        return f"user:{account.pk}"
+    return "guest" if idempotency_key is not None else ""
+
+
+def _read(item: Item, account: AbstractBaseUser | None) -> _Candidate:
+    candidate = _Candidate(item)
+    if item.idempotency_key is not None and (problem := key_problem(item.idempotency_key)):
+        candidate.refusal = InvalidOrder({"idempotency_key": [problem]})
+        return candidate
+    try:
+        candidate.request = read_order(item.data)
+    except ValidationError as error:
+        candidate.refusal = InvalidOrder(error.detail)  # type: ignore[arg-type]
+        return candidate
+    if candidate.request["priority"] == "high" and not (account is not None and account.has_perm(HIGH_PRIORITY)):  # type: ignore[attr-defined]
+        candidate.refusal = NotAllowed({"priority": [_("High priority needs a permission that this account lacks.")]})
+        return candidate
+    candidate.wanted, candidate.first = merged(candidate.request["lines"])
+    return candidate
+
+
+def _resolve_replies(candidates: Sequence[_Candidate], account: AbstractBaseUser | None) -> None:
+    """Replace reply tokens by what orders carry of them. Unknown, revoked and foreign ones are told apart by nobody."""
+    asking = [each for each in candidates if each.refusal is None and each.request["reply_to"] is not None]
+    if not asking:
+        return
+    known = outbound.references(client_of(account, None), {each.request["reply_to"] for each in asking})
+    for candidate in asking:
+        reference = known.get(candidate.request["reply_to"])
+        if reference is None:
+            candidate.refusal = InvalidOrder({"reply_to": [_("Expected a reply token issued to this account by this server.")]})
+        candidate.request["reply_to"] = reference
+
+
+class _Offer(NamedTuple):
+    """A product as it can be bought now."""
+
+    sku: str
+    name: str
+    price: Decimal
+    currency: str
+    available: int
+
+
+_OFFERS = "SELECT sku, name, price, currency, available FROM orders_product WHERE active AND sku = ANY(%(skus)s)"
+
+
+def _catalogue(skus: set[str]) -> dict[str, _Offer]:
+    """What is wanted, as it is this moment: no cache, a price is what it is when the order is accepted."""
+    rows = db.run(_OFFERS, {"skus": sorted(skus)}, patience=PATIENCE_SECONDS) if skus else []
+    return {row[0]: _Offer(*row) for row in rows}
+
+
+def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: AbstractBaseUser | None) -> str:
+    """The submission's payload: the request with the server's names and prices."""
+    request, first = candidate.request, candidate.first
+    wrong: dict[int, dict[str, list[str]]] = {}
+    short: dict[int, dict[str, list[str]]] = {}
+    lines, total, currency = [], Decimal(0), ""
+    for sku, quantity in candidate.wanted.items():
+        product = catalogue.get(sku)
+        if product is None:
+            wrong[first[sku]] = {"sku": [_("There is no product %(sku)s.") % {"sku": sku}]}
+            continue
+        currency = currency or product.currency
+        if product.currency != currency:
+            wrong[first[sku]] = {"sku": [_("One order cannot mix %(one)s and %(other)s.") % {"one": currency, "other": product.currency}]}
+        if quantity > MAX_QUANTITY:
+            wrong[first[sku]] = {"quantity": [_("Ensure this value is less than or equal to %(most)d.") % {"most": MAX_QUANTITY}]}
+        if product.available < quantity:
+            left = {"count": product.available, "name": product.name}
+            short[first[sku]] = {"quantity": [_("Only %(count)d of %(name)s can be had.") % left]}
+        total += product.price * quantity
+        lines.append({"sku": sku, "name": product.name, "quantity": quantity, "unit_price": str(product.price)})
+    if wrong:
+        raise InvalidOrder({"lines": wrong})
+    if not 0 < total <= MAX_TOTAL:
+        raise InvalidOrder({"lines": [_("An order's total lies between 0.01 and %(most)s.") % {"most": MAX_TOTAL}]})
+    expected = request["expected_total"]
+    if expected is not None and Decimal(expected) != total:
+        message = _("The total is now %(total)s %(currency)s.") % {"total": total, "currency": currency}
+        facts = {"total": str(total), "currency": currency}
+        raise Conflict("price_changed", message, {"expected_total": [message]}, facts)
+    if short:
+        message = _("Something in this order is out of stock.")
+        raise Conflict("out_of_stock", message, {"lines": short})
+    payload = {
+        "email": request["email"],
+        "shipping_address": request["shipping_address"],
+        "lines": lines,
+        "payment_method": request["payment_method"],
+        "priority": request["priority"],
+        "session_key": request["session_key"],
+        "reply_to": request["reply_to"],
+        "total": str(total),
+        "currency": currency,
+        "account": None if account is None else account.pk,
+    }
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+
+
+def _submission(item: Item, payload: str, account: AbstractBaseUser | None) -> NewSubmission:
+    return NewSubmission(
+        public_id=new_public_id(),
+        payload=payload,
+        client=client_of(account, item.idempotency_key),
+        client_key=item.idempotency_key,
+        request_hash=_hash(item.data) if item.idempotency_key is not None else "",
+    )
+
+
+def _hash(data: Any) -> str:
+    """The same for the same JSON, however it is spaced and ordered."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _placed(accepted: Accepted, request_hash: str) -> Placed | KeyReused:
+    if accepted.replayed and accepted.request_hash != request_hash:
+        return KeyReused()
+    view = queries.accepted_view(accepted.public_id, json.loads(accepted.payload), accepted.created_at)
+    return Placed(public_id=accepted.public_id, answer=queries.answer(view), replayed=accepted.replayed)
+
+
+def _seen_before(item: Item, account: AbstractBaseUser | None) -> Placed | KeyReused | None:
+    """A refused request may be the repetition of one that was accepted when the world was different."""
+    if item.idempotency_key is None or key_problem(item.idempotency_key):
+        return None
+    known = Submission.objects.filter(client=client_of(account, item.idempotency_key), client_key=item.idempotency_key).first()
+    if known is None:
+        return None
+    accepted = Accepted(
+        public_id=known.public_id,
+        payload=known.payload,
+        created_at=known.created_at,
+        request_hash=known.request_hash,
+        replayed=True,
+    )
+    return _placed(accepted, _hash(item.data))

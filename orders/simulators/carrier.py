@@ -1,0 +1,192 @@
+"""The carrier: books shipments and deletes them by key.
+
+    POST   /v1/shipments            201 {"id", "tracking_number"}; the same key gives the same answer; 410 once deleted
+    GET    /v1/shipments/by-key/KEY 200 or 404
+    DELETE /v1/shipments/by-key/KEY 204, also for a key never seen: it can never be booked afterwards
+    GET    /v1/rates?country=IT     200 {"country", "serviceable", "days": [least, most] or null}
+
+An address with the postal code 00000, or in Antarctica (AQ), on Bouvet Island (BV) or on Heard Island (HM), is not
+serviceable. In the ledger the operations are `create` and `delete`.
+Rates are only read; they are not in the ledger.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from orders.simulators.faults import Fault, Mode
+from orders.simulators.ledger import Entry, Ledger
+from orders.simulators.web import Answer, Outcome, Request
+
+NOT_SERVED_COUNTRIES = frozenset({"AQ", "BV", "HM"})
+NOT_SERVED_POSTAL_CODE = "00000"
+HOME = "IT"
+NEARBY = frozenset(
+    "AD AT BE BG CH CY CZ DE DK EE ES FI FR GB GR HR HU IE LI LT LU LV MC MT NL NO PL PT RO SE SI SK SM VA".split()  # noqa: SIM905
+)
+
+
+class Unclear(Exception):
+    """The booking cannot be understood; the message says why."""
+
+
+class Carrier:
+    """All shipments there are."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._shipments: dict[str, dict[str, Any]] = {}  # by key
+        self._deleted: set[str] = set()
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
+        if shipment := memory.get("shipment"):
+            self._shipments[shipment["key"]] = shipment
+        if "deleted" in memory:
+            self._deleted.add(memory["deleted"])
+
+    def handle(self, request: Request, fault: Fault, flying: int) -> Outcome:
+        """Answer one call."""
+        match request.method, request.parts():
+            case "POST", ["v1", "shipments"]:
+                with self._lock:
+                    return self._book(request, fault, flying)
+            case "GET", ["v1", "shipments", "by-key", key]:
+                if fault.mode is Mode.ERROR_BEFORE:
+                    return Outcome(_unavailable(fault))
+                with self._lock:
+                    return self._find(key)
+            case "DELETE", ["v1", "shipments", "by-key", key]:
+                with self._lock:
+                    return self._delete(request, key, fault, flying)
+            case "GET", ["v1", "rates"]:
+                return Outcome(_unavailable(fault) if fault.mode is Mode.ERROR_BEFORE else _rates(request.query.get("country", "")))
+        return Outcome(Answer.json(404, {"error": "not_found", "message": f"{request.method} {request.path} is unknown"}))
+
+    def _find(self, key: str) -> Outcome:
+        shipment = self._shipments.get(key)
+        if shipment is None or key in self._deleted:
+            return Outcome(Answer.json(404, {"error": "not_found"}), written=self._ledger.settled())
+        return Outcome(Answer.json(200, shipment), written=self._ledger.settled())
+
+    def _book(self, request: Request, fault: Fault, flying: int) -> Outcome:
+        key = request.headers.get("idempotency-key", "")
+        try:
+            order, to, items = _read(request, key)
+        except Unclear as problem:
+            return Outcome(Answer.json(400, {"error": "invalid_request", "message": str(problem)}))
+        shipment, said = self._shipments.get(key), ""
+        effect = False
+        if fault.mode is Mode.ERROR_BEFORE:
+            answer = _unavailable(fault)
+        elif key in self._deleted:
+            answer = Answer.json(410, {"error": "deleted", "message": "This key was deleted."})
+        elif shipment is not None:
+            answer, said = _booked(shipment), "201 (replayed)"
+        elif fault.mode is Mode.DECLINE or not _serviceable(to):
+            answer, said = Answer.json(422, {"error": "address_not_serviceable"}), "422 address_not_serviceable"
+        else:
+            effect = True
+            shipment = {
+                "id": f"shp_{secrets.token_hex(10)}",
+                "tracking_number": f"SIM{secrets.randbelow(10**12):012d}",
+                "key": key,
+                "reference": order,
+                "to": to,
+                "items": items,
+            }
+            answer = _booked(shipment)
+        memory = {"shipment": shipment} if effect else {}
+        return self._report(key, order, "create", fault, flying, answer, effect, effect, memory, said)
+
+    def _delete(self, request: Request, key: str, fault: Fault, flying: int) -> Outcome:
+        shipment = self._shipments.get(key)
+        order = shipment["reference"] if shipment else request.headers.get("x-order-id")
+        if fault.mode is Mode.ERROR_BEFORE:
+            return self._report(key, order, "delete", fault, flying, _unavailable(fault), False, False, {})
+        new = key not in self._deleted
+        said = "" if shipment else "204 (never booked)"
+        memory = {"deleted": key} if new else {}
+        return self._report(key, order, "delete", fault, flying, Answer(204), new, new and shipment is not None, memory, said)
+
+    def _report(
+        self,
+        key: str,
+        order: str | None,
+        operation: str,
+        fault: Fault,
+        flying: int,
+        answer: Answer,
+        changed: bool,
+        effect: bool,
+        memory: Mapping[str, Any],
+        said: str = "",
+    ) -> Outcome:
+        if changed and fault.mode is Mode.ERROR_AFTER_EFFECT:
+            answer = Answer.json(500, {"error": "server_error"})
+            said = f"500 {fault.mode}"
+        elif changed and fault.mode in (Mode.TIMEOUT_AFTER_EFFECT, Mode.RESET_AFTER_EFFECT):
+            said = f"none, {fault.mode}"
+        self.remember(memory)
+        entry = Entry(
+            service="carrier",
+            key=key,
+            order=order,
+            operation=operation,
+            effect=effect,
+            answer=said or str(answer.status),
+            extra={"in_flight": flying},
+            memory=memory,
+        )
+        return Outcome(answer, changed=changed, written=self._ledger.append(entry))
+
+
+def _read(request: Request, key: str) -> tuple[str, dict[str, Any], list[Any]]:
+    """The order's reference, the address and the items. Raises Unclear."""
+    try:
+        body = request.json()
+    except ValueError:
+        raise Unclear("the body is not JSON") from None
+    if not key:
+        raise Unclear("Idempotency-Key is missing")
+    if not isinstance(body, dict):
+        raise Unclear("expected a JSON object")
+    reference, to, items = body.get("reference"), body.get("to"), body.get("items")
+    if not isinstance(reference, str) or not reference:
+        raise Unclear("reference: expected a string")
+    if not isinstance(to, dict) or not to:
+        raise Unclear("to: expected an address")
+    if not isinstance(items, list) or not items:
+        raise Unclear("items: expected a list that is not empty")
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(item.get("sku"), str) or not isinstance(item.get("quantity"), int):
+            raise Unclear("items: expected objects with sku and quantity")
+    return reference, to, items
+
+
+def _rates(country: str) -> Answer:
+    if len(country) != 2 or not (country.isascii() and country.isalpha()):
+        return Answer.json(400, {"error": "invalid_request", "message": "country: expected two letters"})
+    country = country.upper()
+    days = [1, 2] if country == HOME else [2, 4] if country in NEARBY else [5, 10]
+    serviceable = country not in NOT_SERVED_COUNTRIES
+    return Answer.json(200, {"country": country, "serviceable": serviceable, "days": days if serviceable else None})
+
+
+def _serviceable(to: Mapping[str, Any]) -> bool:
+    country = str(to.get("country", "")).upper()
+    return country not in NOT_SERVED_COUNTRIES and to.get("postal_code") != NOT_SERVED_POSTAL_CODE
+
+
+def _booked(shipment: Mapping[str, Any]) -> Answer:
+    return Answer.json(201, {"id": shipment["id"], "tracking_number": shipment["tracking_number"]})
+
+
+def _unavailable(fault: Fault) -> Answer:
+    status = fault.status or 503
+    retry = {"Retry_After": "1"} if status in (429, 503) else {}
+    return Answer.json(status, {"error": "unavailable"}, **retry)

@@ -1,0 +1,232 @@
+"""Faults on command, and the meter that shows how hard a service is used.
+
+One fault per service at a time. What each mode means:
+
+    ok                    nothing (with `latency_ms`: every call takes that much longer)
+    error_before          payment 500, carrier 503 with Retry-After, mail 451; nothing was done. `status` chooses another code
+    error_after_effect    the work is done, the answer is an error (payment and carrier 500, mail 451)
+    timeout_after_effect  the work is done, no answer comes; the connection is held for `latency_ms` (60 s) and closed
+    reset_after_effect    the work is done, the connection is reset instead of an answer
+    decline               payment 402 card_declined, carrier 422 address_not_serviceable, mail 550; nothing was done
+    slow                  every call takes `latency_ms` (2000) longer
+    down                  HTTP connections are reset unanswered, SMTP greets with 421
+
+The three `_after_effect` modes spare calls that do nothing new: reads, refusals and replays of a stored answer.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from orders.simulators.ledger import SERVICES
+
+
+class Mode(StrEnum):
+    """How a service behaves."""
+
+    OK = "ok"
+    ERROR_BEFORE = "error_before"
+    ERROR_AFTER_EFFECT = "error_after_effect"
+    TIMEOUT_AFTER_EFFECT = "timeout_after_effect"
+    RESET_AFTER_EFFECT = "reset_after_effect"
+    DECLINE = "decline"
+    SLOW = "slow"
+    DOWN = "down"
+
+
+ALL = "all"
+AFTER_EFFECT = frozenset({Mode.ERROR_AFTER_EFFECT, Mode.TIMEOUT_AFTER_EFFECT, Mode.RESET_AFTER_EFFECT})
+STATUSES = (429, 500, 502, 503, 504)
+MAX_LATENCY_MS = 600_000
+_FIELDS = ("service", "mode", "probability", "latency_ms", "until", "status")
+
+
+class BadFault(Exception):
+    """The control request cannot be understood; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One service's present behaviour. `until` is the moment it ends by itself, or None."""
+
+    mode: Mode = Mode.OK
+    probability: float = 1.0
+    latency_ms: float | None = None
+    until: datetime | None = None
+    status: int | None = None
+
+    @property
+    def delay(self) -> float:
+        """Seconds to wait before the work."""
+        if self.mode is Mode.TIMEOUT_AFTER_EFFECT:
+            return 0.0
+        return (2000.0 if self.latency_ms is None and self.mode is Mode.SLOW else self.latency_ms or 0.0) / 1000
+
+    @property
+    def hold(self) -> float:
+        """Seconds for which an answer that never comes is waited for."""
+        return (60_000.0 if self.latency_ms is None else self.latency_ms) / 1000
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        until = self.until and self.until.isoformat().replace("+00:00", "Z")
+        return {
+            "mode": self.mode.value,
+            "probability": self.probability,
+            "latency_ms": self.latency_ms,
+            "until": until,
+            "status": self.status,
+        }
+
+
+NONE = Fault()
+
+
+class Faults:
+    """The faults in force. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: dict[str, Fault] = {}
+
+    def put(self, request: Any) -> None:
+        """Set what a control request asks for. Raises BadFault and changes nothing where it is wrong."""
+        services, fault = _read(request)
+        with self._lock:
+            for service in services:
+                self._faults[service] = fault
+
+    def clear(self, service: str = ALL) -> None:
+        """Heal one service, or all."""
+        if service not in (*SERVICES, ALL):
+            raise BadFault(f"service: expected {_list((*SERVICES, ALL))}")
+        with self._lock:
+            for name in SERVICES if service == ALL else (service,):
+                self._faults.pop(name, None)
+
+    def now(self, service: str) -> Fault:
+        """The fault in force, whatever the dice would say."""
+        with self._lock:
+            fault = self._faults.get(service, NONE)
+            if fault.until is not None and fault.until <= datetime.now(UTC):
+                del self._faults[service]
+                return NONE
+        return fault
+
+    def roll(self, service: str) -> Fault:
+        """What befalls one call: the fault in force, or with the rest of its probability none."""
+        fault = self.now(service)
+        if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice, not secrets
+            return NONE
+        return fault
+
+    def describe(self) -> dict[str, Any]:
+        """Every service's behaviour, as JSON."""
+        return {service: self.now(service).describe() for service in SERVICES}
+
+
+def _read(request: Any) -> tuple[tuple[str, ...], Fault]:
+    if not isinstance(request, Mapping):
+        raise BadFault("expected a JSON object")
+    unknown = sorted(set(request) - set(_FIELDS))
+    if unknown:
+        raise BadFault(f"unknown field {unknown[0]!r}; known: {_list(_FIELDS)}")
+    service = request.get("service")
+    if service not in (*SERVICES, ALL):
+        raise BadFault(f"service: expected {_list((*SERVICES, ALL))}")
+    if request.get("mode") not in list(Mode):
+        raise BadFault(f"mode: expected {_list(list(Mode))}")
+    status = request.get("status")
+    if status is not None and status not in STATUSES:
+        raise BadFault(f"status: expected {_list([str(known) for known in STATUSES])}")
+    fault = Fault(mode=Mode(request["mode"]), until=_moment(request.get("until")), status=status)
+    if request.get("probability") is not None:
+        fault = replace(fault, probability=_number(request["probability"], "probability", 1))
+    if request.get("latency_ms") is not None:
+        fault = replace(fault, latency_ms=_number(request["latency_ms"], "latency_ms", MAX_LATENCY_MS))
+    return SERVICES if service == ALL else (service,), fault
+
+
+def _number(value: Any, name: str, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise BadFault(f"{name}: expected a number from 0 to {most}")
+    return float(value)
+
+
+def _moment(value: Any) -> datetime | None:
+    """`until`: an ISO 8601 time, seconds since 1970, or (below a thousand million) seconds from now."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            now = datetime.now(UTC)
+            return now + timedelta(seconds=value) if value < 1e9 else datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise BadFault("until: expected an ISO 8601 time, seconds since 1970, or seconds from now")
+
+
+def _list(words: Any) -> str:
+    return ", ".join(words)
+
+
+class Meter:
+    """Counts calls per service, how many were in flight at most, and how many began within one second at most."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Start counting anew; calls in flight stay counted as such."""
+        with self._lock:
+            flying = getattr(self, "_flying", dict.fromkeys(SERVICES, 0))
+            self._flying = flying
+            self._most = dict(flying)
+            self._calls = dict.fromkeys(SERVICES, 0)
+            self._busiest = dict.fromkeys(SERVICES, 0)
+            self._lately: dict[str, deque[float]] = {service: deque() for service in SERVICES}
+
+    @contextmanager
+    def call(self, service: str) -> Iterator[int]:
+        """Count one call for as long as it is in flight; gives how many are, with it."""
+        with self._lock:
+            self._calls[service] += 1
+            lately, now = self._lately[service], time.monotonic()
+            lately.append(now)
+            while lately[0] <= now - 1:
+                lately.popleft()
+            self._busiest[service] = max(self._busiest[service], len(lately))
+            self._flying[service] += 1
+            flying = self._flying[service]
+            self._most[service] = max(self._most[service], flying)
+        try:
+            yield flying
+        finally:
+            with self._lock:
+                self._flying[service] -= 1
+
+    def describe(self) -> dict[str, dict[str, int]]:
+        """Per service: calls, in_flight, max_in_flight, max_per_second (of any second, wherever it begins)."""
+        with self._lock:
+            return {
+                service: {
+                    "calls": self._calls[service],
+                    "in_flight": self._flying[service],
+                    "max_in_flight": self._most[service],
+                    "max_per_second": self._busiest[service],
+                }
+                for service in SERVICES
+            }

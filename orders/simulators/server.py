@@ -1,0 +1,149 @@
+"""The simulators' process: payment, carrier and control over HTTP, mail over SMTP.
+
+GET  /                                  a page for people: faults, use, the newest entries
+GET  /ledger/{payment|carrier|mail}     every call received, JSON lines; ?order=ID for one order's, ?last=N
+GET, POST, DELETE /faults               see `faults`; DELETE /faults?service=NAME heals one service
+GET, DELETE /stats                      calls and how many were in flight at most; DELETE counts anew
+GET  /healthz
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from django.template.loader import render_to_string
+
+from orders.simulators.carrier import Carrier
+from orders.simulators.faults import AFTER_EFFECT, ALL, BadFault, Faults, Meter, Mode
+from orders.simulators.ledger import SERVICES, Ledger
+from orders.simulators.mail import Mail, MailServer
+from orders.simulators.payment import Payment
+from orders.simulators.web import Answer, Connection, Outcome, Request, Server
+
+SHOWN = 40  # entries per service on the page
+
+
+class Simulators:
+    """Everything in one process. Ports may be 0: the system then chooses."""
+
+    def __init__(self, *, host: str, port: int, smtp_port: int, ledger: Path) -> None:
+        self.ledger = Ledger(ledger)
+        self.faults, self.meter = Faults(), Meter()
+        self.payment, self.carrier, self.mail = Payment(self.ledger), Carrier(self.ledger), Mail(self.ledger)
+        remember = {"payment": self.payment.remember, "carrier": self.carrier.remember, "mail": self.mail.remember}
+        for service, _, memory in self.ledger.replay():
+            remember[service](memory)
+        self._http = Server((host, port), type("Bound", (_Connection,), {"simulators": self}))
+        try:
+            self._smtp = MailServer(self.mail, self.faults, self.meter, host, smtp_port)
+        except OSError:
+            self._http.server_close()
+            raise
+        self.url = f"http://{host}:{self._http.server_address[1]}"
+        self.smtp_url = f"smtp://{host}:{self._smtp.port}"
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        self._smtp.start()
+        self._http.serve_forever(poll_interval=0.1)
+
+    def stop(self) -> None:
+        """Stop serving and write what is pending. Not to be called by the thread that runs."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._smtp.stop()
+        self.ledger.close()
+
+
+class _Connection(Connection):
+    simulators: Simulators
+
+    def answer(self, request: Request) -> Answer | None:
+        service = _service(request.path)
+        if service is None:
+            return _control(self.simulators, request)
+        with self.simulators.meter.call(service) as flying:
+            return self._serve(service, request, flying)
+
+    def _serve(self, service: str, request: Request, flying: int) -> Answer | None:
+        fault = self.simulators.faults.roll(service)
+        if fault.mode is Mode.DOWN:
+            self.reset_connection()
+            return None
+        if fault.delay:
+            time.sleep(fault.delay)
+        app: Payment | Carrier = getattr(self.simulators, service)
+        outcome: Outcome = app.handle(request, fault, flying)
+        if outcome.written is not None:
+            outcome.written.result()
+        if outcome.changed and fault.mode is Mode.RESET_AFTER_EFFECT:
+            self.reset_connection()
+            return None
+        if outcome.changed and fault.mode is Mode.TIMEOUT_AFTER_EFFECT:
+            self._hold(service, fault.hold)
+            return None
+        return outcome.answer
+
+    def _hold(self, service: str, seconds: float) -> None:
+        """Leave the client without an answer until the time is over, it hangs up or the fault is healed."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.simulators.faults.now(service).mode in AFTER_EFFECT:
+            if self.client_left(min(0.1, max(0.0, end - time.monotonic()))):
+                return
+
+
+def _service(path: str) -> str | None:
+    if path.startswith(("/v1/payment_intents", "/v1/refunds")):
+        return "payment"
+    return "carrier" if path.startswith(("/v1/shipments", "/v1/rates")) else None
+
+
+def _control(simulators: Simulators, request: Request) -> Answer | None:
+    try:
+        return _controlled(simulators, request)
+    except (BadFault, ValueError) as problem:
+        return Answer.json(400, {"error": str(problem)})
+
+
+def _controlled(simulators: Simulators, request: Request) -> Answer:
+    faults, meter = simulators.faults, simulators.meter
+    match request.method, request.parts():
+        case "GET", [""]:
+            return Answer(200, _page(simulators).encode(), content_type="text/html; charset=utf-8")
+        case "GET", ["healthz"]:
+            return Answer.json(200, {"status": "ok"})
+        case "GET", ["ledger", service] if service in SERVICES:
+            last = int(request.query.get("last") or 0)
+            body = simulators.ledger.show(service, request.query.get("order"), last)
+            return Answer(200, body, content_type="application/x-ndjson")
+        case "GET", ["faults"]:
+            return Answer.json(200, faults.describe())
+        case "POST", ["faults"]:
+            try:
+                wanted = request.json()
+            except ValueError:
+                raise BadFault("the body is not JSON") from None
+            faults.put(wanted)
+            return Answer.json(200, faults.describe())
+        case "DELETE", ["faults"]:
+            faults.clear(request.query.get("service", ALL))
+            return Answer(204)
+        case "GET", ["stats"]:
+            return Answer.json(200, meter.describe())
+        case "DELETE", ["stats"]:
+            meter.reset()
+            return Answer(204)
+    return Answer.json(404, {"error": f"{request.method} {request.path} is unknown here"})
+
+
+def _page(simulators: Simulators) -> str:
+    stats, faults = simulators.meter.describe(), simulators.faults.describe()
+    services: list[dict[str, Any]] = []
+    for service in SERVICES:
+        lines = simulators.ledger.show(service, last=SHOWN).splitlines()
+        entries = [json.loads(line) for line in reversed(lines)]
+        services.append({"name": service, "fault": faults[service], "stats": stats[service], "entries": entries})
+    return render_to_string("orders/simulators/page.html", {"services": services, "simulators": simulators})

@@ -1,0 +1,47 @@
+"""What the storefront's templates need besides Django's own tags."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django import template
+from django.contrib.staticfiles.storage import staticfiles_storage
+from django.utils.formats import number_format
+
+from orders.cart import Cart
+from orders.countries import country_name
+from orders.models import Product
+
+NO_PICTURE = "orders/products/no-picture.svg"
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
+
+register = template.Library()
+
+
+@register.filter
+def money(amount: Decimal | str, currency: str = "EUR") -> str:
+    """An amount as people write it in the active language: 1,234.50 €."""
+    number = number_format(Decimal(amount), decimal_pos=2, use_l10n=True, force_grouping=True)
+    return f"{number}\u00a0{_SYMBOLS.get(currency, currency)}"
+
+
+@register.filter
+def picture(product: Product) -> str:
+    """The address of a product's picture; a drawing of a parcel where it has none, or one that is not there."""
+    try:
+        return staticfiles_storage.url(product.picture or NO_PICTURE)
+    except ValueError:  # not among the collected files
+        return staticfiles_storage.url(NO_PICTURE)
+
+
+@register.filter
+def country(code: str) -> str:
+    """A country's name."""
+    return country_name(code)
+
+
+@register.simple_tag(takes_context=True)
+def cart_count(context: template.Context) -> int:
+    """How many pieces are in this visitor's cart."""
+    session = getattr(context.get("request"), "session", None)
+    return 0 if session is None else Cart(session).pieces

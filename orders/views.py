@@ -1,0 +1,216 @@
+"""The storefront's doors: catalogue, cart, order page, history, sign-up. Checkout and the live page have their own modules.
+
+Each answers plain HTTP; where htmx asked, with just the part that changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import Group
+from django.core.handlers.asgi import ASGIRequest
+from django.core.paginator import Paginator
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from orders import queries, services
+from orders.cart import Cart
+from orders.forms import PAYMENT_METHODS, CancelForm, QuantityForm, SignUpForm
+from orders.models import Product
+from orders.progress import STATE_WORDS, standing
+from orders.queries import OrderView
+from supervision.errors import Refused, UnknownRun
+
+ORDERS_PER_PAGE = 10
+PAYMENT_LABELS = {value: label for value, label, _about in PAYMENT_METHODS}
+
+
+@require_safe
+def catalogue(request: HttpRequest) -> HttpResponse:
+    """Everything that can be bought."""
+    return render(request, "orders/catalogue.html", {"products": queries.products()})
+
+
+@require_safe
+def product(request: HttpRequest, sku: str) -> HttpResponse:
+    """One product."""
+    return render(request, "orders/product.html", {"product": get_object_or_404(queries.products(), sku=sku)})
+
+
+@never_cache
+@require_safe
+def cart(request: HttpRequest) -> HttpResponse:
+    """The visitor's cart, against today's prices and stock."""
+    return _cart_page(request, "orders/cart.html")
+
+
+@require_POST
+def add_to_cart(request: HttpRequest, sku: str) -> HttpResponse:
+    """Put a product into the cart."""
+    wanted = get_object_or_404(queries.products(), sku=sku)
+    form = QuantityForm({"quantity": request.POST.get("quantity", "1")})
+    quantity = form.cleaned_data["quantity"] if form.is_valid() else 1
+    added = Cart(request.session).add(wanted, quantity)
+    text = _added_text(wanted, quantity, added)
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "orders/_added.html", {"text": text, "added": added})
+    (messages.success if added else messages.warning)(request, text)
+    return redirect("orders:cart")
+
+
+@require_POST
+def change_cart(request: HttpRequest, sku: str) -> HttpResponse:
+    """Want another quantity of a product; 0, or one that can no longer be bought, takes it out."""
+    visitors_cart = Cart(request.session)
+    form = QuantityForm(request.POST)
+    known = queries.products().filter(sku=sku).first()
+    if "remove" in request.POST or known is None:
+        visitors_cart.remove(sku)
+    elif form.is_valid():
+        visitors_cart.change(known, form.cleaned_data["quantity"])
+        if visitors_cart.quantity(sku) < form.cleaned_data["quantity"]:
+            messages.warning(request, _only_left(known))
+    else:
+        messages.error(request, _("Enter a whole number for the quantity."))
+    if request.htmx:  # type: ignore[attr-defined]
+        return _cart_page(request, "orders/_cart.html", swapped=True)
+    return redirect("orders:cart")
+
+
+@require_safe
+def order(request: HttpRequest, public_id: str) -> HttpResponse:
+    """An order at its unguessable link, live while it is not finished."""
+    view = visible_order(request, public_id)
+    if view is None:
+        return private(render(request, "orders/order_unknown.html", status=404))
+    facts = order_facts(view, request) | {
+        "cancel_form": CancelForm(),
+        # A synchronous server would hold a stream back until its end: there the page polls.
+        "streams": isinstance(request, ASGIRequest),
+    }
+    return private(render(request, "orders/order.html", facts))
+
+
+@require_POST
+def cancel(request: HttpRequest, public_id: str) -> HttpResponse:
+    """The customer's cancellation, asked for on the order page."""
+    view = visible_order(request, public_id)
+    if view is None or not may_act(view, request.user):
+        return private(render(request, "orders/order_unknown.html", status=404))
+    form = CancelForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("The reason is too long: 500 characters at most. Nothing was cancelled."))
+        return redirect("orders:order", public_id)
+    by: Any = request.user if request.user.is_authenticated else "customer"
+    try:
+        services.cancel_order(public_id, by=by, reason=form.cleaned_data["reason"].strip() or "no reason given")
+    except (Refused, UnknownRun):
+        messages.warning(request, _("This order can no longer be cancelled."))
+    else:
+        messages.success(request, _("Your cancellation is on its way."))
+    return redirect("orders:order", public_id)
+
+
+@login_required
+@never_cache
+@require_safe
+def history(request: HttpRequest) -> HttpResponse:
+    """The signed-in customer's own orders, newest first."""
+    page = Paginator(queries.orders_of(request.user).prefetch_related("lines"), ORDERS_PER_PAGE).get_page(request.GET.get("page"))  # type: ignore[arg-type]
+    rows = [(one, *STATE_WORDS[one.run.process_state]) for one in queries.with_runs(page)]
+    return render(request, "orders/history.html", {"page": page, "rows": rows})
+
+
+@sensitive_post_parameters()
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_up(request: HttpRequest) -> HttpResponse:
+    """Open a customer's account and sign in."""
+    following = request.POST.get("next") or request.GET.get("next") or ""
+    if not url_has_allowed_host_and_scheme(following, {request.get_host()}, require_https=request.is_secure()):
+        following = reverse("orders:catalogue")
+    if request.user.is_authenticated:
+        return redirect(following)
+    form = SignUpForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        with transaction.atomic():
+            user = form.save()
+            user.groups.add(*Group.objects.filter(name="customer"))
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        messages.success(request, _("Welcome. Your account is ready."))
+        return redirect(following)
+    return render(request, "registration/signup.html", {"form": form, "next": following}, status=400 if form.errors else 200)
+
+
+def visible_order(request: HttpRequest, public_id: str) -> OrderView | None:
+    """The order, if this visitor may see it. Foreign and unknown orders look the same: None."""
+    view = queries.order_view(public_id)
+    if view is None or may_act(view, request.user) or request.user.has_perm("orders.view_order"):
+        return view
+    return None
+
+
+def may_act(view: OrderView, user: Any) -> bool:
+    """Whether the order is this visitor's: an account's own, or one whose customer has nothing but its link.
+
+    The customers of a shop's server (group `client`) are guests here: the account is the server's, the link is theirs.
+    """
+    if view.account_id is None or view.account_id == user.pk or user.has_perm("supervision.operate"):
+        return True
+    return Group.objects.filter(name="client", user=view.account_id).exists()
+
+
+def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
+    """What the order page and its live part show."""
+    return {
+        "order": view,
+        "standing": standing(view),
+        "payment": PAYMENT_LABELS.get(view.payment_method, view.payment_method),
+        "may_cancel": view.may_cancel and may_act(view, request.user),
+    }
+
+
+def private(response: HttpResponse) -> HttpResponse:
+    """Mark a page that only its link protects: kept by no cache, listed by no search engine.
+
+    The site's referrer policy, same-origin, already hides the link from everybody else; no-referrer would also take the
+    origin from the page's own forms, and their CSRF check with it.
+    """
+    add_never_cache_headers(response)
+    response.headers["Cache-Control"] = "private, no-store"
+    response.headers["X-Robots-Tag"] = "noindex, nofollow, noarchive"
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def _cart_page(request: HttpRequest, template: str, *, swapped: bool = False) -> HttpResponse:
+    visitors_cart = Cart(request.session)
+    contents = visitors_cart.contents()
+    for sku in contents.gone:
+        visitors_cart.remove(sku)
+    return render(request, template, {"contents": contents, "swapped": swapped})
+
+
+def _added_text(product: Product, wanted: int, added: int) -> str:
+    if added >= wanted:
+        return _("%(name)s is in your cart.") % {"name": product.name}
+    return _only_left(product)
+
+
+def _only_left(product: Product) -> str:
+    if not product.available:
+        return _("%(name)s is sold out.") % {"name": product.name}
+    facts = {"count": product.available, "name": product.name}
+    return ngettext("There is only %(count)d of %(name)s left.", "There are only %(count)d of %(name)s left.", product.available) % facts

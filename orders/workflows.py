@@ -1,0 +1,55 @@
+"""What happens to an order: the page a newcomer reads first.
+
+Four steps, each by the agent of one service. A step that is refused for good either stops the order in front of an
+operator (`error`), undoes what was done (`compensate`) or lets the order go on without it (`skip`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from orders import accounting, intake, lifecycle
+from orders.agents.email import EmailAgent
+from orders.agents.payment import PaymentAgent
+from orders.agents.shipping import ShippingAgent
+from orders.agents.stock import StockAgent
+from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
+
+for agent in (StockAgent(), PaymentAgent(), ShippingAgent(), EmailAgent()):
+    register_agent(agent)
+
+FULFIL_ORDER = register(
+    Workflow(
+        "fulfil-order",
+        (
+            Step(
+                "reserve-stock",
+                agent="stock",
+                complete_within=timedelta(seconds=15),
+                retry=RetryPolicy(on_permanent=OnPermanent.COMPENSATE),
+            ),
+            Step(
+                "charge-payment",
+                agent="payment",
+                complete_within=timedelta(seconds=30),
+                amendable=("payment_method",),
+            ),
+            Step(
+                "book-shipment",
+                agent="shipping",
+                complete_within=timedelta(seconds=30),
+                amendable=("shipping_address",),
+            ),
+            Step(
+                "notify-customer",
+                agent="email",
+                complete_within=timedelta(seconds=30),
+                retry=RetryPolicy(on_permanent=OnPermanent.SKIP, on_exhausted=OnExhausted.SKIP),
+                amendable=("email",),
+            ),
+        ),
+        intake=intake,
+        on_processed=accounting.record_processed,
+        on_cancelled=lifecycle.close_cancelled,
+    )
+)

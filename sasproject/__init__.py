@@ -1,0 +1,5 @@
+"""The project: settings, doors and the process launcher around `supervision` and `orders`."""
+
+from sasproject.celery import app as celery_app
+
+__all__ = ["celery_app"]

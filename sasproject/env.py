@@ -1,0 +1,131 @@
+"""Reading the environment: each helper returns a typed value or stops the start, naming the variable at fault.
+
+Used by `settings.py` only. Parsing is django-environ's; the messages are ours, one line each, because whoever reads
+them is looking at a container that does not start.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+_env = environ.Env()
+
+DEMO_SECRET_KEY = "demo-only-secret-key-that-DEBUG-alone-permits"  # noqa: S105 - public on purpose, refused outside DEBUG
+POSTGRES_SCHEMES = ("postgres", "postgresql")
+
+
+def env_str(name: str, default: str = "") -> str:
+    """The text of `name`; an empty variable counts as unset."""
+    return os.environ.get(name, "").strip() or default
+
+
+def env_bool(name: str, *, default: bool) -> bool:
+    """`1/0`, `true/false`, `on/off`, `yes/no`."""
+    raw = env_str(name).lower()
+    if not raw:
+        return default
+    if raw in ("1", "true", "on", "yes", "y", "t"):
+        return True
+    if raw in ("0", "false", "off", "no", "n", "f"):
+        return False
+    raise ImproperlyConfigured(f"{name} must be 1 or 0, not {raw!r}.")
+
+
+def env_int(name: str, default: int, *, minimum: int = 0) -> int:
+    """A whole number, not below `minimum`."""
+    return int(_number(name, default, minimum, int))
+
+
+def env_seconds(name: str, default: float | None) -> float | None:
+    """A positive number of seconds, or the default."""
+    if not env_str(name):
+        return default
+    seconds = _number(name, 0, 0, float)
+    if seconds <= 0:
+        raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {env_str(name)!r}.")
+    return seconds
+
+
+def env_list(name: str, default: list[str]) -> list[str]:
+    """Comma separated values."""
+    return [part.strip() for part in env_str(name).split(",") if part.strip()] or default
+
+
+def env_counts(name: str) -> dict[str, int]:
+    """`payment=4,shipping=2` as a dictionary; every count at least 1."""
+    counts = {}
+    for part in env_list(name, []):
+        key, equals, number = part.partition("=")
+        if not equals or not key.strip() or not number.strip().isdigit() or int(number) < 1:
+            raise ImproperlyConfigured(f"{name} must look like payment=4,shipping=2, not {part!r}.")
+        counts[key.strip()] = int(number)
+    return counts
+
+
+def env_choice(name: str, default: str | None, choices: tuple[str, ...]) -> str | None:
+    """One of `choices`, or the default."""
+    value = env_str(name) or default
+    if value is not None and value not in choices:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+    return value
+
+
+def env_secret_key(*, debug: bool) -> str:
+    """SECRET_KEY; outside DEBUG a real one must be given."""
+    key = env_str("SECRET_KEY")
+    if debug:
+        return key or DEMO_SECRET_KEY
+    if not key:
+        raise ImproperlyConfigured("SECRET_KEY is not set: with DEBUG off a real one must be given (DEBUG=1 to try things out).")
+    if key == DEMO_SECRET_KEY or key.startswith("django-insecure-"):
+        raise ImproperlyConfigured("SECRET_KEY is a public demo value: with DEBUG off a real one must be given.")
+    return key
+
+
+def env_database(name: str, default: str) -> dict[str, Any]:
+    """Django's database entry from a `postgres://` URL; the host may be a percent-encoded socket directory."""
+    return database_from_url(env_str(name, default), name)
+
+
+def database_from_url(url: str, name: str) -> dict[str, Any]:
+    """The same for a URL at hand; `name` is the variable to blame."""
+    parts = urlsplit(url)
+    if parts.scheme not in POSTGRES_SCHEMES:
+        raise ImproperlyConfigured(f"{name} must start with postgres://, not {parts.scheme or url!r}: only PostgreSQL holds the state.")
+    try:
+        config = dict(_env.db_url_config(url))
+        int(config.get("PORT") or 0)
+    except ValueError as problem:
+        raise ImproperlyConfigured(f"{name} cannot be read: {problem}.") from problem
+    if not config.get("NAME"):
+        raise ImproperlyConfigured(f"{name} names no database: expected postgres://user:password@host:port/database.")
+    # django-environ leaves an encoded socket directory (%2Ftmp%2Fx) as it stands; libpq wants the path.
+    config["HOST"] = unquote(config.get("HOST") or "")
+    return config
+
+
+def env_email(name: str, default: str) -> dict[str, Any]:
+    """Django's EMAIL_* settings from `smtp://user:pass@host:port` (or smtp+tls, smtp+ssl, consolemail)."""
+    url = env_str(name, default)
+    if "://" not in url or urlsplit(url).scheme not in _env.EMAIL_SCHEMES:
+        raise ImproperlyConfigured(f"{name} must look like smtp://host:port, not {url!r}.")
+    config = dict(_env.email_url_config(url))
+    return {key: value for key, value in config.items() if key.startswith("EMAIL_") and key != "EMAIL_FILE_PATH"}
+
+
+def _number(name: str, default: float, minimum: float, kind: type[int] | type[float]) -> float:
+    raw = env_str(name)
+    if not raw:
+        return default
+    try:
+        value = kind(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a number, not {raw!r}.") from None
+    if value < minimum:
+        raise ImproperlyConfigured(f"{name} must be at least {minimum}, not {raw!r}.")
+    return value

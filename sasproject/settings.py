@@ -1,0 +1,367 @@
+"""All settings, one file, sections in this order: start, applications, database, broker and Celery, engine, services,
+web, security, API, console, languages, logging.
+
+Everything tunable comes from the environment (the table is in `docs/operations.md`); a value that cannot be read stops
+the start in one line that names the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from django.templatetags.static import static
+from django.utils.translation import gettext_lazy as _
+
+from sasproject import broker, embedded
+from sasproject.env import (
+    env_bool,
+    env_choice,
+    env_counts,
+    env_database,
+    env_email,
+    env_int,
+    env_list,
+    env_seconds,
+    env_secret_key,
+    env_str,
+)
+
+# --- Start ------------------------------------------------------------------------------------------------------------
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DEBUG = env_bool("DEBUG", default=False)
+SECRET_KEY = env_secret_key(debug=DEBUG)
+if Path(sys.argv[0]).name == "celery":
+    DEBUG = False  # in a worker it shows no pages; it would only keep every SQL statement in memory
+HOST = env_str("HOST", "127.0.0.1")
+PORT = env_int("PORT", 8000)
+ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["*"] if DEBUG else ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
+WEB_THREADS = env_int("WEB_THREADS", 6, minimum=1)  # requests answered side by side in one process
+# Where the embedded PostgreSQL keeps its data, and its children their logs.
+STATE_DIR = Path(env_str("SAS_STATE_DIR", str(BASE_DIR / "var"))).resolve()
+
+# --- Applications -----------------------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "unfold",  # before the admin, whose templates it replaces
+    "unfold.contrib.filters",
+    "unfold.contrib.forms",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_celery_beat",
+    "django_htmx",
+    "sasproject",
+    "supervision",
+    "orders",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "orders.middleware.content_security_policy",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "sasproject.urls"
+WSGI_APPLICATION = "sasproject.wsgi.application"
+ASGI_APPLICATION = "sasproject.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Database ---------------------------------------------------------------------------------------------------------
+
+_database = env_database("DATABASE_URL", embedded.database_url(STATE_DIR))
+_database["OPTIONS"] = {
+    "application_name": env_str("SAS_ROLE", "sas"),
+    "connect_timeout": 5,
+    # A server that vanished without closing its sockets is given up after half a minute, not after two hours.
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    # A process that was frozen inside a transaction must not hold its locks until it is thawed. Nothing of ours waits
+    # for anybody else inside one; who is cut off here finds that its claims are no longer its own.
+    # Compiling our short statements takes longer than executing them (a claim: 0.1 s), and the planner cannot know that.
+    "options": "-c idle_in_transaction_session_timeout=10000 -c jit=off",
+    **_database.get("OPTIONS", {}),
+}
+if env_bool("DATABASE_POOL", default=False):  # set by asgi.py: the web role's requests share connections
+    _database["CONN_MAX_AGE"] = 0
+    # One for each thread that answers requests, and some for the live pages that look now and then.
+    _most = env_int("DATABASE_POOL_SIZE", WEB_THREADS + 4, minimum=1)
+    _database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": _most, "timeout": 5}
+else:
+    _database["CONN_MAX_AGE"] = None  # a worker's thread keeps its connection
+DATABASES: dict[str, Any] = {"default": _database}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Throttles count here, so the cache has to be the same for every web process.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "sas_cache",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    },
+}
+
+# --- Broker and Celery ------------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = env_str("CELERY_BROKER_URL", "pgmq://")
+CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, _database)
+BROKER_IN_DATABASE = CELERY_BROKER_URL == "pgmq://"
+CELERY_BROKER_CONNECTION_TIMEOUT = 5
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_POOL_LIMIT = 4  # a publisher is done in a millisecond, and on pgmq each of these is a database connection
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker outlives any outage of the broker
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # nor does a queue that is deleted under its hands end it
+CELERY_BROKER_HEARTBEAT = 20 if broker.transport(CELERY_BROKER_URL) == "amqp" else 0
+CELERY_TASK_PUBLISH_RETRY = False  # a lost hint costs latency; a publisher that waits costs a request
+CELERY_TASK_IGNORE_RESULT = True  # and no result backend: the database already knows
+# Early acknowledgement: the lease in the database brings work back, the broker never has to.
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# After a reconnect Celery would lower the prefetch for every task under way, and is known not to raise it again: the
+# worker then lives and consumes nothing.
+CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # does not work on pgmq; heartbeat rows tell who is alive
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_ENABLE_UTC = True
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_CREATE_MISSING_QUEUES = True
+CELERY_TASK_DEFAULT_QUEUE = "supervisor"
+# `supervision.perform` is not listed: each link of a chain names its agent's queue itself.
+CELERY_TASK_ROUTES = {
+    "supervision.consume": {"queue": "submissions"},
+    "supervision.schedule": {"queue": "scheduler"},
+    "supervision.*": {"queue": "supervisor"},
+}
+CELERY_BEAT_SCHEDULER = "sasproject.beat:Scheduler"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 1
+DJANGO_CELERY_BEAT_TZ_AWARE = True
+
+# --- Engine -----------------------------------------------------------------------------------------------------------
+
+SUPERVISION = {
+    "SWEEP_SECONDS": env_seconds("SUPERVISION_SWEEP_SECONDS", 5.0),
+    "COMPLETE_WITHIN": env_seconds("SUPERVISION_COMPLETE_WITHIN", None),
+    "FAILURE_THRESHOLD": env_int("SUPERVISION_FAILURE_THRESHOLD", 5, minimum=1),
+    "ON_EXHAUSTED": env_choice("SUPERVISION_ON_EXHAUSTED", None, ("error", "wait", "compensate", "skip")),
+    "ON_PERMANENT": env_choice("SUPERVISION_ON_PERMANENT", None, ("error", "compensate", "skip")),
+    "LONG_WAIT": env_seconds("SUPERVISION_LONG_WAIT", 300.0),
+    "LEASE_SECONDS": env_seconds("SUPERVISION_LEASE_SECONDS", 10.0),
+    "CANARY_SECONDS": env_seconds("SUPERVISION_CANARY_SECONDS", 10.0),
+    "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
+    "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
+    "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),
+    # The exported files. Need not be shared: each supervisor's machine may have its own.
+    "JOURNAL_DIR": env_str("JOURNAL_DIR", str(STATE_DIR / "journal")),
+    # Who is mailed about alerts; the demo's simulator takes any address.
+    "OPERATOR_EMAILS": env_list("OPERATOR_EMAILS", ["operators@shop.example"] if env_bool("DEBUG", default=False) else []),
+}
+# Faults on purpose, for tests: refused unless both are set.
+FAILPOINTS = env_str("FAILPOINTS")
+ALLOW_FAILPOINTS = env_bool("ALLOW_FAILPOINTS", default=False)
+
+# --- Services ---------------------------------------------------------------------------------------------------------
+
+# The defaults are the simulators of `manage.py simulators`.
+STRIPE_API_BASE = env_str("STRIPE_API_BASE", "http://127.0.0.1:8010").rstrip("/")
+STRIPE_API_KEY = env_str("STRIPE_API_KEY", "sk_test_simulator")
+CARRIER_URL = env_str("CARRIER_URL", "http://127.0.0.1:8010").rstrip("/")
+CARRIER_API_KEY = env_str("CARRIER_API_KEY", "carrier_test_simulator")
+globals().update(env_email("EMAIL_URL", "smtp://127.0.0.1:8025"))
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env_str("DEFAULT_FROM_EMAIL", "Shop <orders@shop.example>")
+WEBHOOK_ALLOW_PRIVATE = env_bool("WEBHOOK_ALLOW_PRIVATE", default=False)
+
+# --- Web --------------------------------------------------------------------------------------------------------------
+
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [path for path in [BASE_DIR / "static"] if path.is_dir()]
+# Hashed names once `collectstatic` has run (the image does); straight from the packages before.
+_collected = (STATIC_ROOT / "staticfiles.json").is_file()
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if _collected
+        else "django.contrib.staticfiles.storage.StaticFilesStorage",
+    },
+}
+WHITENOISE_USE_FINDERS = not _collected
+WHITENOISE_AUTOREFRESH = False
+if not _collected:
+    warnings.filterwarnings("ignore", "No directory at", UserWarning)  # of whitenoise, about STATIC_ROOT
+
+# --- Security ---------------------------------------------------------------------------------------------------------
+
+TRUST_PROXY = env_bool("TRUST_PROXY", default=False)
+SECURE_SSL_REDIRECT = env_bool("SECURE_SSL_REDIRECT", default=not DEBUG)
+# Probes come from inside, by plain HTTP and by address.
+SECURE_REDIRECT_EXEMPT = [r"^healthz/?$", r"^readyz/?$", r"^metrics/?$"]
+if TRUST_PROXY:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+_https = not DEBUG and (SECURE_SSL_REDIRECT or TRUST_PROXY)
+SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = _https
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+# --- API --------------------------------------------------------------------------------------------------------------
+
+API_THROTTLE = None if env_str("API_THROTTLE").lower() == "off" else env_str("API_THROTTLE", "120/min")
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "orders.api.authentication.TokenInOneQuery",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["orders.api.throttling.AccountAndAddressThrottle"],
+    "DEFAULT_SCHEMA_CLASS": "orders.api.schema.DoorSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["orders.api.parsers.BoundedJSONParser"],
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered by the schema
+    "EXCEPTION_HANDLER": "orders.api.errors.problem_of",
+    "URL_FORMAT_OVERRIDE": None,
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+REST_KNOX: dict[str, Any] = {
+    "TOKEN_TTL": None,  # tokens live until revoked; `create_api_token` makes them
+    "AUTH_HEADER_PREFIX": "Token",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Orders",
+    "DESCRIPTION": "Places orders and follows them. Refusals are problem documents (RFC 9457).",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "RunState": "orders.api.serializers.RUN_STATES",
+        "StepState": "orders.api.serializers.STEP_STATES",
+        "Direction": "orders.api.serializers.DIRECTIONS",
+        "Effect": "orders.api.serializers.EFFECTS",
+        "StatusEvent": "supervision.outbound.EVENTS",
+        "StatusEventWish": "orders.api.outbound_shapes.EVENT_WISHES",
+    },
+    # Served from our own static files: the pages work without the internet.
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# --- Console ----------------------------------------------------------------------------------------------------------
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": _("Orders"),
+    "SITE_HEADER": _("Order operations"),
+    "SITE_SUBHEADER": _("Operator console"),
+    "SITE_URL": "/",
+    "SITE_SYMBOL": "conveyor_belt",
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+    "SHOW_LANGUAGES": True,
+    "DASHBOARD_CALLBACK": "supervision.console_dashboard.dashboard",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("orders/icon.svg")}],
+    "STYLES": [lambda request: static("supervision/console.css")],
+    "SCRIPTS": [lambda request: static("supervision/console.js")],
+    "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "orders.admin.navigation"},
+    # The shop's deep teal; 600 is what white text stands on.
+    "COLORS": {
+        "primary": {
+            "50": "#f0fdfa",
+            "100": "#ccfbf1",
+            "200": "#99f6e4",
+            "300": "#5eead4",
+            "400": "#2dd4bf",
+            "500": "#14b8a6",
+            "600": "#0f766e",
+            "700": "#115e59",
+            "800": "#134e4a",
+            "900": "#123f3c",
+            "950": "#042f2e",
+        },
+    },
+}
+
+# --- Languages --------------------------------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English")), ("it", _("Italian")), ("pt", _("Portuguese"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# --- Logging ----------------------------------------------------------------------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": os.environ.get("LOG_LEVEL", "INFO").upper()},
+    "loggers": {
+        "celery.worker.strategy": {"level": "WARNING"},  # one line per message received and per task done is noise
+        "celery.app.trace": {"level": "WARNING"},
+        "httpx2": {"level": "WARNING"},
+        "stripe": {"level": "WARNING"},
+        "kombu.connection": {"level": "ERROR"},  # warns of a missing host whenever pgmq:// connects
+        "stamina": {"level": "ERROR"},  # every retry within a call would be a line
+    },
+}

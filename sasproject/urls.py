@@ -1,0 +1,28 @@
+"""Which app answers which path. Each app lists its own pages."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.auth.views import PasswordChangeDoneView, PasswordChangeView
+from django.urls import include, path
+
+# By Django's own names for these two templates the admin asks for pages of its own look.
+PASSWORD_CHANGE = PasswordChangeView.as_view(template_name="orders/password_change.html")
+PASSWORD_CHANGED = PasswordChangeDoneView.as_view(template_name="orders/password_change_done.html")
+
+urlpatterns = [
+    path("", include("orders.api.probes")),  # healthz, readyz, metrics
+    path("api/", include("orders.api.urls")),
+    path("accounts/password_change/", PASSWORD_CHANGE, name="password_change"),
+    path("accounts/password_change/done/", PASSWORD_CHANGED, name="password_change_done"),
+    path("accounts/", include("django.contrib.auth.urls")),
+    path("i18n/", include("django.conf.urls.i18n")),
+    path("admin/", admin.site.urls),
+    path("", include("orders.urls")),  # the shop
+]
+
+# Errors outside any view: for the API a problem document, for people the page.
+handler400 = "orders.api.errors.bad_request"
+handler403 = "orders.api.errors.permission_denied"
+handler404 = "orders.api.errors.page_not_found"
+handler500 = "orders.api.errors.server_error"
