@@ -1,0 +1,136 @@
+"""Child processes of a measurement: each in a group of its own, logged, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PR_SET_PDEATHSIG = 1
+# Not our own settings: with any Django settings in its environment Celery behaves as in a Django program.
+INHERITED = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process to be: its name (of its log, too), its words, what its environment has besides."""
+
+    name: str
+    words: Sequence[str]
+    env: Mapping[str, str]
+    cores: frozenset[int] | None = None
+
+
+class Children:
+    """Started together, ended together."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, command: Command) -> subprocess.Popen[bytes]:
+        """Start it; what it says goes to its log."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+
+        def begin() -> None:
+            if command.cores:
+                os.sched_setaffinity(0, command.cores)
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+        with (self.logs / f"{command.name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                list(command.words),
+                cwd=ROOT,
+                env={**INHERITED, **command.env, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=begin,
+            )
+        self.running[command.name] = process
+        return process
+
+    def run(self, command: Command, *, patience: float = 600) -> str:
+        """Start it, wait for its end, and return what it said. Raises where it failed."""
+        process = self.start(command)
+        try:
+            code = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill([command.name])
+            raise ChildFailed(f"{command.name} did not end in {patience:.0f} s") from None
+        del self.running[command.name]
+        if code != 0:
+            raise ChildFailed(f"{command.name} failed: {self.last_words(command.name)}")
+        return (self.logs / f"{command.name}.log").read_text(errors="replace")
+
+    def stop(self, names: Sequence[str] | None = None, patience: float = 10.0) -> None:
+        """SIGTERM, then SIGKILL for whoever is left after a while."""
+        chosen = [name for name in (list(self.running) if names is None else names) if name in self.running]
+        for name in chosen:
+            self._signal(name, signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        for name in chosen:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.running[name].wait(max(0.05, deadline - time.monotonic()))
+        self.kill(chosen)
+
+    def kill(self, names: Sequence[str] | None = None) -> None:
+        """SIGKILL, the whole group of each, to all before the first is waited for."""
+        chosen = list(self.running) if names is None else names
+        for name in chosen:
+            self._signal(name, signal.SIGKILL)
+        for name in chosen:
+            self.running.pop(name).wait()
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.running[name].pid, number)
+
+    def pids(self, *prefixes: str) -> list[int]:
+        """Of those whose name begins so."""
+        return [process.pid for name, process in self.running.items() if name.startswith(prefixes)]
+
+    def dead(self) -> str | None:
+        """What became of one that has ended by itself, if one has."""
+        for name, process in self.running.items():
+            if process.poll() is not None:
+                return f"{name} ended with {process.returncode}: {self.last_words(name)}"
+        return None
+
+    def last_words(self, name: str) -> str:
+        """The end of its log."""
+        lines = (self.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return " / ".join(line.strip() for line in lines[-3:])[-400:]
+
+    def wait_until_said(self, name: str, words: str, patience: float = 60.0) -> None:
+        """Until its log has these words."""
+        path, deadline = self.logs / f"{name}.log", time.monotonic() + patience
+        while words not in (path.read_text(errors="replace") if path.exists() else ""):
+            if (problem := self.dead()) or time.monotonic() > deadline:
+                raise ChildFailed(problem or f"{name} was not ready in {patience:.0f} s: {self.last_words(name)}")
+            time.sleep(0.05)
+
+
+class ChildFailed(RuntimeError):
+    """A process could not do what it was started for; the message has its last words."""
+
+
+@contextmanager
+def children(logs: Path) -> Iterator[Children]:
+    """Some processes, all ended in the end."""
+    group = Children(logs)
+    try:
+        yield group
+    finally:
+        group.stop()

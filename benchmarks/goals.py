@@ -1,0 +1,117 @@
+"""What we want to reach, and whether a run has reached it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.results import Results, Spread, spread
+
+OURS = ("throughput", "ours-4")
+MS_NOBODY_MINDS = 15.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure and its bound. Above the bound is better, or below it."""
+
+    title: str
+    bound: float
+    measured: Callable[[Results], Spread | None]
+    unit: str = ""
+    at_most: bool = False
+
+    def verdict(self, results: Results) -> tuple[str, str] | None:
+        """The figure as text, and whether it is reached; None where it was not measured."""
+        found = self.measured(results)
+        if found is None:
+            return None
+        reached = found.median <= self.bound if self.at_most else found.median >= self.bound
+        return f"{found}{self.unit}", "yes" if reached else "no"
+
+    @property
+    def wanted(self) -> str:
+        """The bound as text."""
+        return f"{'<=' if self.at_most else '>='} {self.bound:,g}{self.unit}"
+
+
+def _faster_than(row: str, peer: str, key: str = "orders_per_second") -> Callable[[Results], Spread | None]:
+    return lambda results: results.ratio((row, "ours-4"), (row, peer), key)
+
+
+def _of(row: str, entry: str, key: str) -> Callable[[Results], Spread | None]:
+    return lambda results: results.spread(row, entry, key)
+
+
+def _memory(results: Results) -> Spread | None:
+    found = [results.largest_process_mb(row, entry) for row, entry in (OURS, ("drain", "drain"), ("slow", "ours-4"))]
+    return spread([max(value for value in found if value is not None)]) if any(found) else None
+
+
+def _tail(results: Results) -> Spread | None:
+    """p99 against the chain's; nobody minds 15 ms whatever the chain does."""
+    own = results.spread("latency", "ours-4", "p99_ms")
+    ratio = results.ratio(("latency", "ours-4"), ("latency", "chain"), "p99_ms")
+    if own is not None and own.median <= MS_NOBODY_MINDS:
+        return spread([min(1.5, ratio.median)]) if ratio else spread([1.0])
+    return ratio
+
+
+GOALS = (
+    Goal("no-op orders/s against DBOS", 10, _faster_than("throughput", "dbos"), " x"),
+    Goal("no-op orders/s against Restate", 3.5, _faster_than("throughput", "restate"), " x"),
+    Goal("no-op orders/s against the plain Celery chain", 5.5, _faster_than("throughput", "chain"), " x"),
+    Goal("no-op orders/s against the usual Django + Celery", 14, _faster_than("throughput", "usual"), " x"),
+    Goal("no-op orders/s against Procrastinate", 10, _faster_than("throughput", "procrastinate"), " x"),
+    Goal(
+        "bulk submission against our own one commit each, one client thread",
+        2,
+        lambda results: results.ratio(("bulk", "ours-bulk"), ("throughput", "ours-1"), "orders_per_second"),
+        " x",
+    ),
+    Goal("engine only, one agents process, durable steps/s", 25_000, _of("drain", "drain", "steps_per_second")),
+    Goal("steps of 20 ms against DBOS", 6, _faster_than("slow", "dbos"), " x"),
+    Goal("steps of 20 ms against Restate", 2, _faster_than("slow", "restate"), " x"),
+    Goal("median latency at 10 orders/s against the chain", 1.15, _faster_than("latency", "chain", "p50_ms"), " x", at_most=True),
+    Goal("p99 of it against the chain, or below 15 ms", 1.5, _tail, " x", at_most=True),
+    Goal("CPU per order, all processes", 600, _of(*OURS, "cpu_us_all"), " us", at_most=True),
+    Goal("write-ahead log per order", 9_000, _of(*OURS, "wal_bytes"), " bytes", at_most=True),
+    Goal(
+        "claim beside many finished rows against few",
+        1.2,
+        lambda results: results.ratio(("store", "many"), ("store", "few"), "claim_ms"),
+        " x",
+        at_most=True,
+    ),
+    Goal(
+        "sweep beside many finished rows against few",
+        1.2,
+        lambda results: results.ratio(("store", "many"), ("store", "few"), "sweep_ms"),
+        " x",
+        at_most=True,
+    ),
+    Goal("sweep of 1,000 expired", 200, _of("store", "many", "sweep_ms"), " ms", at_most=True),
+    Goal(
+        "claim while a snapshot is held against none",
+        1.2,
+        lambda results: results.ratio(("store", "held"), ("store", "free"), "claim_last_ms"),
+        " x",
+        at_most=True,
+    ),
+    Goal(
+        "pgmq against RabbitMQ",
+        0.55,
+        lambda results: results.ratio(("brokers", "ours-pgmq"), OURS, "orders_per_second"),
+        " x",
+    ),
+    Goal("API: orders accepted, two web processes on one core", 300, _of("api", "api", "accepted_per_second"), "/s"),
+    Goal("API: p99 of the answer meanwhile", 100, _of("api", "api", "p99_ms"), " ms", at_most=True),
+    Goal(
+        "throughput over the backlog, last third against first",
+        0.9,
+        lambda results: results.ratio(("drain", "drain"), ("drain", "drain"), "last_third", "first_third"),
+        " x",
+    ),
+    Goal("memory of the largest worker process", 150, _memory, " MB", at_most=True),
+    Goal("back to 90 % after SIGKILL of all workers", 6, _of("recovery", "kill", "recovered_seconds"), " s", at_most=True),
+)

@@ -1,0 +1,41 @@
+"""Our own load: orders through the engine's public call, one committed submission each (or `bulk` per commit)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+
+import django
+
+django.setup()
+
+from benchmarks.noop.workflows import HEARD, HEARD_NOOP, NOOP  # noqa: E402 - needs the applications
+from supervision import submission  # noqa: E402
+
+heard = os.environ.get("BENCH_HEARD") == "1"
+
+
+def order(began: float) -> submission.NewSubmission:
+    """An order of usual size."""
+    facts = {
+        "began": began,
+        "email": "ada@example.com",
+        "lines": [{"sku": "A1", "quantity": 1}, {"sku": "B2", "quantity": 2}],
+    }
+    if heard:
+        facts[HEARD] = True
+    return submission.NewSubmission(
+        public_id=submission.new_public_id(),
+        payload=json.dumps(facts),
+        workflow=HEARD_NOOP.name if heard else NOOP.name,
+    )
+
+
+def connect() -> Callable[[Sequence[float]], None]:
+    """One commit for the orders of each call."""
+
+    def submit(begins: Sequence[float]) -> None:
+        submission.accept([order(began) for began in begins])
+
+    return submit

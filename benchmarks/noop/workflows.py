@@ -1,0 +1,83 @@
+"""Four steps that do nothing, or wait for BENCH_SLEEP seconds: what is measured is the engine.
+
+`noop` counts an order when its last step has been called; whoever measures checks afterwards that all are Processed.
+`noop-heard` counts it when the commit that closed its run has returned, which is what latency means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+
+from django.db import transaction
+
+from benchmarks import ledger
+from supervision import (
+    AcceptedRun,
+    Agent,
+    ClosedRun,
+    NewRun,
+    Step,
+    StepRequest,
+    UnreadableSubmission,
+    Workflow,
+    register,
+    register_agent,
+)
+
+SLEEP = float(os.environ.get("BENCH_SLEEP", "0"))
+NAMES = ("stock", "payment", "shipping", "email")
+LAST = NAMES[-1]
+HEARD = "heard"  # in the payload of orders that count when they are closed
+
+
+class NoopAgent(Agent):
+    """Returns a small result."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]
+
+    def perform(self, request: StepRequest) -> dict[str, object]:
+        """Wait for SLEEP seconds, then succeed."""
+        if SLEEP:
+            time.sleep(SLEEP)
+        ledger.step()
+        if self.name == LAST and HEARD not in request.payload:
+            ledger.order(float(request.payload.get("began", 0.0)))
+        return {"ok": True, "agent": self.name}
+
+    def compensate(self, request: StepRequest) -> dict[str, object]:
+        """Nothing was done."""
+        return {}
+
+
+class Intake:
+    """Takes any JSON object as the run's payload."""
+
+    def read(self, body: str) -> NewRun:
+        """The body is the payload."""
+        payload = json.loads(body)
+        if not isinstance(payload, dict):
+            raise UnreadableSubmission("expected a JSON object")
+        return NewRun(payload=payload)
+
+    def write(self, runs: Sequence[AcceptedRun]) -> None:
+        """No application, no rows."""
+
+
+def count_closed(runs: Sequence[ClosedRun]) -> None:
+    """Count these orders once their end is committed."""
+    for run in runs:
+        transaction.on_commit(partial(ledger.order, float((run.payload or {}).get("began", 0.0))))
+
+
+for name in NAMES:
+    register_agent(NoopAgent(name))
+
+STEPS = tuple(Step(f"step-{name}", agent=name, complete_within=timedelta(seconds=30)) for name in NAMES)
+NOOP = register(Workflow("noop", STEPS, intake=Intake()))
+HEARD_NOOP = register(Workflow("noop-heard", STEPS, intake=Intake(), on_processed=count_closed))

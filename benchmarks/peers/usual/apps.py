@@ -1,0 +1,12 @@
+"""The application's name."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class Usual(AppConfig):
+    """Orders and their steps."""
+
+    name = "benchmarks.peers.usual"
+    label = "usual"

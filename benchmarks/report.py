@@ -1,0 +1,48 @@
+"""Writes a run's results into `docs/performance.md`, between its two marks, and draws `docs/performance.svg`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.plot import draw
+from benchmarks.results import Results
+from benchmarks.tables import as_markdown, tables
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def section(results: Results) -> str:
+    """Everything that comes from a run."""
+    passes = max((each["pass"] for each in results.samples), default=0) + 1
+    often = "one pass" if passes == 1 else f"medians of {passes} passes (smallest - largest)"
+    what = f"`./run bench {results.profile}`, {results.when}; {often}."
+    facts = as_markdown([["", ""], *([name, value] for name, value in results.facts.items())])
+    parts = [what, facts, "![orders a second, latency and CPU per order, drawn from the tables below](performance.svg)"]
+    parts += [f"### {title}\n\n{as_markdown(rows)}" for title, rows in tables(results)]
+    left_out = [f"- {name}: {why}" for name, why in results.skipped.items()] + [f"- {problem}" for problem in results.errors()]
+    if left_out:
+        parts.append("### Not measured, or not as expected\n\n" + "\n".join(_folded(line) for line in left_out))
+    return "\n\n".join(parts)
+
+
+def _folded(line: str, width: int = 125) -> str:
+    """One line in as many as it takes."""
+    words, lines = line.split(), [""]
+    for word in words:
+        if len(lines[-1]) + len(word) > width:
+            lines.append(" ")
+        lines[-1] += (" " if lines[-1].strip() else "") + word
+    return "\n".join(lines)
+
+
+def write(results: Results, docs: Path = DOCS) -> None:
+    """Replace what the last run wrote."""
+    path = docs / "performance.md"
+    text = path.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path} lacks its marks: {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n\n{section(results)}\n\n{END}{after}")
+    (docs / "performance.svg").write_text(draw(results))

@@ -1,0 +1,121 @@
+"""What was measured, kept as JSON, and what follows from it: medians, spreads, ratios within a pass."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of the passes, and the smallest and largest."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        digits = 0 if abs(self.median) >= 100 else 1 if abs(self.median) >= 10 else 2
+        if self.count == 1:
+            return f"{self.median:,.{digits}f}"
+        return f"{self.median:,.{digits}f} ({self.low:,.{digits}f} - {self.high:,.{digits}f})"
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Of these values, or None where there are none."""
+    return Spread(statistics.median(values), min(values), max(values), len(values)) if values else None
+
+
+@dataclass
+class Results:
+    """One run. samples: one per row, entry and pass; titles and skipped: by entry's name."""
+
+    profile: str
+    when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M"))
+    facts: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, row: str, entry: str, number: int, facts: dict[str, Any]) -> None:
+        """One entry's facts in one pass."""
+        self.samples.append({"row": row, "entry": entry, "pass": number, **facts})
+
+    def entries(self, row: str) -> list[str]:
+        """Those of which there is a figure, in the order in which they were measured."""
+        return list(dict.fromkeys(each["entry"] for each in self.samples if each["row"] == row and "error" not in each))
+
+    def of(self, row: str, entry: str) -> list[dict[str, Any]]:
+        """One entry's samples."""
+        return [each for each in self.samples if each["row"] == row and each["entry"] == entry]
+
+    def by_pass(self, row: str, entry: str, key: str) -> dict[int, float]:
+        """One figure, by pass; `cpu_us.workers` reaches into a group."""
+        found = {}
+        for each in self.of(row, entry):
+            value: Any = each
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                found[int(each["pass"])] = float(value)
+        return found
+
+    def values(self, row: str, entry: str, key: str) -> list[float]:
+        """One figure in every pass."""
+        return list(self.by_pass(row, entry, key).values())
+
+    def spread(self, row: str, entry: str, key: str) -> Spread | None:
+        """One figure over the passes."""
+        return spread(self.values(row, entry, key))
+
+    def median(self, row: str, entry: str, key: str) -> float | None:
+        """Its median."""
+        found = self.spread(row, entry, key)
+        return found.median if found else None
+
+    def ratio(self, above: tuple[str, str], below: tuple[str, str], key: str, below_key: str | None = None) -> Spread | None:
+        """One figure over another, pass by pass: both were measured within minutes of each other."""
+        first, second = self.by_pass(*above, key), self.by_pass(*below, below_key or key)
+        return spread([first[number] / second[number] for number in first if second.get(number)])
+
+    def largest_process_mb(self, row: str, entry: str) -> float | None:
+        """The memory of the largest worker process, in any pass."""
+        found = [max(each["resident_mb"]) for each in self.of(row, entry) if each.get("resident_mb")]
+        return max(found) if found else None
+
+    def errors(self) -> list[str]:
+        """What could not be measured, and orders that did not end."""
+        failed = [f"{each['row']}, {each['entry']}, pass {each['pass'] + 1}: {each['error']}" for each in self.samples if "error" in each]
+        left = [
+            f"{each['row']}, {each['entry']}, pass {each['pass'] + 1}: {each['unfinished']} orders did not end in time"
+            for each in self.samples
+            if each.get("unfinished")
+        ]
+        return failed + left
+
+    def save(self, path: Path | None = None) -> Path:
+        """Write it."""
+        path = path or DIRECTORY / f"{self.when.replace(' ', '-').replace(':', '')}-{self.profile}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        return path
+
+
+def load(path: Path) -> Results:
+    """Read it."""
+    return Results(**json.loads(path.read_text()))
+
+
+def newest() -> Path | None:
+    """The newest results, those of a full run before all others."""
+    found = sorted(DIRECTORY.glob("*.json"))
+    full = [path for path in found if path.stem.endswith("-full")]
+    return (full or found or [None])[-1]

@@ -1,0 +1,10 @@
+"""What is measured, row by row."""
+
+from __future__ import annotations
+
+from benchmarks.plan import Row
+from benchmarks.rows import api, backlog, floor, loops, recovery, store, verbs
+
+ROWS: dict[str, Row] = {row.name: row for row in (floor.ROW, *loops.ROWS, backlog.ROW, store.ROW, verbs.ROW, api.ROW, recovery.ROW)}
+
+__all__ = ["ROWS"]

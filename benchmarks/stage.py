@@ -1,0 +1,206 @@
+"""One system at work: its tables and queues fresh, its workers running, a client beside them, everything ended afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import restate_server
+from benchmarks.children import ChildFailed, Children, children
+from benchmarks.lab import Lab
+from benchmarks.ledger import VARIABLE, Reader
+from benchmarks.machine import Parties
+from benchmarks.systems import System
+
+FIRST_ORDER_SECONDS = 90.0
+DRAIN_SECONDS = 45.0
+LOOK_SECONDS = 0.1
+STEPS = 4  # of an order
+
+
+@dataclass
+class Stage:
+    """What is running, and how to read what it does."""
+
+    lab: Lab
+    system: System
+    slow: bool
+    group: Children
+    reader: Reader
+    ledger: Path
+    extra: Mapping[str, str]
+
+    def start_workers(self) -> None:
+        """All of the system's worker processes."""
+        for command in self.system.workers(self.lab, slow=self.slow):
+            self.group.start(_with(command, self.extra))
+
+    def start_client(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        """The process that submits."""
+        self.group.start(_with(self.system.load(self.lab, *arguments, slow=self.slow, env=env), self.extra))
+
+    def stop_client(self) -> int:
+        """End the load; how many orders it had submitted."""
+        self.group.stop(["client"])
+        lines = (self.group.logs / "client.log").read_text(errors="replace").splitlines()
+        facts = [line for line in lines if line.startswith('{"submitted"')]
+        if not facts:
+            raise ChildFailed(f"the client said nothing: {self.group.last_words('client')}")
+        return int(json.loads(facts[-1])["submitted"])
+
+    def parties(self) -> Parties:
+        """Whose processes are whose."""
+        broker = self.lab.broker_processes(self.system.broker or "") + self.group.pids("restate")
+        return Parties(self.group.pids("worker"), self.group.pids("client"), self.lab.database_processes(), broker)
+
+    def wait_for_orders(self, count: int, patience: float) -> bool:
+        """Until so many orders are done; whether they were in time."""
+        deadline = time.monotonic() + patience
+        while self.reader.orders() < count:
+            if problem := self.group.dead():
+                raise ChildFailed(problem)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def processed(self) -> int:
+        """Ours: orders that the database says are Processed."""
+        with self.lab.connect("ours") as connection:
+            row = connection.execute("SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'").fetchone()
+        return int(row[0]) if row else 0
+
+    def unfinished(self, submitted: int, patience: float = DRAIN_SECONDS) -> int:
+        """Wait for the orders under way; how many have not ended in time. Ours are counted in the database."""
+        counted = self.wait_for_orders(submitted, patience)
+        if not self.system.is_ours:
+            return 0 if counted else submitted - self.reader.orders()
+        deadline = time.monotonic() + (patience if counted else 1.0)
+        while (done := self.processed()) < submitted and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return submitted - done
+
+
+def _with(command: Any, extra: Mapping[str, str]) -> Any:
+    return type(command)(command.name, command.words, {**command.env, **extra}, command.cores)
+
+
+@contextmanager
+def stage(lab: Lab, system: System, *, slow: bool = False, env: Mapping[str, str] | None = None) -> Iterator[Stage]:
+    """The system with fresh tables and queues; nothing runs yet, save the server that Restate needs."""
+    if system.kind:
+        lab.fresh_database(system.kind)
+    lab.empty_broker(system.broker or "")
+    ledger = Path(tempfile.mkdtemp(prefix="ledger-", dir=lab.directory))
+    extra = {VARIABLE: str(ledger), **(env or {})}
+    logs = lab.directory / "log" / f"{system.name}-{ledger.name}"
+    with contextlib.ExitStack() as leaving:
+        leaving.callback(shutil.rmtree, ledger, ignore_errors=True)
+        group = leaving.enter_context(children(logs))
+        if system.name == "restate":
+            extra |= restate_server.start(group, lab)
+        yield Stage(lab, system, slow, group, Reader(ledger), ledger, extra)
+
+
+@dataclass
+class Window:
+    """What was measured between two moments. An order is four steps: some systems end orders in waves, steps flow."""
+
+    seconds: float
+    orders: float
+    steps: int
+    cpu: dict[str, float]
+    wal: int
+    resident: list[float]
+    durations: list[float]
+
+    def facts(self) -> dict[str, Any]:
+        """As it goes into the results."""
+        orders = max(1, self.orders)
+        cpu = {group: seconds / orders * 1e6 for group, seconds in self.cpu.items()}
+        return {
+            "orders_per_second": self.orders / self.seconds,
+            "steps_per_second": self.steps / self.seconds,
+            "seconds": self.seconds,
+            "orders": self.orders,
+            "cpu_us": cpu,
+            "cpu_us_all": sum(cpu.values()),
+            "wal_bytes": self.wal / orders,
+            "resident_mb": self.resident,
+            "p50_ms": _percentile(self.durations, 0.5) * 1000,
+            "p99_ms": _percentile(self.durations, 0.99) * 1000,
+        }
+
+
+def observe(play: Stage, seconds: float) -> Window:
+    """Look on for so long."""
+    parties = play.parties()
+    marks, (steps, _) = play.reader.marks(), play.reader.counts()
+    cpu, wal, began = parties.cpu_seconds(), play.lab.wal(), time.monotonic()
+    while (now := time.monotonic() - began) < seconds:
+        time.sleep(min(LOOK_SECONDS, seconds - now))
+        if problem := play.group.dead():
+            raise ChildFailed(problem)
+    (steps_after, _), took = play.reader.counts(), time.monotonic() - began
+    cpu_after, wal_after = parties.cpu_seconds(), play.lab.wal()
+    return Window(
+        seconds=took,
+        orders=(steps_after - steps) / STEPS,
+        steps=steps_after - steps,
+        cpu={group: cpu_after[group] - cpu[group] for group in cpu},
+        wal=wal_after - wal,
+        resident=parties.resident_mb(),
+        durations=play.reader.seconds(marks),
+    )
+
+
+def closed_loop(lab: Lab, system: System, *, seconds: float, warm: float, slow: bool = False) -> dict[str, Any]:
+    """Orders a second in steady state, and what one costs. All that were accepted must have ended well afterwards."""
+    with stage(lab, system, slow=slow) as play:
+        play.start_workers()
+        window = system.wide if slow else system.window
+        play.start_client("--window", str(window), "--threads", str(system.threads))
+        if not play.wait_for_orders(1, FIRST_ORDER_SECONDS):
+            raise ChildFailed(f"no order was done in {FIRST_ORDER_SECONDS:.0f} s: {_all_last_words(play)}")
+        time.sleep(warm)
+        facts = observe(play, seconds).facts()
+        submitted = play.stop_client()
+        return {**facts, "submitted": submitted, "unfinished": play.unfinished(submitted)}
+
+
+def at_rate(lab: Lab, system: System, *, rate: float, seconds: float) -> dict[str, Any]:
+    """From before the submission to the end of the last step (ours: to the commit that closed the run), at a low rate."""
+    with stage(lab, system) as play:
+        play.start_workers()
+        play.start_client("--rate", str(rate), env={"BENCH_HEARD": "1"})
+        if not play.wait_for_orders(1, FIRST_ORDER_SECONDS):
+            raise ChildFailed(f"no order was done in {FIRST_ORDER_SECONDS:.0f} s: {_all_last_words(play)}")
+        time.sleep(3.0)  # everybody has opened its connections
+        marks = play.reader.marks()
+        time.sleep(seconds)
+        durations = play.reader.seconds(marks)
+        submitted = play.stop_client()
+        return {
+            "p50_ms": _percentile(durations, 0.5) * 1000,
+            "p99_ms": _percentile(durations, 0.99) * 1000,
+            "mean_ms": statistics.fmean(durations) * 1000 if durations else 0.0,
+            "samples": len(durations),
+            "unfinished": play.unfinished(submitted),
+        }
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+def _all_last_words(play: Stage) -> str:
+    return "; ".join(f"{name}: {play.group.last_words(name)}" for name in play.group.running)

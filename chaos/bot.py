@@ -1,0 +1,71 @@
+"""The operator: looks at orders in Error, corrects what is wrong with them and resubmits, or undoes. Clicks twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+
+from chaos.client import Door
+from chaos.journal import Journal
+from chaos.traffic import DECLINED, NOWHERE
+
+EVERY_SECONDS = 2.0
+REST_SECONDS = 5.0  # between two acts on one order
+
+
+class Bot:
+    """One operator of a run; works until told to stop."""
+
+    def __init__(self, door: Door, journal: Journal, seed: int) -> None:
+        self.door, self.journal = door, journal
+        self.stopped = False
+        self._dice = random.Random(f"{seed}:bot")
+        self._acted: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Look, act, wait."""
+        while not self.stopped:
+            for order in await self._in_error():
+                if time.monotonic() - self._acted.get(order["id"], 0.0) > REST_SECONDS:
+                    self._acted[order["id"]] = time.monotonic()
+                    await self._act(order)
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _in_error(self) -> list[dict[str, Any]]:
+        status, answer = await self.door.call("GET", "/api/v1/orders/?process_state=Error&ordering=created_at&page_size=50")
+        return list(answer["results"]) if status == 200 else []
+
+    async def _act(self, order: dict[str, Any]) -> None:
+        failed = [step for step in order["steps"] if step["process_state"] == "Error" and step["direction"] == order["direction"]]
+        if len(failed) != 1:
+            self.journal.note("bot", "puzzled", id=order["id"], steps=[step["name"] for step in failed])
+            return
+        step = failed[0]
+        body: dict[str, Any] = {"reason": "chaos", "attempt": step["attempt"]}
+        address = order["shipping_address"]
+        if step["direction"] == "do" and step["name"] == "book-shipment" and address["postal_code"] == NOWHERE:
+            if self._dice.random() < 0.5:
+                await self._click(order, "compensate", {"reason": "nobody delivers there"}, step)
+                return
+            body["amend"] = {"shipping_address": {**address, "postal_code": "10121"}}
+        elif step["direction"] == "do" and step["name"] == "charge-payment" and order["payment_method"] == DECLINED:
+            body["amend"] = {"payment_method": "pm_card_visa"}
+        await self._click(order, "resubmit", body, step)
+
+    async def _click(self, order: dict[str, Any], verb: str, body: dict[str, Any], step: dict[str, Any]) -> None:
+        clicks = 2 if self._dice.random() < 0.3 else 1
+        path = f"/api/v1/orders/{order['id']}/{verb}/"
+        for status, answer in await asyncio.gather(*[self.door.call("POST", path, body) for _ in range(clicks)]):
+            self.journal.note(
+                "bot",
+                verb,
+                id=order["id"],
+                step=step["name"],
+                direction=step["direction"],
+                attempt=step["attempt"],
+                clicks=clicks,
+                status=status,
+                answer=str(answer)[:200] if status != 202 else None,
+            )

@@ -1,0 +1,112 @@
+"""How one looks at a running shop from outside: over its API, in its database, in the remote services' ledgers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+
+ADDRESS = {
+    "name": "Ada L.",
+    "line1": "Via Roma 1",
+    "line2": "",
+    "city": "Torino",
+    "postal_code": "10121",
+    "country": "IT",
+}
+
+
+def order(**changes: Any) -> dict[str, Any]:
+    """An order request as a customer sends it."""
+    return {
+        "email": "ada@example.com",
+        "shipping_address": ADDRESS,
+        "lines": [{"sku": "MUG-BLUE", "quantity": 2}],
+        "payment_method": "pm_card_visa",
+        **changes,
+    }
+
+
+def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "the condition") -> Any:
+    """The condition's first true value; fails when time is up."""
+    deadline = time.monotonic() + within
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {within:.0f} s")
+        time.sleep(0.05)
+    return value
+
+
+class Outlook:
+    """Questions to a running shop; `chaos.shop.Shop` says where it is."""
+
+    database_url: str
+    simulators_url: str
+    directory: Path
+    http: httpx2.Client
+
+    def manage(self, *arguments: str, check: bool = True) -> str:
+        """Run a management command; returns what it printed."""
+        raise NotImplementedError
+
+    def token(self, user: str = "shop") -> str:
+        """An API token of one of the demo's accounts."""
+        return self.manage("create_api_token", user).strip().splitlines()[-1]
+
+    def headers(self, user: str = "shop") -> dict[str, str]:
+        """Request headers that name this account."""
+        return {"Authorization": f"Token {self.token(user)}"}
+
+    def place(self, headers: dict[str, str], **changes: Any) -> str:
+        """Place an order over the API; returns its public id."""
+        answer = self.http.post("/api/v1/orders/", json=order(**changes), headers=headers)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def get(self, key: str, headers: dict[str, str]) -> dict[str, Any]:
+        """The order as the API shows it."""
+        answer = self.http.get(f"/api/v1/orders/{key}/", headers=headers)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def rows(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        """Rows of the shop's database."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            cursor = connection.execute(query, params)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    def state(self, key: str) -> str | None:
+        """The run's state, or None while it is not consumed."""
+        rows = self.rows("SELECT process_state FROM supervision_run WHERE key = %s", key)
+        return rows[0][0] if rows else None
+
+    def ends(self, key: str, state: str, *, within: float = 60.0) -> None:
+        """Wait until the order is in this state."""
+        try:
+            until(lambda: self.state(key) == state, within=within, what=f"order {key} to be {state}")
+        except AssertionError as error:
+            steps = self.rows(
+                "SELECT s.name, s.direction, s.process_state, s.attempt, s.failure_count, s.last_error FROM"
+                " supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id WHERE r.key = %s ORDER BY 2, 1",
+                key,
+            )
+            raise AssertionError(f"{error}; it is {self.state(key)}: {steps}") from None
+
+    def ledger(self, service: str, key: str | None = None, *, effects: bool = True) -> list[dict[str, Any]]:
+        """What a simulated service did, for one order or all; only what had an effect unless told otherwise."""
+        answer = httpx2.get(f"{self.simulators_url}/ledger/{service}", timeout=10)
+        entries = [json.loads(line) for line in answer.text.splitlines()]
+        return [entry for entry in entries if (key is None or entry["order"] == key) and (entry["effect"] or not effects)]
+
+    def fault(self, **fault: Any) -> None:
+        """Tell the simulators to misbehave; no arguments: to behave again."""
+        if fault:
+            answer = httpx2.post(f"{self.simulators_url}/faults", json=fault, timeout=10)
+        else:
+            answer = httpx2.delete(f"{self.simulators_url}/faults", timeout=10)
+        assert answer.status_code < 300, answer.text

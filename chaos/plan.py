@@ -1,0 +1,91 @@
+"""The faults of a run, drawn from its seed before it starts: the same seed gives the same plan, to the letter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+PROCESSES = (
+    *("web", "web.2", "scheduler", "scheduler.2", "agents", "agents.2"),
+    *("supervisor", "supervisor.2", "beat", "beat.2"),
+)
+WORKERS = tuple(name for name in PROCESSES if not name.startswith(("web", "beat")))
+CAN_FREEZE = (*WORKERS, "web")
+SERVICES = ("payment", "carrier", "mail")
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One fault: when it begins (seconds after the start), what it is, how long it lasts."""
+
+    at: float
+    kind: str
+    targets: tuple[str, ...] = ()
+    seconds: float = 0.0
+    details: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How a run is laid out in time, in seconds."""
+
+    length: float
+    complete_by: float
+    calm: float = 5.0  # at the beginning
+
+
+Draw = Callable[[random.Random], Iterator[Fault]]
+
+
+def plan(seed: int, pace: Pace, harms: tuple[str, ...]) -> list[Fault]:
+    """All faults of a run, in order. Each kind has dice of its own: another broker changes the broker's faults only."""
+    kinds: dict[str, tuple[tuple[float, float], Callable[[random.Random, float], Fault]]] = {
+        "kill": ((6, 18), lambda dice, at: _kill_one(dice, at)),
+        "massacre": ((45, 110), lambda dice, at: _kill_many(dice, at)),
+        "freeze": ((8, 24), lambda dice, at: _freeze(dice, at, pace.complete_by)),
+        "postgres": ((5, 40), lambda dice, at: Fault(at, "postgres-restart")),
+        "backends": ((6, 25), lambda dice, at: Fault(at, "kill-backends", details={"share": dice.choice([0.1, 0.3, 1.0])})),
+        "broker": ((8, 28), lambda dice, at: Fault(at, f"broker-{dice.choice(harms)}")),
+        "replay": ((10, 40), lambda dice, at: Fault(at, "replay")),
+        "services": ((5, 14), lambda dice, at: _service(dice, at)),
+        "simulators": ((90, 200), lambda dice, at: Fault(at, "kill", ("simulators",), dice.uniform(0.0, 3.0))),
+    }
+    faults: list[Fault] = []
+    for name, ((least, most), draw) in kinds.items():
+        dice = random.Random(f"{seed}:{name}")
+        at = pace.calm + dice.uniform(0, min(most, pace.length / 2))  # a short run, too, gets some of each
+        while at < pace.length:
+            faults.append(draw(dice, round(at, 2)))
+            at += dice.uniform(least, most)
+    return sorted(faults)
+
+
+def _kill_one(dice: random.Random, at: float) -> Fault:
+    return Fault(at, "kill", (dice.choice(PROCESSES),), round(dice.uniform(0, 5), 2))
+
+
+def _kill_many(dice: random.Random, at: float) -> Fault:
+    kind, targets = dice.choice([("kill-workers", WORKERS), ("kill-everything", PROCESSES), ("kill-role", ())])
+    if not targets:
+        role = dice.choice(["web", "scheduler", "agents", "supervisor", "beat"])
+        targets = tuple(name for name in PROCESSES if name.startswith(role))
+    return Fault(at, kind, targets, round(dice.uniform(0, 5), 2))
+
+
+def _freeze(dice: random.Random, at: float, complete_by: float) -> Fault:
+    role = dice.choice(CAN_FREEZE)
+    targets = (role,) if dice.random() < 0.7 else tuple(name for name in CAN_FREEZE if name.startswith(role.partition(".")[0]))
+    return Fault(at, "freeze", targets, round(dice.uniform(0.5, 3) * complete_by, 2))
+
+
+def _service(dice: random.Random, at: float) -> Fault:
+    mode = dice.choice(
+        ["reset_after_effect", "timeout_after_effect", "error_after_effect", "error_before", "slow", "down", "reset_after_effect"]
+    )
+    seconds = round(dice.uniform(2, 8) if mode != "down" else dice.uniform(2, 20), 2)
+    details: dict[str, Any] = {"mode": mode, "probability": dice.choice([0.2, 0.5, 1.0])}
+    if mode in ("slow", "timeout_after_effect"):
+        details["latency_ms"] = dice.choice([300, 1500, 6000])
+    return Fault(at, "service", (dice.choice(SERVICES),), seconds, details)

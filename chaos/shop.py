@@ -1,0 +1,209 @@
+"""A whole running shop: every role of the Procfile as real processes, any number of each, and how one looks at it.
+
+A process is named after its role, further copies `role.2`, `role.3` and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+import psycopg
+
+from chaos.look import Outlook, until
+from sasproject import ports
+from sasproject.roles import READY_LINES, ROOT, http_answers, procfile
+
+WORKERS = ("scheduler", "agents", "supervisor")
+ROLES = (*WORKERS, "beat", "web")
+
+
+def role_of(name: str) -> str:
+    """The role of a process by its name."""
+    return name.partition(".")[0]
+
+
+class Shop(Outlook):
+    """The processes, and how a test looks at what they do."""
+
+    def __init__(self, database_url: str, broker_url: str, directory: Path, *, first_port: int = 18000, **environ: str) -> None:
+        self.directory = directory
+        self.database_url = database_url
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[str, int] = {}
+        self._ports: set[int] = set()
+        self._first_port = first_port
+        self.web_ports: dict[str, int] = {"web": self._port(0)}
+        self.simulators_port = self._port(100)
+        self.smtp_port = self._port(200)
+        self.url = self.url_of("web")
+        self.simulators_url = f"http://127.0.0.1:{self.simulators_port}"
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+            "DATABASE_URL": database_url,
+            "CELERY_BROKER_URL": broker_url,
+            "DEBUG": "1",
+            "HOST": "127.0.0.1",
+            "STRIPE_API_BASE": self.simulators_url,
+            "CARRIER_URL": self.simulators_url,
+            "EMAIL_URL": f"smtp://127.0.0.1:{self.smtp_port}",
+            "API_THROTTLE": "off",
+            "OPERATOR_EMAILS": "operator@shop.example",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "SAS_STATE_DIR": str(directory),
+            "PYTHONUNBUFFERED": "1",
+            **environ,
+        }
+        self.http = httpx2.Client(base_url=self.url, timeout=30)
+
+    def _port(self, offset: int) -> int:
+        port = ports.choose("127.0.0.1", None, usual=self._first_port + offset, but=self._ports)
+        self._ports.add(port)
+        return port
+
+    def url_of(self, name: str) -> str:
+        """Where this copy of the web role answers."""
+        if name not in self.web_ports:
+            self.web_ports[name] = self._port(0)
+        return f"http://127.0.0.1:{self.web_ports[name]}"
+
+    # -- processes ------------------------------------------------------------------------------------------------
+
+    def manage(self, *arguments: str, check: bool = True) -> str:
+        """Run a management command; returns what it printed."""
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "manage.py"), *arguments],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=ROOT,
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(arguments)} failed: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def prepare(self) -> None:
+        """Tables, catalogue and accounts."""
+        prepared = subprocess.run(
+            [sys.executable, "-m", "sasproject.prepare"], env=self.env, capture_output=True, text=True, cwd=ROOT, check=False
+        )
+        assert prepared.returncode == 0, prepared.stderr
+        self.accounts = json.loads(prepared.stdout.splitlines()[-1])["accounts"]
+
+    def open(self, *names: str) -> None:
+        """Prepare the database and start simulators and roles; returns when all of them answer."""
+        self.start_simulators()
+        self.prepare()
+        self.start(*(names or ROLES))
+
+    def start_simulators(self, *, wait: bool = True) -> None:
+        """The remote services; their ledger outlives them."""
+        arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
+        ledger = ["--ledger", str(self.ledger_file)]
+        self._spawn("simulators", [sys.executable, str(ROOT / "manage.py"), "simulators", *arguments, *ledger])
+        if wait:
+            until(lambda: http_answers(f"{self.simulators_url}/healthz"), what="the simulators")
+
+    @property
+    def ledger_file(self) -> Path:
+        """What the simulators remember, one JSON object a line."""
+        return self.directory / "ledger"
+
+    def start(self, *names: str) -> None:
+        """Start these processes and wait until they work."""
+        for name in names:
+            self.spawn(name)
+        for name in names:
+            if role_of(name) == "web":
+                self._answers(name)
+            else:
+                self._ready(name)
+
+    def spawn(self, name: str) -> None:
+        """Start one process and do not wait for it."""
+        if name == "simulators":
+            self.start_simulators(wait=False)
+            return
+        role = role_of(name)
+        environ = {"PORT": self.url_of(name).rpartition(":")[2]} if role == "web" else {}
+        self._spawn(name, ["/bin/sh", "-c", procfile()[role]], **environ)
+
+    def _spawn(self, name: str, command: list[str], **environ: str) -> None:
+        path = self.directory / f"{name}.log"
+        with path.open("ab") as log:
+            self._log_starts[name] = path.stat().st_size
+            env = {**self.env, "SAS_ROLE": role_of(name), **environ}
+            self.processes[name] = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+
+    def _answers(self, name: str) -> None:
+        until(lambda: http_answers(f"{self.url_of(name)}/healthz"), within=60, what=f"the {name} role")
+
+    def _ready(self, name: str) -> None:
+        def ready() -> bool:
+            assert self.processes[name].poll() is None, f"{name} ended: {self.log(name)[-3000:]}"
+            return READY_LINES[role_of(name)] in self.log(name).encode()
+
+        until(ready, within=60, what=f"{name} to get ready")
+
+    def log(self, name: str) -> str:
+        """What a process has written since its last start."""
+        return (self.directory / f"{name}.log").read_bytes()[self._log_starts.get(name, 0) :].decode(errors="replace")
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal a process and its children; one that has gone meanwhile is left alone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, number)
+
+    def kill9(self, *names: str) -> None:
+        """SIGKILL to whole process groups, at once."""
+        for name in names or tuple(self.processes):
+            self.signal(name, signal.SIGKILL)
+        for name in names or tuple(self.processes):
+            self.processes[name].wait(10)
+
+    def close(self) -> None:
+        """End everything."""
+        self.http.close()
+        for name, process in self.processes.items():
+            if process.poll() is None:
+                self.signal(name, signal.SIGKILL)
+                process.wait(10)
+
+
+@contextmanager
+def scratch_database() -> Iterator[str]:
+    """A database of its own on the server that DATABASE_URL names; yields its URL."""
+    parts = urlsplit(os.environ["DATABASE_URL"])
+    name = f"sas_shop_{uuid.uuid4().hex[:10]}"
+    server = urlunsplit(parts._replace(path="/postgres"))
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]
+    try:
+        yield urlunsplit(parts._replace(path=f"/{name}"))
+    finally:
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_shop(broker_url: str, directory: Path, *names: str, **environ: str) -> Iterator[Shop]:
+    """A running shop on a scratch database; closed and dropped afterwards."""
+    first_port = 18000 + 300 * (os.getpid() % 10)  # a port is chosen long before it is bound: not where a neighbour looks
+    with scratch_database() as database_url:
+        shop = Shop(database_url, broker_url, directory, first_port=first_port, **environ)
+        try:
+            shop.open(*names)
+            yield shop
+        finally:
+            shop.close()
