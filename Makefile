@@ -1,0 +1,21 @@
+# Aliases of ./run, for those who type make.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench chaos
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo: ## start the whole shop on this machine
+	@./run demo
+
+test: ## run the test suite
+	@./run test
+
+check: ## lint, types, migrations, tests: what CI runs
+	@./run check
+
+bench: ## the benchmarks
+	@./run bench
+
+chaos: ## the long fault-injection runs
+	@./run chaos
