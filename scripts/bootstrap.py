@@ -1,0 +1,178 @@
+"""Makes `.venv` and runs one command in it. Standard library only; called by `./run`.
+
+The promise: works where Python has neither pip nor ensurepip (Debian's), takes packages from wherever pip is
+configured to take them, and costs nothing when the requirements have not changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import pip_wheel  # found beside this file
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+# A crash at every failpoint, and the hazards that take long.
+MATRIX = ("tests/crash", "tests/hazards", "-m", "nightly or not nightly")
+
+USAGE = """usage: ./run COMMAND [arguments]
+
+  demo    start the whole shop on this machine, nothing else needed (./run demo --help)
+  test    run the test suite (arguments go to pytest)
+  check   lint, types, migrations, tests: what CI runs
+  bench   the benchmarks (arguments go to benchmarks/)
+  chaos   break a running shop on purpose, and prove that it kept its promises (./run chaos --help)
+          `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
+  manage  any Django command, with the demo's settings: ./run manage orders --state Error
+  setup   only prepare .venv
+  help    this text
+
+PYTHON=/path/to/python3 chooses the interpreter; pip's own configuration chooses where packages come from."""
+
+
+def main(arguments: list[str]) -> int:
+    """Prepare what the command needs, then become it."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("help", [])
+    if command in ("help", "-h", "--help"):
+        print(USAGE)
+        return 0
+    if command not in ("demo", "test", "check", "bench", "chaos", "manage", "setup"):
+        print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
+        return 2
+    ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
+    os.environ["PATH"] = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    os.environ["VIRTUAL_ENV"] = str(VENV)
+    if command == "manage" and not os.environ.get("SECRET_KEY"):
+        os.environ.setdefault("DEBUG", "1")
+    if command == "check":
+        return check(rest)
+    if command == "setup":
+        return 0
+    become = {
+        "demo": ["manage.py", "demo", *rest],
+        "manage": ["manage.py", *rest],
+        "test": ["-m", "pytest", *rest],
+        "chaos": ["-m", "pytest", *MATRIX, *rest[1:]] if rest[:1] == ["matrix"] else ["-m", "chaos", *rest],
+        "bench": ["-m", "benchmarks", *rest],
+    }[command]
+    return os.execv(PYTHON, [str(PYTHON), *become])  # noqa: S606 - no shell wanted
+
+
+def check(pytest_arguments: list[str]) -> int:
+    """Every check, all of them even when one fails; pytest last, so that its summary ends the output."""
+    failed: list[str] = []
+    for title, command in (
+        ("ruff check", ["ruff", "check", "."]),
+        ("ruff format", ["ruff", "format", "--check", "."]),
+        ("mypy", ["mypy"]),
+        ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
+        # Side by side: most tests wait for processes more than they compute. A file's tests stay together.
+        ("pytest", ["pytest", "-n", "2", "--dist", "loadfile", *pytest_arguments]),
+    ):
+        print(f"==> {title}", flush=True)
+        arguments = command if "manage.py" in command else ["-m", *command]
+        # Types and migrations are read off the settings, which want a key; the tests bring their own.
+        environment = {**os.environ, "DEBUG": "1"} if title in ("mypy", "migrations") else None
+        if failed and title == "pytest":
+            print(f"run: already failed: {', '.join(failed)}", file=sys.stderr, flush=True)
+        if subprocess.run([str(PYTHON), *arguments], cwd=ROOT, env=environment, check=False).returncode != 0:
+            failed.append(title)
+    return 1 if failed else 0
+
+
+def ensure(requirements: Path) -> None:
+    """`.venv` holds what `requirements` asks for. Two callers at once wait for each other."""
+    stamp = VENV / f".installed-{requirements.stem}"
+    wanted = fingerprint(requirements)
+    if is_current(stamp, wanted):
+        return
+    with (ROOT / ".bootstrap.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_current(stamp, wanted):
+            return
+        started = time.monotonic()
+        make_venv()
+        say(f"installing {requirements.name} (once; about half a minute)")
+        pip("install", "--quiet", "--requirement", str(requirements))
+        stamp.write_text(wanted)
+        say(f"packages installed in {time.monotonic() - started:.0f} s")
+
+
+def is_current(stamp: Path, wanted: str) -> bool:
+    """The stamp says so and the interpreter behind it still runs."""
+    return stamp.is_file() and stamp.read_text() == wanted and works(PYTHON)
+
+
+def fingerprint(requirements: Path) -> str:
+    """Changes when the file, one that it includes, or the place of the environment does."""
+    digest = hashlib.sha256(str(VENV).encode())
+    waiting = [requirements]
+    while waiting:
+        path = waiting.pop()
+        text = path.read_text()
+        digest.update(text.encode())
+        waiting += [path.parent / line.split()[1] for line in text.splitlines() if line.startswith("-r ")]
+    return digest.hexdigest()
+
+
+def make_venv() -> None:
+    """A virtual environment with pip, from a Python that may have neither pip nor ensurepip."""
+    if not works(PYTHON):
+        say(f"making .venv with Python {sys.version.split()[0]}")
+        shutil.rmtree(VENV, ignore_errors=True)
+        venv.create(VENV, with_pip=False, symlinks=True)
+    if subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
+        say("fetching pip")
+        try:
+            wheel = pip_wheel.fetch(VENV)
+        except pip_wheel.NotFound as problem:
+            if subprocess.run([PYTHON, "-m", "ensurepip"], capture_output=True, check=False).returncode != 0:
+                sys.exit(f"run: {problem}")
+        else:
+            # A wheel is a zip file, and pip's can install itself.
+            run([str(PYTHON), f"{wheel}/pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)])
+            wheel.unlink()
+
+
+def works(python: Path) -> bool:
+    """The interpreter exists, starts, and is new enough."""
+    probe = [str(python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+    try:
+        return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def pip(*arguments: str) -> None:
+    """pip, as configured by its files and environment."""
+    run([str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments])
+
+
+def run(command: list[str]) -> None:
+    """The command, or the end: its own messages say why."""
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code != 0:
+        sys.exit(f"run: this failed with exit code {code}: {' '.join(command[2:])} (is the package index reachable?)")
+
+
+def say(text: str) -> None:
+    """Progress for the person waiting; standard output stays the command's own."""
+    print(f"run: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

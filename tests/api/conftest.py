@@ -1,0 +1,61 @@
+"""Fixtures of the API's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from rest_framework.test import APIClient
+
+from orders.models import Product
+from supervision import hints
+from tests.shopping import a_product, signed_in
+
+
+@pytest.fixture(autouse=True)
+def _quiet(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No throttle and no hints, unless the test is about them."""
+    settings.API_THROTTLE = None
+    monkeypatch.setattr(hints, "enabled", False)
+
+
+@pytest.fixture
+def mug(db: Any) -> Product:
+    """The blue mug: 12.90 EUR, 50 pieces."""
+    return a_product()
+
+
+@pytest.fixture
+def customer(mug: Product) -> APIClient:
+    """A customer, with a mug to buy."""
+    return signed_in("ada", "customer")
+
+
+@pytest.fixture
+def shop_server(mug: Product) -> APIClient:
+    """A client account: a shop's own server."""
+    return signed_in("server", "client")
+
+
+@pytest.fixture
+def operator(db: Any) -> APIClient:
+    """Somebody who steers orders."""
+    return signed_in("olga", "operator")
+
+
+@pytest.fixture
+def viewer(db: Any) -> APIClient:
+    """Somebody who looks."""
+    return signed_in("vera", "viewer")
+
+
+@pytest.fixture
+def throttled(settings: Any, db: Any) -> Iterator[Any]:
+    """The settings, with the table of counts empty before and after."""
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE orders_requestcount")
+    yield settings
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE orders_requestcount")

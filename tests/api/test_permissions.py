@@ -1,0 +1,119 @@
+"""Every role at every door. A path that is not in the table fails: nobody adds a door without saying who may enter."""
+
+from __future__ import annotations
+
+import pytest
+
+from orders.api.urls import order_patterns, version_1
+from supervision.consuming import consume_batch
+from supervision.models import Alert, DeadLetter, Delivery, Pause, Resource, Run, WebhookEndpoint
+from tests.shopping import a_client, a_request, an_account
+
+ROLES = ("anonymous", "nobody", "customer", "client", "viewer", "operator")
+BODIES = {"orders": a_request(), "batch": {"orders": [a_request()]}}
+OPEN, NO, AUTH, HIDDEN = "open", 403, 401, 404
+
+# (verb, name of the path): what each role meets, in the order of ROLES; the order is the customer's.
+DOORS = {
+    ("get", "orders"): (AUTH, OPEN, OPEN, OPEN, OPEN, OPEN),
+    ("post", "orders"): (AUTH, NO, OPEN, OPEN, NO, NO),
+    ("post", "batch"): (AUTH, NO, NO, OPEN, NO, NO),
+    ("get", "order"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
+    ("get", "events"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
+    ("post", "cancel"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
+    ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "compensate"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "skip"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "plan"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "products"): (OPEN, OPEN, OPEN, OPEN, OPEN, OPEN),
+    ("get", "alerts"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "acknowledge"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "dead-letters"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("get", "dead-letter"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "requeue"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "discard"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "queues"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("get", "webhooks"): (AUTH, NO, NO, OPEN, NO, NO),
+    ("post", "webhooks"): (AUTH, NO, NO, OPEN, NO, NO),
+    ("get", "webhook"): (AUTH, NO, NO, HIDDEN, NO, NO),
+    ("delete", "webhook"): (AUTH, NO, NO, HIDDEN, NO, NO),
+    ("get", "reply-tokens"): (AUTH, NO, NO, OPEN, NO, NO),
+    ("post", "reply-tokens"): (AUTH, NO, NO, OPEN, NO, NO),
+    ("delete", "reply-token"): (AUTH, NO, NO, HIDDEN, NO, NO),
+    ("get", "deliveries"): (AUTH, NO, NO, OPEN, OPEN, OPEN),
+    ("get", "delivery"): (AUTH, NO, NO, HIDDEN, OPEN, OPEN),
+    ("post", "redeliver"): (AUTH, NO, NO, HIDDEN, NO, OPEN),
+    ("get", "resources"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("get", "resource"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("patch", "resource"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "pauses"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "pauses"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "lift"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("delete", "lift"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "pause"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "resume"): (AUTH, NO, NO, NO, NO, OPEN),
+}
+
+
+@pytest.fixture
+def places(customer):
+    """The path of each door, of an order and rows that exist."""
+    public_id = customer.post("/api/v1/orders/", a_request()).json()["id"]
+    consume_batch(born=False)
+    alert = Alert.objects.create(run=Run.objects.get(), position=0, direction="do", generation=1, kind="error")
+    letter = DeadLetter.objects.create(source="test", body=b"x", reason="y")
+    numbers = {"acknowledge": alert.pk, "dead-letter": letter.pk, "requeue": letter.pk, "discard": letter.pk}
+    Resource.objects.get_or_create(name="payment")
+    held = Pause.objects.create(scope="agent", name="email", reason="r", paused_by="olga")
+    hook = WebhookEndpoint.objects.create(public_id=f"wh_{'0' * 32}", client="user:0", url="https://shop.example/", secret="whsec_c2VjcmV0")
+    sent = Delivery.objects.create(
+        public_id=f"dlv_{'0' * 32}", client="user:0", endpoint=hook, run=Run.objects.get(), seq=1, event="order.received",
+        body='{"data": {"order": "x"}}',
+    )  # fmt: skip
+    foreign = {
+        "webhook": f"/api/v1/webhooks/{hook.public_id}/",
+        "reply-token": f"/api/v1/reply-tokens/{'0' * 32}/",
+        "delivery": f"/api/v1/deliveries/{sent.public_id}/",
+        "redeliver": f"/api/v1/deliveries/{sent.public_id}/redeliver/",
+    }
+
+    def path(name):
+        if name in numbers:
+            head = "alerts" if name == "acknowledge" else "dead-letters"
+            return f"/api/v1/{head}/{numbers[name]}/" + ("" if name == "dead-letter" else f"{name}/")
+        if name in foreign:
+            return foreign[name]
+        if name in {"webhooks", "reply-tokens", "deliveries"}:
+            return f"/api/v1/{name}/"
+        if name in {"resource", "lift"}:
+            return {"resource": "/api/v1/resources/payment/", "lift": f"/api/v1/pauses/{held.pk}/"}[name]
+        if name in {"orders", "products", "alerts", "dead-letters", "queues", "resources", "pauses"}:
+            return f"/api/v1/{name}/"
+        if name == "batch":
+            return "/api/v1/orders/batch/"
+        return f"/api/v1/orders/{public_id}/" + ("" if name == "order" else f"{name}/")
+
+    return path
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: f"{door[0]}-{door[1]}")
+def test_each_role_meets_what_the_table_says(places, customer, role, door):
+    verb, name = door
+    body = BODIES.get(name, {"reason": "because"}) if verb == "post" else None
+    groups = [] if role == "nobody" else [role]
+    client = {"anonymous": a_client, "customer": lambda: customer}.get(role, lambda: a_client(an_account(f"a-{role}", *groups)))()
+
+    status = getattr(client, verb)(places(name), body).status_code
+
+    expected = DOORS[door][ROLES.index(role)]
+    if expected == OPEN:
+        assert status not in (401, 403, 404), status
+    else:
+        assert status == expected
+
+
+def test_every_path_of_the_api_is_in_the_table():
+    named = {pattern.name for pattern in [*version_1, *order_patterns] if getattr(pattern, "name", None)}
+
+    assert named == {name for _verb, name in DOORS}

@@ -1,0 +1,84 @@
+"""The schema is complete, and the API keeps to it."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle
+
+import pytest
+import schemathesis
+from django.core.management import call_command
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, settings
+from knox.models import AuthToken
+from schemathesis.checks import CHECKS
+
+from sasproject.wsgi import application
+from supervision.consuming import consume_batch
+from supervision.models import Run, StepState
+from tests.shopping import a_client, a_product, a_request, an_account
+
+DOCUMENT = SchemaGenerator().get_schema(request=None, public=True)
+schema = schemathesis.openapi.from_dict(json.loads(json.dumps(DOCUMENT)))
+schema.app = application
+
+PROMISES = CHECKS.get_by_names(["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"])
+
+
+def test_the_schema_is_valid_and_nothing_in_it_is_guessed(tmp_path):
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yml"))
+
+    assert (tmp_path / "schema.yml").read_text().startswith("openapi: 3.1.0")
+
+
+def test_every_operation_declares_its_refusals():
+    for path, operations in DOCUMENT["paths"].items():
+        for verb, operation in operations.items():
+            refusals = {status for status in operation["responses"] if status >= "400"}
+            assert {"400", "401", "404", "405", "406", "429", "500", "503"} <= refusals, (verb, path)
+            for status in refusals:
+                assert list(operation["responses"][status]["content"]) == ["application/problem+json"], (verb, path, status)
+
+
+def test_the_schema_and_its_pages_are_served_without_the_internet(db, settings):
+    settings.API_THROTTLE = None
+
+    assert a_client().get("/api/schema/").status_code == 200
+    page = a_client().get("/api/docs/").content.decode()
+
+    assert "swagger-ui" in page
+    assert "https://" not in page
+
+
+@pytest.fixture
+def shop(db, settings):
+    """A shop with something of everything, and the token of somebody who may do everything."""
+    settings.API_THROTTLE = None
+    a_product()
+    boss = an_account("boss", "client", "operator")
+    client = a_client(boss)
+    ids = [client.post("/api/v1/orders/", a_request()).json()["id"] for _ in range(2)]
+    consume_batch(born=False)
+    StepState.objects.filter(run__key=ids[0], direction="do", position=0).update(process_state="Error", attempt=1)
+    Run.objects.filter(key=ids[0]).update(process_state="Error")
+    # As Django's own test client does: the requests run inside this test's transaction.
+    request_started.disconnect(close_old_connections)
+    request_finished.disconnect(close_old_connections)
+    # Half of the examples that could name an order name a real one.
+    yield cycle([ids[0], None, ids[1], None]), AuthToken.objects.create(boss)[1]
+    request_started.connect(close_old_connections)
+    request_finished.connect(close_old_connections)
+
+
+@schema.parametrize()
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_whatever_is_sent_the_answer_is_a_declared_one(case, shop):
+    orders, token = shop
+    if "public_id" in (case.path_parameters or {}) and (public_id := next(orders)):
+        case.path_parameters["public_id"] = public_id
+
+    response = case.call(headers={"Authorization": f"Token {token}"})
+
+    case.validate_response(response, checks=PROMISES)

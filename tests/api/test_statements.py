@@ -1,0 +1,96 @@
+"""How often a request asks the database: each statement costs a round trip, and placing orders is what a shop does most."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+
+from orders.models import Product
+from supervision.submission import new_public_id
+from tests.engine import kit
+from tests.shopping import a_product, a_request
+
+ORDERS = "/api/v1/orders/"
+FEW_LINES = [{"sku": "MUG-BLUE", "quantity": 1}]
+
+
+@pytest.fixture
+def statements(monkeypatch):
+    """Every statement that goes to the database, Django's own included; what drops old plans comes once a second."""
+    seen: list[str] = []
+    execute = psycopg.Cursor.execute
+
+    def noted(cursor, query, *args, **kwargs):
+        if query != "DISCARD PLANS":
+            seen.append(str(query))
+        return execute(cursor, query, *args, **kwargs)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    return seen
+
+
+def test_an_order_is_placed_in_three_statements_however_many_lines_it_has(customer, statements):
+    skus = [a_product(f"SKU-{n}").sku for n in range(20)]
+    statements.clear()
+
+    answer = customer.post(ORDERS, a_request(lines=[{"sku": sku, "quantity": 1} for sku in skus]))
+
+    assert answer.status_code == 202
+    assert len(statements) == 3, statements  # who is it, what does it cost, keep it
+
+
+def test_a_key_of_the_clients_own_costs_no_further_statement(customer, statements):
+    statements.clear()
+
+    answer = customer.post(ORDERS, a_request(lines=FEW_LINES), headers={"Idempotency-Key": new_public_id()})
+
+    assert answer.status_code == 202
+    assert len(statements) == 3, statements
+
+
+def test_counting_requests_costs_one_statement_more(customer, throttled, statements):
+    throttled.API_THROTTLE = "1000/min"
+    statements.clear()
+
+    assert customer.post(ORDERS, a_request(lines=FEW_LINES)).status_code == 202
+
+    assert len(statements) <= 5, statements  # the fifth, one time in a thousand, forgets old counts
+
+
+def test_a_batch_is_placed_in_as_many_statements_as_one_order(shop_server, statements):
+    statements.clear()
+
+    answer = shop_server.post(f"{ORDERS}batch/", {"orders": [a_request(lines=FEW_LINES) for _ in range(50)]})
+
+    assert [result["status"] for result in answer.json()["results"]] == [202] * 50
+    assert len(statements) == 3, statements
+
+
+def test_every_order_is_priced_by_the_catalogue_as_it_is_this_moment(customer):
+    """The statement that asks for prices is not one that may be saved."""
+    before = customer.post(ORDERS, a_request(lines=FEW_LINES)).json()["total"]
+    Product.objects.filter(sku="MUG-BLUE").update(price="13.90")
+
+    assert (before, customer.post(ORDERS, a_request(lines=FEW_LINES)).json()["total"]) == ("12.90", "13.90")
+
+
+def test_rights_are_those_of_this_moment(customer):
+    """Nor is the one that asks who it is: whoever is taken out of the group can no longer buy."""
+    assert customer.post(ORDERS, a_request(lines=FEW_LINES)).status_code == 202
+    User.objects.get(username="ada").groups.clear()
+
+    assert customer.post(ORDERS, a_request(lines=FEW_LINES)).status_code == 403
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_order_is_accepted_although_the_database_has_closed_the_connection(customer):
+    """As after its restart: what asks first asks again."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (pid,) = cursor.fetchone()
+    with kit.another_connection() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+    assert customer.post(ORDERS, a_request(lines=FEW_LINES)).status_code == 202

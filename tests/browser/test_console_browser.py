@@ -1,0 +1,161 @@
+"""The console as an operator meets it: in a real browser, on a desk and on a phone, by day and by night."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from orders.models import Order
+from supervision import operations, pauses, testing
+from supervision.models import Alert, Resource
+from tests.support.console import ATTACK, fail, person, place
+
+sync_api = pytest.importorskip("playwright.sync_api")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.filterwarnings("ignore:No directory at"),
+]
+DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def chromium(chromium_path: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_console(chromium: Any, live_server: Any) -> Iterator[Open]:
+    """`open_console("operator")`: a page, logged in as one of this group; scripts that fail fail the test."""
+    contexts, complaints = [], []
+
+    def open_as(group: str, *, viewport: dict[str, int] = DESK, dark: bool = False) -> Any:
+        if not contexts:
+            person("olga", group)
+        context = chromium.new_context(
+            base_url=live_server.url, viewport=viewport, color_scheme="dark" if dark else "light", reduced_motion="reduce"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+        page.on("request", lambda request: request.url.startswith((live_server.url, "data:")) or complaints.append(request.url))
+        page.goto("/admin/login/?next=/admin/")
+        page.fill("[name=username]", "olga")
+        page.fill("[name=password]", "a password for tests")
+        page.click("[type=submit]")
+        page.wait_for_url("**/admin/")
+        return page
+
+    with testing.quiet():
+        yield open_as
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def pages(order: Order) -> list[str]:
+    return [
+        "/admin/",
+        "/admin/orders/order/",
+        reverse("admin:orders_order_change", args=[order.pk]),
+        *(reverse("admin:orders_order_operate", args=[order.pk, verb]) for verb in ("resubmit", "skip", "compensate", "cancel")),
+        "/admin/orders/product/",
+        "/admin/supervision/alert/",
+        "/admin/supervision/deadletter/",
+        "/admin/supervision/submission/",
+        "/admin/supervision/heartbeat/",
+        "/admin/supervision/leaderlease/",
+        "/admin/supervision/run/",
+        "/admin/supervision/pause/",
+        "/admin/supervision/pause/add/?scope=agent&name=payment",
+        reverse("admin:supervision_pause_change", args=[pauses.pause("agent", "email", reason=ATTACK, by=ATTACK).pk]),
+        "/admin/supervision/resource/",
+        "/admin/supervision/resource/add/",
+        reverse("admin:supervision_resource_change", args=[Resource.objects.get_or_create(name="payment")[0].pk]),
+        "/admin/supervision/resourceroute/",
+        "/admin/supervision/resourceroute/add/",
+    ]
+
+
+def test_an_operator_corrects_an_address_and_resubmits(open_console: Open):
+    (order,) = fail(at="book-shipment", message="422 address_not_serviceable")
+    page = open_console("operator")
+
+    page.get_by_role("link", name="book-shipment").first.click()
+    page.get_by_role("link", name="Resubmit").click()
+    page.get_by_label("Postal code").fill("10122")
+    page.get_by_label("Reason").fill("the customer mistyped it")
+    page.get_by_role("button", name="Resubmit").click()
+    page.get_by_text("The failed step will run again.").wait_for()
+
+    assert page.get_by_text("the customer mistyped it").count() >= 1
+    run = testing.run_of(order.public_id)
+    assert run.process_state == "Processing"
+    assert run.payload["shipping_address"]["postal_code"] == "10122"
+
+
+def test_an_operator_who_is_too_late_is_told_and_nothing_happens(open_console: Open):
+    (order,) = fail()
+    page = open_console("operator")
+    page.goto(reverse("admin:orders_order_operate", args=[order.pk, "skip"]))
+    operations.resubmit(order.public_id, by="somebody faster", reason="first")
+
+    page.get_by_label("Reason").fill("not needed")
+    page.get_by_role("button", name="Skip").click()
+
+    page.get_by_text("The order changed meanwhile").wait_for()
+    assert testing.step(order.public_id, "charge-payment").process_state == "Pending"
+
+
+def test_many_orders_are_resubmitted_from_the_list_after_a_look(open_console: Open):
+    failed = fail(3)
+    page = open_console("operator")
+    page.goto("/admin/orders/order/?state=Error")
+
+    page.locator("#action-toggle").first.check()
+    page.locator("select[name=action]").select_option("resubmit_selected")
+    page.locator("#changelist-actions-wrapper button[type=submit], #changelist-actions-wrapper [name=index]").last.click()
+    page.get_by_text("3 orders in Error are chosen").wait_for()
+    page.get_by_label("Reason").fill("the bank works again")
+    page.get_by_role("button", name="Resubmit").click()
+
+    page.get_by_text("3 orders done.").wait_for()
+    assert {testing.run_of(order.public_id).process_state for order in failed} == {"Processing"}
+
+
+def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
+    fail()
+    page = open_console("operator")
+
+    page.get_by_role("button", name="Acknowledge").click()
+
+    page.get_by_text("Nobody needs you right now.").wait_for()
+    assert Alert.objects.get().acknowledged_by == "olga"
+
+
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_fits_its_screen_and_runs_nothing_that_others_wrote(open_console: Open, viewport: dict[str, int], dark: bool):
+    (order,) = fail(message=ATTACK)
+    place()
+    page = open_console("operator", viewport=viewport, dark=dark)
+
+    for address in pages(order):
+        answer = page.goto(address)
+        assert answer.status == 200, address
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        assert page.evaluate("document.documentElement.classList.contains('dark')") is dark
+        assert page.evaluate("window.pwned") is None, address
+        nameless = page.evaluate(
+            "[...document.querySelectorAll('#content a, #content button')].filter(e => e.offsetParent"
+            " && !(e.innerText || e.getAttribute('aria-label') || e.title).trim()).map(e => e.outerHTML)"
+        )
+        assert [tag for tag in nameless if 'id="searchbar-submit"' not in tag] == [], address
+    page.context.close()

@@ -1,0 +1,155 @@
+"""The storefront in a real browser, before real workers: from the shelf to an order that is on its way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.shop import Shop, open_shop
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+expect = sync_api.expect
+PATIENCE = 30_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def running_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Every role as a real process, with simulated services."""
+    with open_shop("pgmq://", tmp_path_factory.mktemp("shop"), SUPERVISION_SWEEP_SECONDS="1") as shop:
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What the browser complained about: refused scripts and styles, errors in ours."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Any, running_shop: Shop, complaints: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A visitor of their own; parametrize indirectly with the browser context's options."""
+    context = browser.new_context(base_url=running_shop.url, **getattr(request, "param", {}))
+    context.set_default_timeout(PATIENCE)
+    one = context.new_page()
+    one.on("pageerror", lambda error: complaints.append(str(error)))
+    one.on("console", lambda message: "Content Security Policy" in message.text and complaints.append(message.text))
+    yield one
+    context.close()
+    running_shop.fault()
+
+
+def fill_the_cart(page: Any) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Blue stoneware mug").click()
+    page.get_by_label("Quantity").fill("2")
+    page.get_by_role("button", name="Add to cart").click()
+    expect(page.locator("#cart-count")).to_contain_text("2")
+
+
+def check_out(page: Any, card: str = "Visa test card") -> str:
+    """From the cart to the order page; returns the order's public id."""
+    page.goto("/cart/")
+    page.get_by_role("link", name="Check out").click()
+    for label, text in {
+        "E-mail": "ada@example.com",
+        "Full name": "Ada L.",
+        "Street and number": "Via Roma 1",
+        "Postal code": "10121",
+        "City": "Torino",
+    }.items():
+        page.get_by_label(label).fill(text)
+    page.get_by_label("Country").select_option("IT")
+    page.get_by_label(card).check()
+    page.get_by_role("button", name="Order and pay 25.80").dblclick()
+    expect(page).to_have_url(re.compile(r"/orders/[\w-]+/$"))  # the second click cuts the first one's navigation short
+    return page.url.rstrip("/").rpartition("/")[2]
+
+
+def test_a_visitor_orders_two_mugs_and_watches_them_go(page: Any, running_shop: Shop, complaints: list[str]) -> None:
+    [(before,)] = running_shop.rows("SELECT count(*) FROM supervision_submission")
+    running_shop.fault(service="carrier", mode="slow", latency_ms=1500)
+    fill_the_cart(page)
+
+    public_id = check_out(page)
+
+    expect(page.locator("[data-step=book-shipment].now")).to_be_visible()
+    expect(page.locator("[data-state=Processed]")).to_be_visible()
+    expect(page.get_by_text("Your order is on its way")).to_be_visible()
+    expect(page.locator(".stages .done")).to_have_count(4)
+    expect(page.get_by_text("Yes, cancel the order")).to_have_count(0)
+    assert len([entry for entry in running_shop.ledger("payment", public_id) if entry["operation"] == "confirm"]) == 1
+    assert running_shop.rows("SELECT count(*) FROM supervision_submission") == [(before + 1,)]
+    assert complaints == []
+
+
+def test_the_page_asks_by_itself_when_the_stream_is_cut(page: Any, running_shop: Shop, complaints: list[str]) -> None:
+    page.route("**/stream/", lambda route: route.abort())
+    fill_the_cart(page)
+
+    check_out(page)
+
+    expect(page.locator("[data-state=Processed]")).to_be_visible()
+    assert complaints == []
+
+
+def test_a_declined_card_reads_as_trouble_that_is_being_looked_into(page: Any, running_shop: Shop) -> None:
+    fill_the_cart(page)
+
+    check_out(page, "A card that is declined")
+
+    expect(page.get_by_role("heading", name="We are looking into it")).to_be_visible()
+    expect(page.get_by_text("Your card was not charged.")).to_be_visible()
+    expect(page.locator("[data-step=charge-payment].trouble")).to_be_visible()
+
+
+def test_a_customer_cancels_while_the_parcel_is_not_booked(page: Any, running_shop: Shop) -> None:
+    running_shop.fault(service="carrier", mode="error_before")
+    fill_the_cart(page)
+    public_id = check_out(page)
+    expect(page.locator("[data-step=charge-payment].done")).to_be_visible()
+
+    page.get_by_text("Cancel this order").click()
+    page.get_by_label("Why do you cancel?").fill("Found one at home")
+    page.get_by_role("button", name="Yes, cancel the order").click()
+    running_shop.fault()
+
+    expect(page.get_by_role("heading", name="Your order is cancelled")).to_be_visible()
+    expect(page.get_by_text("goes back to your card")).to_be_visible()
+    running_shop.ends(public_id, "Cancelled")
+
+
+@pytest.mark.parametrize("page", [{"java_script_enabled": False}], indirect=True)
+def test_everything_works_without_javascript(page: Any, running_shop: Shop) -> None:
+    page.goto("/")
+    page.locator("li.product", has_text="Blue stoneware mug").get_by_role("button").click()
+    page.get_by_label("Quantity of Blue stoneware mug").fill("2")
+    page.get_by_role("button", name="Change", exact=True).first.click()
+
+    public_id = check_out(page)
+
+    running_shop.ends(public_id, "Processed")
+    page.reload()
+    expect(page.get_by_text("Your order is on its way")).to_be_visible()
+
+
+@pytest.mark.parametrize("page", [{"viewport": {"width": 360, "height": 740}}], indirect=True)
+@pytest.mark.parametrize("path", ["/", "/products/PLANT-MONSTERA/", "/cart/", "/checkout/", "/accounts/login/", "/accounts/signup/"])
+def test_nothing_is_wider_than_a_small_phone(page: Any, path: str) -> None:
+    fill_the_cart(page)
+
+    page.goto(path)
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

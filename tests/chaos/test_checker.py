@@ -1,0 +1,104 @@
+"""The checker itself: content with a good run, and each broken promise turns its own check red."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace as Row
+
+import pytest
+
+from chaos.checker import violations
+from chaos.evidence import Effect, Evidence
+from chaos.journal import Journal
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LINES = [{"sku": "MUG", "quantity": 2}]
+
+
+def evidence(tmp_path: Path) -> Evidence:
+    """Two orders that went well: `good` is Processed, `gone` was cancelled after everything."""
+    journal = Journal(tmp_path / "log.jsonl")
+    rows: dict = {name: [] for name in ("alerts", "deadletters", "strays")}
+    for name in ("submissions", "runs", "steps", "events", "orders", "reservations"):
+        rows[name] = []
+    effects = []
+    for number, (key, state) in enumerate((("good", "Processed"), ("gone", "Cancelled")), start=1):
+        journal.note("client", "ok", key=f"k-{key}", id=key, **{"as": "first"}, attempt=1, traits=[], lines=LINES)
+        rows["submissions"].append(Row(public_id=key, client_key=f"k-{key}", payload=json.dumps({"lines": LINES}), consumed_at=NOW))
+        rows["runs"].append(
+            Row(id=number, key=key, process_state=state, direction="do", created_at=NOW, finished_at=NOW + timedelta(seconds=1))
+        )
+        for position, name in enumerate(("reserve-stock", "charge-payment", "book-shipment", "notify-customer")):
+            rows["steps"].append(
+                Row(run_id=number, direction="do", position=position, name=name, process_state="Processed", effect="done", attempt=1,
+                    generation=1, failure_count=0, idempotency_key=f"{key}:{name}:do:1", last_error=None)
+            )  # fmt: skip
+            rows["events"].append(
+                Row(run_id=number, seq=position + 1, position=position, direction="do", attempt=1, from_state="Processing",
+                    to_state="Processed", at=NOW)
+            )  # fmt: skip
+        rows["orders"].append(Row(public_id=key, run_id=number, total=Decimal("25.80"), sku="MUG", quantity=2))
+        rows["reservations"].append(Row(order_key=key, sku="MUG", quantity=2, released_at=None if state == "Processed" else NOW))
+        effects += [
+            Effect("payment", "payment-confirm", key, f"{key}:charge-payment:do:1:confirm", 2580),
+            Effect("carrier", "carrier-create", key, f"{key}:book-shipment:do:1", 0),
+            Effect("mail", "mail-deliver", key, f"{key}:notify-customer:do:1", 0),
+        ]
+    effects += [Effect("payment", "payment-refund", "gone", "r", 2580), Effect("carrier", "carrier-delete", "gone", "d", 0)]
+    rows["products"] = [Row(sku="MUG", available=98)]
+    return Evidence(journal, effects, 8, {"MUG": 100}, rows)
+
+
+def red(found: Evidence) -> list[str]:
+    """The checks that are not content."""
+    return [kind for kind, those in violations(found).items() if those]
+
+
+def test_a_good_run_is_found_good(tmp_path):
+    assert red(evidence(tmp_path)) == []
+
+
+def _second_run(e: Evidence) -> None:
+    e.rows["submissions"].append(copy.copy(e.rows["submissions"][0]))
+    e.rows["submissions"][-1].public_id = "twin"
+
+
+def _event(e: Evidence, **changes: object) -> None:
+    e.rows["events"].append(Row(**{**vars(e.rows["events"][0]), **changes}))
+
+
+BROKEN = {
+    "lost": lambda e: e.rows["runs"].pop(0),
+    "duplicate order": _second_run,
+    "phantom": lambda e: setattr(e.rows["submissions"][0], "client_key", "somebody-else"),
+    "another body": lambda e: setattr(e.rows["submissions"][0], "payload", '{"lines": [{"sku": "MUG", "quantity": 7}]}'),
+    "stuck": lambda e: setattr(e.rows["runs"][0], "process_state", "Processing"),
+    "an Error that": lambda e: setattr(e.rows["runs"][0], "process_state", "Error"),
+    "duplicate charge": lambda e: e.effects.append(e.effects[0]),
+    "duplicate shipment": lambda e: e.effects.append(e.effects[1]),
+    "duplicate mail": lambda e: e.effects.append(e.effects[2]),
+    "Processed without": lambda e: e.effects.__setitem__(0, e.effects[0]._replace(amount=1)),
+    "Cancelled with": lambda e: e.effects.pop(-2),
+    "orphan effect": lambda e: setattr(e.rows["steps"][1], "effect", "none"),
+    "an attempt spoke": lambda e: _event(e, seq=9),
+    "a cancellation": lambda e: e.journal.note("client", "cancel-ok", id="good", key="k-good"),
+    "an order that was in Error": lambda e: _event(e, seq=9, position=None, to_state="Error", from_state="Processing"),
+    "malformed input": lambda e: e.rows["deadletters"].append(Row(id=1, public_id="good", source="submission", reason="?")),
+    "stock is not": lambda e: setattr(e.rows["products"][0], "available", 97),
+    "two clicks": lambda e: [e.journal.note("bot", "resubmit", id="good", step="s", direction="do", attempt=1, status=202) for _ in "12"],
+    "manage.py audit": lambda e: e.audit.append("events are numbered without a gap: run_id=1"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_each_broken_promise_turns_its_check_red(tmp_path, kind):
+    found = evidence(tmp_path)
+
+    BROKEN[kind](found)
+
+    assert [name for name in red(found) if name.startswith(kind)], red(found)
+    assert set(BROKEN) == {key for key in BROKEN for name in violations(found) if name.startswith(key)}

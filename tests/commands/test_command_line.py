@@ -1,0 +1,156 @@
+"""Every command as a shell meets it: help that helps, one line on a mistake, a loop that ends well."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.core.management import get_commands, load_command_class
+from django.db import connection
+
+from supervision.management.base import Command
+from supervision.management.progress import Progress
+
+MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py")]
+OURS = sorted(name for name, app in get_commands().items() if app in ("orders", "supervision"))
+NOWHERE = "postgres://nobody@127.0.0.1:1/nothing"
+AWAY = "no database is running at 127.0.0.1:1/nothing: start ./run demo or set DATABASE_URL"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "CELERY_BROKER_URL": "pgmq://", **environment}
+    return subprocess.run([*MANAGE, *arguments], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_explains_itself(name: str):
+    command = load_command_class(get_commands()[name], name)
+    parser = command.create_parser("manage.py", name)
+
+    assert len(command.help) > 40
+    assert command.help in parser.description
+    for action in parser._actions:
+        assert action.help or action.metavar or action.dest, action
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("orders",),
+        ("order", "x"),
+        ("resubmit", "x", "--reason", "y"),
+        ("place_orders", "--count", "1"),
+        ("queue_depth",),
+        ("dead_letters",),
+        ("audit",),
+        ("schedule", "--once"),
+        ("supervise", "--once"),
+        ("set_stock", "X", "1"),
+    ],
+)
+def test_a_database_that_is_away_is_one_line(arguments: tuple[str, ...]):
+    said = run(*arguments, DATABASE_URL=NOWHERE)
+
+    assert said.returncode == 1
+    assert "Traceback" not in said.stderr
+    assert AWAY in said.stderr.splitlines()[-1]
+    assert said.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("place_orders",), "one of the arguments --count --file is required"),
+        (("set_stock", "X", "3x"), "invalid whole number of at least 0"),
+        (("resubmit", "x"), "the following arguments are required: --reason"),
+        (("orders", "--state", "Broken"), "invalid choice"),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_non_zero_exit(arguments: tuple[str, ...], complaint: str):
+    said = run(*arguments, DATABASE_URL=NOWHERE)
+
+    assert said.returncode == 2
+    assert len(said.stderr.splitlines()) == 1
+    assert complaint in said.stderr
+    assert "--help explains" in said.stderr
+
+
+def test_the_doctor_works_without_a_database():
+    said = run("doctor", DATABASE_URL=NOWHERE)
+
+    assert said.returncode == 1
+    assert "fail  database: " in said.stdout
+    assert "DATABASE_URL" in said.stdout
+    assert "Traceback" not in said.stderr
+
+
+def test_a_database_without_tables_says_what_to_do():
+    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
+        server.execute("DROP DATABASE IF EXISTS nothing_yet")
+        server.execute("CREATE DATABASE nothing_yet")
+        try:
+            said = run("orders", DATABASE_URL=database_url("nothing_yet"))
+        finally:
+            server.execute("DROP DATABASE nothing_yet")
+
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1].endswith("run manage.py migrate")
+
+
+@pytest.mark.parametrize("name", ["schedule", "supervise"])
+def test_a_loop_outlives_an_outage_and_ends_at_sigterm(name: str, eventually: Callable[..., Any], tmp_path: Path):
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        env = {**os.environ, "DATABASE_URL": NOWHERE, "CELERY_BROKER_URL": "pgmq://"}
+        loop = subprocess.Popen([*MANAGE, name, "--loop", "--interval", "0.05"], env=env, stdout=out, stderr=out)
+    try:
+        eventually(lambda: log.read_text().count("trying again in 0.05 s") >= 2, within=90, what="a second try")
+        loop.send_signal(signal.SIGTERM)
+        assert loop.wait(40) == 0
+    finally:
+        loop.kill()
+        loop.wait()
+    assert "Traceback" not in log.read_text()
+
+
+def database_url(name: str) -> str:
+    """The tests' server, another database on it."""
+    host, port, user, password = (connection.settings_dict[part] for part in ("HOST", "PORT", "USER", "PASSWORD"))
+    credentials = f"{user}:{password}" if password else user
+    return f"postgres://{credentials}@{str(host).replace('/', '%2F')}{f':{port}' if port else ''}/{name}"
+
+
+class Terminal(StringIO):
+    """A stream that somebody is watching."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else():
+    shown = {}
+    for stream in (Terminal(), StringIO()):
+        with Command(stderr=stream).progress(10, "orders") as progress:
+            progress.advance(10)
+        shown[type(stream)] = stream.getvalue()
+
+    assert "orders [##############################] 10/10" in shown[Terminal]
+    assert shown[StringIO] == ""
+
+
+def test_progress_of_unknown_length_counts():
+    stream = Terminal()
+    command = Command(stderr=stream)
+    with Progress(None, "events", stream=command.stderr) as progress:
+        progress.advance(3)
+
+    assert "events 3" in stream.getvalue()

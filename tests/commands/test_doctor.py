@@ -1,0 +1,122 @@
+"""doctor: one line per finding, with what to set."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from orders import doctor_probes
+from supervision import doctor, heartbeats
+from supervision.doctor import Finding, Level
+
+pytestmark = pytest.mark.django_db
+
+
+def levels(probe: Any) -> set[Level]:
+    return {finding.level for finding in probe()}
+
+
+def test_a_migrated_database_is_fine(db: None):
+    [finding] = doctor.migrations()
+
+    assert finding.level is Level.OK
+
+
+def test_a_server_that_forgets_is_a_failure(db: None):
+    findings = list(doctor.database())
+
+    for finding in findings[1:]:  # the tests' own server may be one; then it has to be found out
+        assert finding.level is Level.FAIL
+        assert "= on" in finding.advice
+    assert findings[0].message.startswith("PostgreSQL")
+
+
+def test_clocks_that_agree_are_fine(db: None):
+    assert levels(doctor.clock) == {Level.OK}
+
+
+def test_roles_are_warned_about_until_they_beat(db: None):
+    before = {finding.about: finding.level for finding in doctor.roles()}
+    heartbeats.beat("worker-417", {"queues": ["submissions", "agent.stock"]})
+    after = {finding.about: finding.level for finding in doctor.roles()}
+
+    assert set(before.values()) == {Level.WARN}
+    assert after["role scheduler"] is after["role agents"] is Level.OK
+    assert after["role beat"] is Level.WARN
+
+
+def test_a_broker_that_is_away_is_a_failure_with_what_to_set(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor.current_app.conf, "broker_url", "amqp://guest:secret@127.0.0.1:1//")
+    monkeypatch.setattr(doctor.current_app.conf, "broker_write_url", "amqp://guest:secret@127.0.0.1:1//")
+
+    [finding] = doctor.broker()
+
+    assert finding.level is Level.FAIL
+    assert "CELERY_BROKER_URL" in finding.advice
+    assert "secret" not in finding.message
+
+
+def test_services_that_are_away_are_failures_with_what_to_set(settings: Any):
+    settings.STRIPE_API_BASE = settings.CARRIER_URL = "http://127.0.0.1:1"
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
+
+    findings = [*doctor_probes.payment(), *doctor_probes.carrier(), *doctor_probes.mail()]
+
+    assert [finding.level for finding in findings] == [Level.FAIL] * 3
+    assert [finding.advice.split()[1].split("=")[0] for finding in findings] == ["STRIPE_API_BASE", "CARRIER_URL", "EMAIL_URL"]
+
+
+def test_a_contradiction_in_the_settings_is_a_finding(settings: Any):
+    settings.SUPERVISION = {"SWEEP_SECOND": 3}
+
+    assert any("supervision.E001" in finding.message for finding in doctor.settings_are_sane())
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: iter(findings))
+
+
+def test_the_command_exits_with_1_when_something_fails(monkeypatch: pytest.MonkeyPatch):
+    fake(monkeypatch, Finding("database", Level.OK, "fine"), Finding("broker", Level.FAIL, "away", "start it"))
+    out = StringIO()
+
+    with pytest.raises(SystemExit) as stopped:
+        call_command("doctor", stdout=out)
+
+    assert stopped.value.code == 1
+    assert out.getvalue().splitlines() == [
+        "ok    database: fine",
+        "fail  broker: away -> start it",
+        "1 ok, 0 warnings, 1 failures",
+    ]
+
+
+def test_warnings_alone_do_not_fail(monkeypatch: pytest.MonkeyPatch):
+    fake(monkeypatch, Finding("beat", Level.WARN, "never seen", "start it"))
+    out = StringIO()
+
+    call_command("doctor", "--json", stdout=out)
+
+    assert json.loads(out.getvalue()) == {
+        "ok": True,
+        "findings": [{"about": "beat", "level": "warn", "message": "never seen", "advice": "start it"}],
+    }
+
+
+def test_a_probe_that_breaks_is_a_finding_and_does_not_end_the_examination(monkeypatch: pytest.MonkeyPatch):
+    def broken() -> Any:
+        raise ValueError("no idea")
+
+    monkeypatch.setattr(doctor, "_probes", {})
+    doctor.register("one", broken)
+    doctor.register("two", lambda: [Finding("two", Level.OK, "fine")])
+
+    assert list(doctor.examine()) == [
+        Finding("one", Level.FAIL, "ValueError: no idea"),
+        Finding("two", Level.OK, "fine"),
+    ]

@@ -1,0 +1,131 @@
+"""resubmit, cancel, compensate, skip: the operators' verbs from a shell."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management.base import CommandError
+
+from orders.models import Order
+from supervision import testing
+from supervision.models import Run, StepEvent
+from tests.commands.conftest import Manage
+
+pytestmark = pytest.mark.django_db
+
+
+def test_resubmit_runs_the_failed_step_again_and_keeps_the_reason(manage: Manage, an_order_in_error: str):
+    said = manage("resubmit", an_order_in_error, "--reason", "the customer sent a new card")
+
+    assert said.out == f"{an_order_in_error}: Processing\n"
+    assert testing.step(an_order_in_error, "charge-payment").process_state == "Pending"
+    assert testing.step(an_order_in_error, "reserve-stock").process_state == "Processed"
+    newest = StepEvent.objects.filter(run__key=an_order_in_error).order_by("-seq").first()
+    assert newest.why == "the customer sent a new card"
+    assert newest.actor.startswith("command (")
+
+
+def test_a_verb_takes_the_number_of_an_order_with_or_without_its_dashes(manage: Manage, an_order_in_error: str):
+    number = Order.objects.get(public_id=an_order_in_error).number
+
+    said = manage("resubmit", number.replace("-", ""), "--reason", "try again")
+
+    assert said.out.endswith(": Processing\n")
+
+
+def test_resubmit_is_refused_for_an_order_that_is_not_in_error(manage: Manage, an_order: str):
+    with pytest.raises(CommandError, match="no step is in Error"):
+        manage("resubmit", an_order, "--reason", "impatience")
+
+
+def test_resubmit_is_refused_when_the_attempt_seen_is_gone(manage: Manage, an_order_in_error: str):
+    with pytest.raises(CommandError, match="attempt"):
+        manage("resubmit", an_order_in_error, "--attempt", 7, "--reason", "I saw the seventh")
+
+    assert manage("resubmit", an_order_in_error, "--attempt", 1, "--reason", "I saw the first")
+
+
+def test_an_attempt_belongs_to_one_order(manage: Manage, an_order_in_error: str):
+    with pytest.raises(CommandError, match="single ID"):
+        manage("resubmit", an_order_in_error, "another", "--attempt", 1, "--reason", "both")
+
+
+def test_a_refused_order_does_not_hold_up_the_others(manage: Manage, an_order_in_error: str):
+    with pytest.raises(CommandError, match="1 of 2 refused"):
+        manage("resubmit", "nobody", an_order_in_error, "--reason", "both")
+
+    assert testing.run_of(an_order_in_error).process_state == "Processing"
+
+
+def test_skip_goes_on_without_the_failed_step(manage: Manage, an_order_in_error: str):
+    said = manage("skip", an_order_in_error, "--reason", "paid in cash")
+
+    assert said.out == f"{an_order_in_error}: Processing\n"
+    assert testing.step(an_order_in_error, "charge-payment").process_state == "Skipped"
+
+
+def test_compensate_undoes_what_was_done(manage: Manage, an_order_in_error: str):
+    said = manage("compensate", an_order_in_error, "--reason", "out of business")
+
+    assert said.out == f"{an_order_in_error}: Compensating\n"
+    assert testing.step(an_order_in_error, "reserve-stock", "undo").process_state == "Pending"
+
+
+def test_cancel_ends_an_order_on_which_nobody_has_begun_to_work(manage: Manage, an_order: str):
+    said = manage("cancel", an_order, "--reason", "the customer called")
+
+    assert said.out == f"{an_order}: Cancelled\n"
+
+
+def test_the_answer_is_json_where_asked(manage: Manage, an_order: str):
+    assert manage("cancel", an_order, "--reason", "the customer called", "--json").json == {
+        "id": an_order,
+        "process_state": "Cancelled",
+    }
+
+
+def test_a_refusal_is_json_too(manage: Manage, an_order: str, capsys: pytest.CaptureFixture[str]):
+    manage("cancel", an_order, "--reason", "once")
+
+    with pytest.raises(CommandError, match="can no longer be cancelled"):
+        manage("cancel", an_order, "--reason", "twice", "--json")
+
+
+def test_a_named_account_acts_and_is_on_record(manage: Manage, an_order_in_error: str):
+    user = User.objects.create_user("olga")
+
+    manage("resubmit", an_order_in_error, "--reason", "looked into it", "--by", "olga")
+
+    assert LogEntry.objects.get(user=user).change_message == "resubmit: looked into it"
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "cancel", "compensate", "skip"])
+def test_a_verb_demands_a_reason_and_a_known_order(verb: str, manage: Manage, db: None):
+    with pytest.raises(CommandError, match="--reason"):
+        manage(verb, "some-order")
+    with pytest.raises(CommandError, match="--reason must say something"):
+        manage(verb, "some-order", "--reason", "  ")
+    with pytest.raises(CommandError, match="no order 'some-order'"):
+        manage(verb, "some-order", "--reason", "because")
+    with pytest.raises(CommandError, match="no account named 'nobody'"):
+        manage(verb, "some-order", "--reason", "because", "--by", "nobody")
+
+
+def test_json_lines_can_be_fed_from_the_list_of_orders(manage: Manage, an_order_in_error: str):
+    ids = [order["id"] for order in json.loads(manage("orders", "--state", "Error", "--json").out)]
+
+    said = manage("resubmit", *ids, "--reason", "the outage is over", "--json")
+
+    assert [json.loads(line)["process_state"] for line in said.lines] == ["Processing"]
+
+
+@pytest.mark.parametrize("public_id", ["-XcD92GfrLw1mVpDyRh1gw", "--D92GfrLw1mVpDyRh1gwQ", "-hXcD92GfrLw1mVpDyRh1g"])
+def test_an_id_that_begins_with_a_dash_is_no_option(public_id: str, manage: Manage, an_order: str):
+    Order.objects.filter(public_id=an_order).update(public_id=public_id)
+    Run.objects.filter(key=an_order).update(key=public_id)
+
+    assert manage("order", public_id, "--json").json["id"] == public_id
+    assert manage("cancel", public_id, "--reason", "no dash wanted", "--json").json["id"] == public_id

@@ -1,0 +1,153 @@
+"""orders, order, queue_depth, dead_letters: what a shell shows."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management.base import CommandError
+
+from orders.models import Order
+from supervision import deadletters, submission, testing
+from supervision.models import DeadLetter
+from tests.commands.conftest import Manage, place_an_order
+
+pytestmark = pytest.mark.django_db
+
+
+def test_orders_lists_what_is_in_one_state(manage: Manage, an_order: str, an_order_in_error: str):
+    listed = manage("orders", "--state", "Error", "--json").json
+
+    assert [order["id"] for order in listed] == [an_order_in_error]
+    assert listed[0]["failed_step"] == "charge-payment"
+    assert listed[0]["last_error"] == "card_declined: the card was refused"
+    assert listed[0]["total"] == "25.80"
+
+
+def test_orders_shows_the_newest_first_and_says_when_there_are_more(manage: Manage, an_order: str, an_order_in_error: str):
+    said = manage("orders", "--limit", 1)
+
+    assert an_order_in_error in said.lines[1]
+    assert an_order not in said.out
+    assert "more" in said.lines[2]
+
+
+def test_orders_counts_those_that_wait_to_be_consumed(manage: Manage, an_order: str, mug: object):
+    place_an_order()
+
+    assert "1 more are accepted" in manage("orders").out
+
+
+def test_order_shows_steps_and_history(manage: Manage, an_order_in_error: str):
+    number = Order.objects.get(public_id=an_order_in_error).number
+
+    said = manage("order", number)
+
+    assert f"order {an_order_in_error}  number {number}" in said.out
+    assert "state Error" in said.out
+    assert "2 x MUG-BLUE" in said.out
+    assert "Processing -> Error" in said.out
+    assert "card_declined: the card was refused" in said.out
+
+
+def test_order_answers_as_the_api_does_with_the_events_beside(manage: Manage, an_order_in_error: str):
+    answer = manage("order", an_order_in_error, "--json").json
+
+    assert answer["process_state"] == "Error"
+    assert [step["name"] for step in answer["steps"]] == [
+        "reserve-stock",
+        "charge-payment",
+        "book-shipment",
+        "notify-customer",
+    ]
+    assert [event["seq"] for event in answer["events"]] == list(range(1, len(answer["events"]) + 1))
+    assert answer["events"][-1]["to"] == "Error"
+
+
+def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: object):
+    public_id = place_an_order()
+
+    assert manage("order", public_id, "--json").json["process_state"] == "Pending"
+    assert "not consumed yet" in manage("order", public_id).out
+
+
+@pytest.mark.parametrize("said", ["nobody", "123-456-789", "12"])
+def test_order_says_so_when_nobody_knows_the_order(said: str, manage: Manage, db: None):
+    with pytest.raises(CommandError, match=f"no order '{said}'"):
+        manage("order", said)
+
+
+def test_queue_depth_counts_per_agent_idle_ones_included(manage: Manage, an_order: str):
+    depths = {depth["agent"]: depth for depth in manage("queue_depth", "--json").json}
+
+    counts = {name: tuple(depths[name][part] for part in ("waiting", "running", "overdue")) for name in ("stock", "payment")}
+    assert counts == {"stock": (1, 0, 0), "payment": (0, 0, 0)}  # claimed and not started: it waits
+    assert depths["payment"]["oldest_seconds"] == 0.0
+    assert ["stock", "1", "0", "0", "0"] in [line.split()[:5] for line in manage("queue_depth").lines]
+
+
+def test_queue_depth_counts_what_is_overdue(manage: Manage, an_order: str):
+    testing.expire(an_order)
+
+    overdue = {depth["agent"]: depth["overdue"] for depth in manage("queue_depth", "--json").json}
+    assert (overdue["stock"], overdue["payment"]) == (1, 0)
+
+
+@pytest.fixture
+def a_dead_letter(db: None, manage: Manage) -> DeadLetter:
+    """A submission that nobody can read."""
+    submission.accept([submission.NewSubmission(public_id="broken", payload='{"not": "an order"}')])
+    testing.schedule()
+    return DeadLetter.objects.get()
+
+
+def test_dead_letters_lists_the_open_ones(manage: Manage, a_dead_letter: DeadLetter):
+    listed = manage("dead_letters", "--json").json
+
+    assert [letter["id"] for letter in listed] == [a_dead_letter.pk]
+    assert listed[0]["order"] == "broken"
+    assert a_dead_letter.reason.splitlines()[0] in manage("dead_letters", "list").out
+
+
+def test_dead_letters_shows_the_exact_body(manage: Manage, a_dead_letter: DeadLetter):
+    assert '{"not": "an order"}' in manage("dead_letters", "show", a_dead_letter.pk).out
+
+
+def test_dead_letters_shows_bytes_that_are_no_text(manage: Manage, db: None):
+    letter = deadletters.keep("submissions.intake", b"\xff\x00{", "not JSON")
+
+    assert manage("dead_letters", "show", letter.pk, "--json").json[0]["body"] == "\\xff\x00{"
+
+
+def test_dead_letters_requeues_the_same_bytes(manage: Manage, a_dead_letter: DeadLetter):
+    said = manage("dead_letters", "requeue", a_dead_letter.pk, "--reason", "the code reads it now")
+
+    assert said.out == f"{a_dead_letter.pk}: requeued\n"
+    a_dead_letter.refresh_from_db()
+    assert "the code reads it now" in a_dead_letter.resolution
+    assert manage("dead_letters", "--json").json == []
+    assert manage("schedule", "--once").json["dead_letters"] == 1
+
+
+def test_dead_letters_discards_for_good(manage: Manage, a_dead_letter: DeadLetter):
+    manage("dead_letters", "discard", a_dead_letter.pk, "--reason", "a test of ours")
+
+    assert "no open dead letters" in manage("dead_letters").out
+    assert "a test of ours" in manage("dead_letters", "--all").out
+    with pytest.raises(CommandError, match="1 of 1 not discarded"):
+        manage("dead_letters", "discard", a_dead_letter.pk, "--reason", "again")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("requeue", 1), "needs --reason"),
+        (("requeue",), "needs at least one id"),
+        (("show",), "needs at least one id"),
+        (("show", 12345), "no dead letter 12345"),
+        (("list", 1), "list takes no ids"),
+        (("burn", 1), "invalid choice"),
+        (("show", "x"), "invalid whole number"),
+    ],
+)
+def test_dead_letters_says_what_is_wrong(arguments: tuple[object, ...], complaint: str, manage: Manage, db: None):
+    with pytest.raises(CommandError, match=complaint):
+        manage("dead_letters", *arguments)

@@ -1,0 +1,73 @@
+"""The shop's share of `manage.py audit`: orders agree with their runs, stock with its reservations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from orders import audit_checks
+from orders.models import Order, Product, StockReservation
+from supervision import audit, execution, operations, store, testing
+from tests.commands.conftest import Manage, place_an_order
+
+pytestmark = pytest.mark.django_db
+
+SHOP = {check.invariant: check for check in audit.checks() if "orders_" in check.violations}
+
+
+@pytest.fixture
+def healthy(mug: Product, manage: Manage) -> dict[str, str]:
+    """One order with everything done, one that was undone after its stock had been taken."""
+    keys = {"processed": place_an_order(), "cancelled": place_an_order(email="grace@example.com")}
+    ((stock, claims),) = testing.schedule()
+    place, claims = execution.run(stock, claims)
+    operations.cancel(keys["cancelled"], by="test", reason="no longer wanted")
+    while claims:  # payment, shipping and mail are somebody else's business
+        done = [(started, {}) for started in store.start(place, claims)]
+        claims = store.finish(place, done).claims
+        place = place.following
+    testing.make_due()
+    testing.run_until_idle()
+    return keys
+
+
+def break_it(statement: str, **params: Any) -> None:
+    with connection.cursor() as cursor:
+        for name in ("stock_is_never_oversold", "a_reservation_takes_something"):
+            table = "orders_product" if name.startswith("stock") else "orders_stockreservation"
+            cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+        cursor.execute(statement, params)
+
+
+BREAKS = {
+    "stock is never oversold": "UPDATE orders_product SET available = -1",
+    "an order has its run, under the same public id": "UPDATE orders_order SET run_id = -1 WHERE public_id = %(processed)s",
+    "a run of fulfil-order has its order": "UPDATE orders_order SET run_id = -1 WHERE public_id = %(processed)s",
+    "an order's total is the sum of its lines": "UPDATE orders_order SET total = 1 WHERE public_id = %(processed)s",
+    "a line belongs to an order": "UPDATE orders_orderline SET order_id = -1",
+    "a Cancelled order holds no stock": "UPDATE orders_stockreservation SET released_at = NULL",
+    "stock is reserved for the lines of an order and for nothing else": "UPDATE orders_stockreservation SET quantity = 9",
+    "a Processed order has its stock": "UPDATE orders_stockreservation SET released_at = now()",
+}
+
+
+def test_the_shop_s_own_rows_are_healthy(healthy: dict[str, str], mug: Product):
+    states = dict(Order.objects.values_list("public_id", "run__process_state"))
+
+    assert states == {healthy["processed"]: "Processed", healthy["cancelled"]: "Cancelled"}
+    assert StockReservation.objects.filter(released_at__isnull=True).count() == 1
+    assert list(audit.violations()) == []
+
+
+def test_every_invariant_of_the_shop_is_seeded_below():
+    assert audit_checks.__name__
+    assert set(SHOP) == set(BREAKS)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_a_broken_invariant_of_the_shop_is_named(invariant: str, healthy: dict[str, str]):
+    break_it(BREAKS[invariant], **healthy)
+
+    assert [violation.invariant for violation in audit.violations_of(SHOP[invariant])]

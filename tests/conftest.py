@@ -1,0 +1,80 @@
+"""Fixtures for every test: services where they are found, and waiting without sleeping."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db.models.signals import post_migrate
+
+from supervision import front, governance
+from tests import services
+
+front.SLOW_SECONDS = float("inf")  # how busy this machine is decides nothing here; `test_horizon` says otherwise
+
+pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
+
+# Playwright's event loop runs in the thread that also uses the ORM.
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+
+def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
+    """Groups and periodic tasks again, after a test with real commits has emptied every table."""
+    if app_config is not None and app_config.name == "orders":
+        import_module("orders.migrations.0002_groups").create_groups(apps, None)
+        import_module("supervision.migrations.0003_periodic_tasks").create(apps, None)
+
+
+post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_memory_of_another_database() -> None:
+    """What this process saw of breakers belongs to the test that saw it."""
+    governance.forget()
+    front.forget()
+
+
+@pytest.fixture
+def amqp_url() -> Iterator[str]:
+    """RabbitMQ, on a virtual host of this test's own where possible."""
+    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
+    with services.own_vhost() as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url() -> str:
+    """Redis or Valkey."""
+    services.require_service("Redis", services.listens(services.REDIS_URL), "set TEST_REDIS_URL or start it on port 6379")
+    return services.REDIS_URL
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """A Chromium to drive with Playwright: `executable_path=chromium_path, args=["--no-sandbox"]`."""
+    path = services.chromium()
+    services.require_service("Chromium", path, "install it, or set TEST_CHROMIUM to its path")
+    return path or ""
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """`eventually(lambda: condition)` returns its first true value, or fails when time is up."""
+
+    def wait(condition: Callable[[], Any], *, within: float = 20.0, every: float = 0.02, what: str = "the condition") -> Any:
+        deadline = time.monotonic() + within
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} did not come true within {within:.0f} s")
+            time.sleep(every)
+
+    return wait

@@ -1,0 +1,105 @@
+"""pause and resume from a shell: they survive restarts, because they are rows that another process reads."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from orders.models import Order
+from supervision import pauses, testing
+from supervision.models import Pause
+from tests.support.console import mug, place
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
+
+
+def manage(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_everything_is_paused_for_a_while_and_resumed():
+    assert manage("pause", "--all", "--reason", "moving house", "--until", "15m").startswith("Everything is paused until 20")
+
+    held = pauses.active().get()
+    assert held.paused_by.startswith("command (")
+    assert manage("resume", "--all", "--reason", "we have moved") == "Everything is resumed\n"
+    held.refresh_from_db()
+    assert (held.lift_reason, pauses.active().count()) == ("we have moved", 0)
+
+
+def test_an_agent_and_a_workflow_are_paused_by_name():
+    assert "until somebody resumes it" in manage("pause", "--agent", "payment", "--reason", "the bank is closed")
+    manage("pause", "--workflow", "fulfil-order", "--reason", "inventory")
+
+    said = manage("resume", "--agent", "payment", "--reason", "open again")
+
+    assert said.splitlines()[0] == "The agent payment is resumed"
+    assert said.splitlines()[1].startswith("still paused: The workflow fulfil-order (command (")
+
+
+def test_an_order_is_paused_by_its_number_or_public_id_and_says_why_it_waits():
+    (order,) = place()
+    number = Order.objects.get().number
+
+    manage("pause", "--order", number, "--reason", "an odd address")
+
+    held = Pause.objects.get()
+    assert (held.scope, held.name, held.run_id) == ("order", order.public_id, order.run_id)
+    assert "Paused" in manage("order", order.public_id)
+    testing.expire(order.public_id)  # it was claimed, and what is claimed goes on; the next claim does not
+    call_command("supervise", "--once", stdout=StringIO())
+    shown = manage("order", order.public_id)
+    assert "is paused by command (" in shown
+    assert "an odd address" in shown
+    assert "Resumed" not in shown
+    manage("resume", "--order", order.public_id, "--reason", "it is right")
+    assert "Resumed" in manage("order", order.public_id)
+
+
+def test_an_id_that_begins_with_a_dash_is_no_option():
+    (order,) = place()
+    public_id = "-XcD92GfrLw1mVpDyRh1gw"
+    Order.objects.update(public_id=public_id)
+    type(order.run).objects.filter(pk=order.run_id).update(key=public_id)
+
+    assert public_id in manage("pause", "--order", public_id, "--reason", "r")
+
+
+def test_an_account_can_be_named_and_the_answer_can_be_json():
+    User.objects.create_user("olga")
+
+    facts = json.loads(manage("pause", "--all", "--reason", "r", "--by", "olga", "--until", "2100-01-01T00:00Z", "--json"))
+
+    assert {"scope": "all", "paused_by": "olga", "until": "2100-01-01T00:00:00Z", "lifted_at": None}.items() <= facts.items()
+    assert json.loads(manage("resume", "--all", "--reason", "done", "--by", "olga", "--json"))["lift_reason"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("pause", "--reason", "r"), "one of the arguments --order --agent --workflow --all is required"),
+        (("pause", "--all"), "--reason"),
+        (("pause", "--all", "--agent", "payment", "--reason", "r"), "not allowed with"),
+        (("pause", "--all", "--reason", " "), "--reason must say something"),
+        (("pause", "--agent", "paymnet", "--reason", "r"), "there is no agent 'paymnet'; there are: .*email, .*payment"),
+        (("pause", "--workflow", "fulfill", "--reason", "r"), "there is no workflow 'fulfill'; there are: .*fulfil-order"),
+        (("pause", "--order", "nobody", "--reason", "r"), "no order 'nobody'"),
+        (("pause", "--all", "--reason", "r", "--until", "soon"), "--until: Expected a time"),
+        (("pause", "--all", "--reason", "r", "--until", "2020-01-01T00:00Z"), "passed already"),
+        (("pause", "--all", "--reason", "r", "--by", "nobody"), "no account named 'nobody'"),
+        (("resume", "--all", "--reason", "r"), "Everything is not paused"),
+        (("resume", "--agent", "payment", "--reason", "r"), "The agent payment is not paused"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(arguments: tuple[str, ...], words: str):
+    mug()
+
+    with pytest.raises(CommandError, match=words):
+        manage(*arguments)
+    assert not Pause.objects.exists()

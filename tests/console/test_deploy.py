@@ -1,0 +1,242 @@
+"""C7: the worked examples in deploy/ name only what exists, and the script that follows the figure follows it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+from django.urls import resolve
+from prometheus_client.parser import text_string_to_metric_families
+
+from sasproject.roles import procfile
+from supervision import consuming, load
+from supervision.agent import agents
+from supervision.models import Resource
+from supervision.testing import submit_many
+from tests.commands.test_command_line import database_url
+
+ROOT = Path(settings.BASE_DIR)
+KUBERNETES, SYSTEMD = ROOT / "deploy" / "kubernetes", ROOT / "deploy" / "systemd"
+OURS = ["email", "payment", "shipping", "stock"]
+UNITS = sorted(path.name for path in SYSTEMD.iterdir() if path.suffix in (".service", ".timer", ".target"))
+
+
+def objects(*kinds: str) -> list[dict[str, Any]]:
+    found = [document for path in sorted(KUBERNETES.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())]
+    assert all(document and document.get("kind") for document in found)
+    return [document for document in found if not kinds or document["kind"] in kinds]
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    return {document["metadata"]["name"]: document["spec"]["template"]["spec"] for document in objects("Deployment", "StatefulSet")}
+
+
+def samples(text: str) -> dict[tuple[str, str | None], float]:
+    return {
+        (sample.name, sample.labels.get("agent")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+# --- Kubernetes -------------------------------------------------------------------------------------------------------
+
+
+def test_every_manifest_is_listed_and_every_listed_one_exists():
+    listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
+
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in KUBERNETES.glob("*.yaml"))
+
+
+def test_every_role_of_the_procfile_has_its_pods_and_every_agent_its_own():
+    roles = {container["args"][0] for pod in pods().values() for container in pod["containers"]}
+    served = sorted(args[1] for pod in pods().values() if len(args := pod["containers"][0]["args"]) > 1)
+
+    assert roles == set(procfile())
+    assert served == OURS
+
+
+def test_probes_ask_addresses_that_exist_under_a_name_that_is_allowed():
+    config = next(document["data"] for document in objects("ConfigMap"))
+    allowed = config["ALLOWED_HOSTS"].split(",")
+    (container,) = pods()["web"]["containers"]
+    probes = {name: probe["httpGet"] for name, probe in container.items() if name.endswith("Probe")}
+
+    assert set(probes) == {"startupProbe", "livenessProbe", "readinessProbe"}
+    for probe in probes.values():
+        assert resolve(probe["path"])
+        assert probe["httpHeaders"][0]["value"] in allowed
+    for trigger in triggers("metrics-api"):
+        assert re.match(r"http://([^:/]+)", trigger["url"])[1] in allowed  # type: ignore[index]
+
+
+def triggers(kind: str) -> list[dict[str, str]]:
+    return [trigger["metadata"] for item in objects("ScaledObject") for trigger in item["spec"]["triggers"] if trigger["type"] == kind]
+
+
+def test_what_is_scaled_exists_and_sets_no_number_of_its_own():
+    scaled = [item["spec"]["scaleTargetRef"]["name"] for item in objects("ScaledObject")]
+    numbers = {document["metadata"]["name"]: document["spec"].get("replicas") for document in objects("Deployment")}
+
+    assert sorted(scaled) == sorted([*(f"agents-{name}" for name in OURS), "scheduler"])
+    assert all(numbers[name] is None for name in scaled)  # applying the files again must not undo what KEDA decided
+
+
+@pytest.mark.django_db
+def test_the_metrics_that_keda_reads_are_told(client: Client):
+    told = samples(client.get("/metrics").content.decode())
+
+    for trigger in triggers("metrics-api"):
+        assert resolve(trigger["url"].partition(":8000")[2])
+        name, agent = re.fullmatch(r'(\w+)\{agent="(\w+)"\}', trigger["valueLocation"]).groups()  # type: ignore[union-attr]
+        assert (name, agent) in told
+    assert len(triggers("metrics-api")) == len(OURS)
+
+
+@pytest.mark.django_db
+def test_the_queries_that_keda_asks_are_answered_with_a_number():
+    assert triggers("postgresql")
+    for trigger in triggers("postgresql"):
+        with connection.cursor() as cursor:
+            cursor.execute(trigger["query"])
+            ((answer,),) = cursor.fetchall()
+        assert isinstance(answer, int)
+
+
+@pytest.mark.django_db
+def test_the_metrics_that_the_page_names_are_told(client: Client):
+    Resource.objects.get_or_create(name="payment")
+    told = {name for name, _agent in samples(client.get("/metrics").content.decode())}
+    named = set(re.findall(r"\bsas_[a-z_]+", (ROOT / "deploy" / "README.md").read_text()))
+
+    # A gauge without a limited resource has no sample.
+    assert named - told <= {"sas_resource_capacity"}
+    assert {f"sas_agent_{name}" for name in load.Load.__annotations__ if name != "agent"} <= named
+
+
+def test_the_variables_that_the_examples_set_are_explained():
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    given = {name for document in objects("ConfigMap", "Secret") for name in {**document.get("data", {}), **document.get("stringData", {})}}
+    given |= set(re.findall(r"^([A-Z_]+)=", (SYSTEMD / "sas.env.example").read_text(), re.MULTILINE))
+
+    assert [name for name in sorted(given) if f"`{name}`" not in operations] == []
+
+
+# --- systemd ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units as they would be installed, with this checkout in the place of /opt/sas."""
+    for name in UNITS:
+        text = (SYSTEMD / name).read_text().replace("/opt/sas", str(ROOT)).replace("User=sas", "User=root")
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_finds_nothing_wrong_with_the_units(units: Path):
+    said = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(f"./{name}" for name in UNITS)],
+        cwd=units,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    complaints = [line for line in said.stderr.splitlines() if "sas" in line]
+    assert (said.returncode, complaints) == (0, [])
+
+
+def test_the_target_starts_every_role_and_every_agent():
+    wanted = set(re.findall(r"sas-\S+", (SYSTEMD / "sas.target").read_text()))
+    files = {re.sub(r"@[^.]*\.", "@.", name) for name in wanted}
+
+    assert files <= set(UNITS)
+    assert {f"sas-agents@{name}:1.service" for name in OURS} <= wanted
+    roles = {re.search(r"deploy/role (\w+)", (SYSTEMD / name).read_text())[1] for name in files if "autoscale" not in name}  # type: ignore[index]
+    assert roles == set(procfile())
+
+
+def test_a_role_is_the_procfiles_line_with_the_queue_of_its_agent(tmp_path: Path):
+    checkout = tmp_path / "sas"
+    (checkout / "deploy").mkdir(parents=True)
+    shutil.copy(ROOT / "deploy" / "role", checkout / "deploy")
+    (checkout / "Procfile").write_text('web: exec echo web\nagents: exec echo "queues ${AGENT_QUEUES:-all}"\n')
+
+    def say(*arguments: str) -> tuple[int, str]:
+        said = subprocess.run([str(checkout / "deploy" / "role"), *arguments], capture_output=True, text=True, check=False)
+        return said.returncode, (said.stdout + said.stderr).strip()
+
+    assert say("web") == (0, "web")
+    assert say("agents") == (0, "queues all")
+    assert say("agents", "payment:2") == (0, "queues agent.payment")
+    assert say("nobody")[0] == 2
+    assert "there are: web agents" in say("nobody")[1]
+    assert all(f"agent.{name}" in {agent.queue for agent in agents()} for name in OURS)
+
+
+SYSTEMCTL = """#!/bin/sh
+# Stands in for systemctl: the units that "run" are the lines of a file.
+verb=$1; shift
+case "$verb" in
+    list-units) while read -r unit; do echo "$unit loaded active running Orders"; done < "$UNITS" ;;
+    start) shift; for unit; do echo "$unit" >> "$UNITS"; done ;;
+    stop) shift; for unit; do grep -vxF "$unit" "$UNITS" > "$UNITS.new" || true; mv "$UNITS.new" "$UNITS"; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def autoscale(tmp_path: Path) -> Callable[..., set[str]]:
+    """`autoscale("--max", "3")`: one run against this database; the units that run afterwards."""
+    (tmp_path / "systemctl").write_text(SYSTEMCTL)
+    (tmp_path / "systemctl").chmod(0o755)
+    state = tmp_path / "units"
+    state.write_text("")
+
+    def run(*arguments: str, database: str = "") -> set[str]:
+        said = subprocess.run(
+            [sys.executable, str(SYSTEMD / "autoscale"), *arguments],
+            env={
+                **os.environ,
+                "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                "UNITS": str(state),
+                "DATABASE_URL": database or database_url(connection.settings_dict["NAME"]),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert said.returncode == (1 if database else 0), said.stderr
+        return set(state.read_text().split())
+
+    return run
+
+
+def test_the_script_follows_the_figure_up_at_once_and_down_one_by_one(engine: None, autoscale: Callable[..., set[str]]):
+    submit_many("toy-plain", [{"n": n} for n in range(1200)])  # 1,200 s of work in 10 s: 120 calls, 4 consumers of 32
+    while consuming.consume_batch(born=False).consumed:
+        pass
+    one_each = {f"sas-agents@{agent}:1.service" for agent in [*OURS]}
+
+    up = autoscale("--target-seconds", "10", "--max", "3")
+
+    assert one_each | {f"sas-agents@alpha:{n}.service" for n in (1, 2, 3)} <= up
+    assert "sas-agents@alpha:4.service" not in up
+    calm = autoscale("--target-seconds", "1000")
+    assert up - calm == {"sas-agents@alpha:3.service"}
+    assert autoscale(database="postgres://nobody@127.0.0.1:1/nothing") == calm  # no answer, no change

@@ -1,0 +1,105 @@
+"""The crash matrix as data: every failpoint x every step it can concern x first and second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+STEPS = ("reserve-stock", "charge-payment", "book-shipment", "notify-customer")
+UNDOS = ("undo:book-shipment", "undo:charge-payment", "undo:reserve-stock")
+EVERY = (*STEPS, *UNDOS)
+
+# The role that dies at each failpoint, and the steps it is narrowed to there.
+POINTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "web.after_submission_commit": ("web", ("",)),
+    "submit.before_commit": ("scheduler", ("",)),
+    "submit.after_commit": ("scheduler", ("",)),
+    "scheduler.after_claim": ("scheduler", EVERY),
+    "scheduler.mid_dispatch": ("scheduler", EVERY),
+    "agent.after_start": ("agents", EVERY),
+    "agent.before_call": ("agents", EVERY),
+    "agent.after_checkpoint": ("agents", ("charge-payment",)),
+    "agent.after_effect": ("agents", STEPS),
+    "undo.after_effect": ("agents", UNDOS),
+    "agent.after_finish": ("agents", EVERY),
+    "supervisor.before_commit": ("supervisor", EVERY),
+    "supervisor.after_commit": ("supervisor", EVERY),
+    "relay.after_publish": ("supervisor", ("",)),
+}
+ELSEWHERE = {
+    "intake.before_commit": "tests.intake.test_amqp",  # before there is an order
+    "intake.after_commit": "tests.intake.test_amqp",
+    "worker.deaf": "tests.hazards.test_deaf_workers",  # no crash: kills nobody
+    "archive.before_commit": "tests.archive.test_moving",
+    "journal.after_write": "tests.journal.test_killed_writers",  # what is lost is no order, but a flush
+}
+
+# The one case per failpoint that every run of the tests includes.
+SLICE = {
+    ("web.after_submission_commit", "", 1),
+    ("submit.before_commit", "", 1),
+    ("submit.after_commit", "", 2),
+    ("scheduler.after_claim", "undo:book-shipment", 1),
+    ("scheduler.mid_dispatch", "reserve-stock", 1),
+    ("agent.after_start", "book-shipment", 1),
+    ("agent.before_call", "undo:charge-payment", 1),
+    ("agent.after_checkpoint", "charge-payment", 1),
+    ("agent.after_effect", "charge-payment", 2),
+    ("undo.after_effect", "undo:reserve-stock", 1),
+    ("agent.after_finish", "notify-customer", 1),
+    ("supervisor.before_commit", "charge-payment", 1),
+    ("supervisor.after_commit", "notify-customer", 1),
+    ("relay.after_publish", "", 1),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Who dies where, at which step, at which time of passing."""
+
+    point: str
+    step: str
+    time: int
+
+    @property
+    def victim(self) -> str:
+        """The role that dies."""
+        return POINTS[self.point][0]
+
+    @property
+    def undoing(self) -> bool:
+        """Whether the order has to be undone for this step to come."""
+        return self.step.startswith("undo:")
+
+    @property
+    def in_slice(self) -> bool:
+        """Whether every run of the tests includes it."""
+        return (self.point, self.step, self.time) in SLICE
+
+    @property
+    def helper(self) -> dict[str, str]:
+        """What the agents' worker must do so that the victim comes to its point.
+
+        Only a step that failed before is claimed by itself (undo steps always are, and the first one is dispatched by
+        itself); only a step that took too long is swept.
+        """
+        # With two orders, the first one's second attempt is the second time that an agent has the step in hand.
+        times = "1" if self.time == 1 else "1+3"
+        if self.point.startswith("supervisor."):
+            fault = f"agent.after_start=sleep=2.2@{times}"
+        elif self.victim == "scheduler" and self.step in STEPS and (self.point, self.step) != ("scheduler.mid_dispatch", STEPS[0]):
+            fault = f"agent.before_call=raise@{times}"
+        else:
+            return {}
+        return {"FAILPOINTS": fault, "FAILPOINT_STEP": self.step}
+
+    def __str__(self) -> str:
+        return "-".join(filter(None, (self.point, self.step, str(self.time))))
+
+
+def cases() -> Iterator[Case]:
+    """The whole matrix, in an order in which few workers have to be exchanged."""
+    for point, (_, steps) in POINTS.items():
+        for step in steps:
+            for time in (1, 2):
+                yield Case(point, step, time)

@@ -1,0 +1,193 @@
+"""A running shop for the crash matrix: everything long-lived but the workers, which are forked fresh in a moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from sasproject.roles import ROOT, procfile
+from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, until
+
+PIECES, PRICE = 2, 2580  # of MUG-BLUE in an order, and what they cost together
+
+
+class Lane(Shop):
+    """A shop whose workers can be told at which failpoint to die."""
+
+    def open(self, *roles: str) -> None:
+        """Prepare, and start what lives through all cases."""
+        super().open("beat", "web")
+        self.zygote = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.zygote"],
+            env=self.env,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert json.loads(self.zygote.stdout.readline()) == "ready"
+        self.workers: dict[str, tuple[int, dict[str, str]]] = {}
+        self.shopper = self.headers()
+        self.stock = self.available()
+
+    def close(self) -> None:
+        """End everything."""
+        for role in tuple(getattr(self, "workers", ())):
+            self.end(role)
+        if hasattr(self, "zygote"):
+            self.zygote.kill()
+            self.zygote.wait(10)
+        super().close()
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    def _ask(self, **request: Any) -> Any:
+        self.zygote.stdin.write(json.dumps(request) + "\n")
+        self.zygote.stdin.flush()
+        return json.loads(self.zygote.stdout.readline())
+
+    def fork(self, name: str, arguments: list[str], **environ: str) -> int:
+        """A process that writes to NAME.log; returns its id."""
+        log = self.directory / f"{name}.log"
+        log.write_text("")
+        return int(self._ask(fork=arguments, environ={"SAS_ROLE": role_of(name), **environ}, log=str(log)))
+
+    def exit_code(self, pid: int) -> int | None:
+        """Its exit status, None while it runs."""
+        return self._ask(poll=pid)  # type: ignore[no-any-return]
+
+    def work(self, name: str, **environ: str) -> None:
+        """A worker with exactly this environment (`agents`, `agents.2`); the one that runs will do if it has it."""
+        role = role_of(name)
+        pid, given = self.workers.get(name, (0, {}))
+        if pid and given == environ and self.exit_code(pid) is None:
+            return
+        self.end(name)
+        command = procfile()[role].replace("exec celery", "printf '%s\\n' celery", 1)  # the shell's expansion, one per line
+        words = subprocess.run(["/bin/sh", "-c", command], env=self.env, capture_output=True, text=True, check=True).stdout
+        # A shell's $$ is its process: make the name this worker's own.
+        arguments = [f"{role}-{uuid.uuid4().int % 10**6}@lane" if word.startswith(f"{role}-") else word for word in words.splitlines()]
+        pid = self.fork(name, arguments, **environ)
+        self.workers[name] = (pid, environ)
+
+        def ready() -> bool:
+            assert self.exit_code(pid) is None, f"{name} ended: {self.log(name)[-3000:]}"
+            return " ready." in self.log(name)
+
+        until(ready, within=30, what=f"{name} to get ready")
+
+    def pid(self, name: str) -> int:
+        """The process id of this worker."""
+        return self.workers[name][0]
+
+    def lives(self, name: str) -> bool:
+        """Whether this worker's process exists, frozen or not."""
+        return name in self.workers and self.exit_code(self.workers[name][0]) is None
+
+    def end(self, name: str) -> None:
+        """kill -9, if it runs."""
+        pid, _ = self.workers.pop(name, (0, {}))
+        if pid and self.exit_code(pid) is None:
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: self.exit_code(pid) is not None, what=f"{name} to end")
+
+    def dies(self, name: str, *, within: float = 30.0) -> int:
+        """Wait until this worker has ended; its exit status."""
+        pid, _ = self.workers.pop(name)
+        return int(until(lambda: self.exit_code(pid), within=within, what=f"{name} to die"))
+
+    def web(self, **environ: str) -> None:
+        """Another web role, with this environment on top."""
+        self.kill9("web")
+        before = self.env
+        self.env = {**before, **environ}
+        try:
+            self.start("web")
+        finally:
+            self.env = before
+
+    def all_work(self, *but: str) -> None:
+        """Every role works, without failpoints."""
+        for role in WORKERS:
+            if role not in but:
+                self.work(role)
+
+    # -- what became of orders ------------------------------------------------------------------------------------
+
+    def buy(self, client_key: str | None = None) -> str:
+        """One order over the API."""
+        headers = {**self.shopper, "Idempotency-Key": client_key or uuid.uuid4().hex}
+        answer = self.http.post("/api/v1/orders/", json=order(), headers=headers)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def available(self) -> int:
+        """How many mugs can be sold."""
+        return int(self.rows("SELECT available FROM orders_product WHERE sku = 'MUG-BLUE'")[0][0])
+
+    def did(self, service: str, key: str) -> list[str]:
+        """The operations on this order that had an effect, in their order."""
+        return [str(entry["operation"]) for entry in self.ledger(service, key)]
+
+    def is_done_once(self, key: str) -> None:
+        """Processed: one charge of the right amount, one shipment, one mail."""
+        self.ends(key, "Processed", within=40)
+        charges = [entry["amount"] for entry in self.ledger("payment", key) if entry["operation"] in ("confirm", "refund")]
+        assert charges == [PRICE], self.ledger("payment", key)
+        assert self.did("carrier", key) == ["create"]
+        assert self.did("mail", key) == ["deliver"]
+
+    def is_undone_to_nothing(self, key: str) -> None:
+        """Cancelled: charged and refunded once at most, nothing shipped, one mail that says so."""
+        self.ends(key, "Cancelled", within=40)
+        did = self.did("payment", key)
+        assert did.count("confirm") == did.count("refund") <= 1, did
+        assert self.did("carrier", key) in ([], ["delete"], ["create", "delete"])
+        until(lambda: self.did("mail", key), what="the mail about the cancellation")
+        assert self.did("mail", key) == ["deliver"]
+
+    def audit(self) -> None:
+        """Every invariant of the store holds, and the stock is what the Processed orders left of it."""
+        sold = PIECES * self.rows("SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'")[0][0]
+        assert self.available() == self.stock - sold
+        pid = self.fork("audit", ["manage.py", "audit"])
+        until(lambda: self.exit_code(pid) is not None, what="the audit")
+        assert "all hold" in self.log("audit"), self.log("audit")
+
+
+@contextmanager
+def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> Iterator[Lane]:
+    """A lane on a scratch database; closed and dropped afterwards. Refusals for good undo the order here."""
+    settings = {
+        "SUPERVISION_COMPLETE_WITHIN": "1.5",
+        "SUPERVISION_SWEEP_SECONDS": "0.5",
+        "SUPERVISION_LEASE_SECONDS": "1.5",
+        "SUPERVISION_FAILURE_THRESHOLD": "20",
+        "SUPERVISION_ON_PERMANENT": "compensate",
+        "ALLOW_FAILPOINTS": "1",
+        **environ,
+    }
+    # Lanes that open at the same time (pytest-xdist) look for ports in different places.
+    first_port = 21000 + 300 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    with scratch_database() as database_url:
+        lane = Lane(database_url, broker_url, directory, first_port=first_port, **settings)
+        try:
+            lane.open()
+            yield lane
+        finally:
+            lane.close()
+
+
+def transport_error() -> type[Exception]:
+    """What a client sees of a web process that dies under its request."""
+    return httpx2.TransportError

@@ -1,0 +1,104 @@
+"""The crash matrix: at each failpoint a real process is killed with an order in hand; the order ends as it should.
+
+The slice runs with all other tests; the whole matrix with `./run chaos matrix`.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervision import failpoints
+from tests import services
+from tests.crash.cases import ELSEWHERE, POINTS, SLICE, Case, cases
+from tests.crash.lane import Lane, open_lane, transport_error
+from tests.support.shop import until
+
+
+@pytest.fixture(scope="module")
+def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lane]:
+    """One shop for all cases; on RabbitMQ with CRASH_BROKER=amqp."""
+    directory = tmp_path_factory.mktemp("lane")
+    if os.environ.get("CRASH_BROKER") == "amqp":
+        with services.own_vhost() as url, open_lane(directory, url) as running:
+            yield running
+    else:
+        with open_lane(directory) as running:
+            yield running
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=str(case), marks=[] if case.in_slice else [pytest.mark.slow, pytest.mark.nightly]) for case in cases()]
+)
+def test_an_order_ends_right_when_a_process_dies(case: Case, lane: Lane, tmp_path: Path) -> None:
+    marks = tmp_path / "reached"
+    fatal = {
+        "FAILPOINTS": f"{case.point}=kill9@{case.time}",
+        "FAILPOINT_LOG": str(marks),
+        **({"FAILPOINT_STEP": case.step} if case.step else {}),
+    }
+    lane.fault()
+
+    play = shop_with_a_dying_web if case.victim == "web" else shop_with_a_dying_worker
+    keys = play(lane, case, fatal)
+
+    assert marks.read_text().splitlines()[-1].startswith(f"{case.point} kill9 {case.time} ")
+    for key in keys:
+        (lane.is_undone_to_nothing if case.undoing else lane.is_done_once)(key)
+    lane.audit()
+
+
+def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
+    """The orders of one case, the last of which saw the victim die; everybody works again."""
+    if case.point == "relay.after_publish":
+        lane.end("scheduler")  # nobody consumes: the relay has something to hint at
+    else:
+        lane.all_work(case.victim, "agents")
+    if case.victim != "agents":
+        lane.work("agents", **case.helper)
+    lane.work(case.victim, **fatal)
+
+    keys = [send(lane, case)]
+    if case.time == 2 and case.point != "relay.after_publish":
+        until(lambda: lane.state(keys[0]) in ("Processed", "Cancelled"), what="the first order to end")
+        keys.append(send(lane, case))
+    assert lane.dies(case.victim) == -9
+    lane.all_work("agents")
+    if case.victim == "agents":
+        lane.work("agents")
+    return keys
+
+
+def send(lane: Lane, case: Case) -> str:
+    """Place one order; where the case is about undoing, the last step is refused and everything is undone."""
+    if case.undoing:
+        lane.fault(service="mail", mode="decline")
+    key = lane.buy()
+    if case.undoing:
+        until(lambda: lane.state(key) in ("Compensating", "Cancelled"), what="the order to be undone")
+        lane.fault()
+    return key
+
+
+def shop_with_a_dying_web(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
+    """The customer's connection breaks; the same request again is answered with the order that was committed."""
+    lane.all_work()
+    lane.web(**fatal)
+    keys = [lane.buy() for _ in range(case.time - 1)]
+    client_key = uuid.uuid4().hex
+    with pytest.raises(transport_error()):
+        lane.buy(client_key)
+    lane.web()
+
+    assert lane.rows("SELECT count(*) FROM supervision_submission WHERE client_key = %s", client_key) == [(1,)]
+    return [*keys, lane.buy(client_key)]
+
+
+def test_every_failpoint_has_its_cases_in_the_matrix_and_in_the_slice() -> None:
+    assert set(POINTS) | set(ELSEWHERE) == set(failpoints.NAMES)
+    assert {point for point, _, _ in SLICE} == set(POINTS)
+    assert {(case.point, case.step, case.time) for case in cases()} >= SLICE

@@ -1,0 +1,91 @@
+"""Starts workers in a tenth of a second: a process that has imported everything and forks one whenever it is asked.
+
+    python -m tests.crash.zygote
+
+One JSON request per line on standard input, one JSON answer per line on standard output. A forked worker is a process
+like any other: its own session, its own connections, killed and frozen like any other. Nothing is open before a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import django
+from celery.bin.celery import main as celery
+from django.core.management import call_command
+
+from sasproject.celery import app
+from sasproject.children import PR_SET_PDEATHSIG
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
+
+_ended: dict[int, int] = {}
+
+
+def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
+    """Start `celery ARGUMENTS` or `manage.py ARGUMENTS`; returns its process id."""
+    pid = os.fork()
+    if pid:
+        _ended.pop(pid, None)  # numbers come round again
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        die_with_the_parent()
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.environ.update(environ)
+        run(arguments)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(bool(end.code))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def die_with_the_parent() -> None:
+    """However the tests end, no worker outlives them: the zygote ends with its standard input."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run(arguments: list[str]) -> None:
+    """What the forked process does for the rest of its life."""
+    if arguments[0] == "celery":
+        sys.argv = arguments
+        celery()
+    else:
+        call_command(*arguments[1:])
+
+
+def poll(pid: int) -> int | None:
+    """The exit status of a process that has ended (negative: the signal that ended it), None while it runs."""
+    if pid not in _ended:
+        gone, status = os.waitpid(pid, os.WNOHANG)
+        if gone:
+            _ended[pid] = os.waitstatus_to_exitcode(status)
+    return _ended.get(pid)
+
+
+def answer(request: dict[str, Any]) -> Any:
+    """One request's answer."""
+    if "fork" in request:
+        return fork(request["fork"], request["environ"], request["log"])
+    return poll(request["poll"])
+
+
+if __name__ == "__main__":
+    django.setup()
+    app.loader.import_default_modules()
+    app.finalize()
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)

@@ -1,0 +1,35 @@
+"""Whole shops for the end-to-end tests, one per broker and module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import services
+from tests.support.shop import Shop, open_shop
+
+
+@pytest.fixture(scope="module", params=["pgmq", "amqp", "redis"])
+def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The same shop over the embedded default, RabbitMQ and Redis."""
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == "pgmq":
+        with open_shop("pgmq://", directory) as shop:
+            yield shop
+    elif request.param == "amqp":
+        services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
+        with services.own_vhost() as url, open_shop(url, directory) as shop:
+            yield shop
+    else:
+        services.require_service("Redis", services.listens(services.REDIS_URL), "start it on port 6379")
+        with services.own_redis() as url, open_shop(url, directory) as shop:
+            yield shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A shop on the embedded default, with short deadlines, for tests that break things."""
+    with open_shop("pgmq://", tmp_path, SUPERVISION_COMPLETE_WITHIN="3", SUPERVISION_SWEEP_SECONDS="1") as running:
+        yield running

@@ -1,0 +1,110 @@
+"""How long recovery takes with real processes: everybody killed, every message lost, the leading supervisor frozen."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.brokers import RabbitMQ
+from tests import services
+from tests.support.shop import WORKERS, Shop, open_shop, order, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+COMPLETE_BY, SWEEP = 5.0, 1.0
+BACK_OFF = 1.2  # of a step that failed once, at most
+SLACK = 2.0  # for a busy machine
+PROCESSES = ("scheduler", "scheduler.2", "agents", "agents.2", "supervisor", "supervisor.2", "beat", "web")
+SHORT = {"SUPERVISION_COMPLETE_WITHIN": str(COMPLETE_BY), "SUPERVISION_SWEEP_SECONDS": str(SWEEP)}
+ENDED = "SELECT count(*) FROM supervision_run WHERE process_state IN ('Processed', 'Cancelled', 'Error')"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A shop on RabbitMQ, two of each worker, with short deadlines."""
+    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
+    with services.own_vhost() as url, open_shop(url, tmp_path, *PROCESSES, **SHORT) as running:
+        running.broker_url = url  # type: ignore[attr-defined]
+        yield running
+
+
+def place(shop: Shop, count: int) -> None:
+    """So many orders at once."""
+    body = {"orders": [order() for _ in range(count)]}
+    answer = shop.http.post("/api/v1/orders/batch/", json=body, headers=shop.headers())
+    assert [result["status"] for result in answer.json()["results"]] == [202] * count
+
+
+def now(shop: Shop) -> Any:
+    """The database's clock."""
+    return shop.rows("SELECT clock_timestamp()")[0][0]
+
+
+def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_200_orders_in_flight(shop: Shop) -> None:
+    shop.fault(service="payment", mode="slow", latency_ms=3000)
+    place(shop, 200)
+    running = "FROM supervision_stepstate WHERE process_state = 'Processing'"
+    until(lambda: shop.rows(f"SELECT count(*) {running} AND position = 1")[0][0] == 200, what="200 orders at the payment")
+
+    workers = [name for name in PROCESSES if name.startswith(WORKERS)]
+    shop.kill9(*workers)
+    killed = now(shop)
+    held = shop.rows(f"SELECT run_id, position {running}")
+    shop.fault()
+    shop.start(*workers)
+
+    until(lambda: shop.rows(ENDED)[0][0] == 200, within=60, what="all orders to end")
+    claims = shop.rows(
+        "SELECT max(at) - %s FROM (SELECT DISTINCT ON (run_id, position) at FROM supervision_stepevent e"
+        " WHERE to_state = 'Processing' AND at > %s AND (run_id, position) IN (SELECT * FROM unnest(%s::bigint[], %s::int[]))"
+        " ORDER BY run_id, position, seq) claimed",
+        *(killed, killed, [run for run, _ in held], [position for _, position in held]),
+    )
+    took = claims[0][0].total_seconds()
+    print(f"{len(held)} steps in hand; the last was claimed again {took:.1f} s after the kill")
+    assert took < COMPLETE_BY + SWEEP + BACK_OFF + SLACK
+    assert shop.rows("SELECT process_state, count(*) FROM supervision_run GROUP BY 1") == [("Processed", 200)]
+    assert len([entry for entry in shop.ledger("payment") if entry["operation"] == "confirm"]) == 200
+    assert len([entry for entry in shop.ledger("carrier") if entry["operation"] == "create"]) == 200
+
+
+def test_all_orders_end_in_time_and_none_in_error_when_every_queue_is_purged_with_500_in_flight(shop: Shop) -> None:
+    broker = RabbitMQ(shop.broker_url, shop.broker_url.rpartition("/")[2], shop.database_url)  # type: ignore[attr-defined]
+    for name in ("agents", "agents.2"):
+        shop.signal(name, signal.SIGSTOP)
+    place(shop, 500)
+    until(lambda: shop.rows("SELECT count(*) FROM supervision_run WHERE process_state = 'Processing'")[0][0] == 500, what="500 claims")
+
+    broker.cut_connections()  # what the frozen workers had taken goes back to its queue
+    purged = until(broker.purge, what="something to purge")
+    began = time.monotonic()
+    for name in ("agents", "agents.2"):
+        shop.signal(name, signal.SIGCONT)
+
+    until(lambda: shop.rows(ENDED)[0][0] == 500, within=COMPLETE_BY + SWEEP + 30, what="all orders to end")
+    print(f"{purged} messages lost; all 500 orders had ended {time.monotonic() - began:.1f} s later")
+    assert shop.rows("SELECT process_state, count(*) FROM supervision_run GROUP BY 1") == [("Processed", 500)]
+    assert shop.rows("SELECT count(*) FROM supervision_alert WHERE kind = 'error'") == [(0,)]
+
+
+def test_another_supervisor_sweeps_within_twelve_seconds_when_the_leader_is_frozen(shop: Shop) -> None:
+    leading = "SELECT holder FROM supervision_leaderlease WHERE name = 'supervisor'"
+    holder = until(lambda: shop.rows(leading), what="a leader")[0][0]
+    frozen = next(name for name in ("supervisor", "supervisor.2") if f"-{shop.processes[name].pid}-" in holder)
+
+    shop.signal(frozen, signal.SIGSTOP)
+    began = time.monotonic()
+    until(lambda: shop.rows(leading)[0][0] != holder, within=30, what="another leader")
+    taken_over = now(shop)
+    until(
+        lambda: shop.rows("SELECT 1 FROM supervision_heartbeat WHERE role = 'supervisor-sweep' AND seen_at > %s", taken_over),
+        what="a sweep of the new leader",
+    )
+    took = time.monotonic() - began
+    print(f"another supervisor had swept {took:.1f} s after the leader was frozen")
+    assert took < 12.0 + SLACK

@@ -1,0 +1,79 @@
+"""Fixtures for the engine's tests: real commits on real PostgreSQL, one clean store per test.
+
+The engine compares with the database's now(), which stands still inside a transaction; so these tests commit, and the
+store is emptied afterwards (deleting a few rows is quicker than truncating every table of the project).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import setup_databases, teardown_databases
+
+from supervision import consuming, execution, failpoints, governance, testing
+from tests.support import toy
+from tests.support.people import no_hints, operator, viewer
+
+__all__ = ["no_hints", "operator", "viewer"]
+
+TABLES = (
+    "stepevent", "stepstate", "strayreply", "alert", "notification", "deadletter", "leaderlease", "heartbeat", "run",
+    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun",
+)  # fmt: skip
+
+
+def empty_the_store() -> None:
+    statements = [f"DELETE FROM supervision_{table}" for table in TABLES]  # noqa: S608 - the names above
+    statements += ["DELETE FROM django_admin_log", "DELETE FROM auth_user"]
+    with connection.cursor() as cursor:
+        cursor.execute(";".join(statements))
+
+
+@pytest.fixture(scope="session")
+def store_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database, also in a session none of whose tests carries pytest-django's mark."""
+    mine = None
+    with django_db_blocker.unblock():
+        if not connection.introspection.table_names():
+            mine = setup_databases(verbosity=0, interactive=False, aliases=["default"])
+    yield
+    with django_db_blocker.unblock():
+        # The engine's own threads keep their connections for the life of the process.
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        connection.close()
+        if mine is not None:
+            teardown_databases(mine, verbosity=0)
+
+
+@pytest.fixture
+def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
+    """An empty store, the toy workflows, no broker."""
+    with django_db_blocker.unblock(), testing.quiet():
+        empty_the_store()
+        toy.reset()
+        execution.served.clear()
+        governance.forget()
+        consuming._room = (0.0, 0)
+        try:
+            yield
+        finally:
+            failpoints.load({})
+            execution.served.clear()
+            empty_the_store()
+            connection.close()
+
+
+@pytest.fixture
+def tuned(settings: Any) -> Any:
+    """`tuned(COHORT=3)` changes the engine's settings for this test."""
+
+    def tune(**values: Any) -> None:
+        settings.SUPERVISION = {**settings.SUPERVISION, **values}
+
+    return tune

@@ -1,0 +1,213 @@
+"""What the engine's tests share: looking at runs, walking them to a place, and doing things at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.db import connection, transaction
+
+from supervision import audit, execution, recovery, store, supervisor
+from supervision.errors import PermanentFailure
+from supervision.handles import Handover, Place, Started
+from supervision.models import Alert, Notification, Run, StepEvent, StepState
+from supervision.states import Claim
+from supervision.testing import expire, run_of, schedule, step, submit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# ------------------------------------------------------------------------------------------------------ looking
+
+
+def states(key: str, direction: str = "do") -> list[str]:
+    """The states of a run's steps, by position."""
+    rows = StepState.objects.filter(run__key=key, direction=direction).order_by("position")
+    return [str(row.process_state) for row in rows]
+
+
+def state(key: str) -> str:
+    return str(run_of(key).process_state)
+
+
+def events(key: str) -> list[StepEvent]:
+    return list(StepEvent.objects.filter(run__key=key).order_by("seq"))
+
+
+def alerts(key: str) -> list[str]:
+    return sorted(Alert.objects.filter(run__key=key).values_list("kind", flat=True))
+
+
+def notified(key: str) -> int:
+    return Notification.objects.filter(run__key=key, kind="alert").count()
+
+
+def fetch(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
+    """Plain SQL on this thread's connection."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return cursor.fetchall() if cursor.description else []
+
+
+def seqs_are_gapless() -> bool:
+    return not fetch("SELECT run_id FROM supervision_stepevent GROUP BY run_id HAVING min(seq) <> 1 OR max(seq) <> count(*)")
+
+
+def healthy() -> bool:
+    """Every invariant of the engine holds on the rows."""
+    broken = [violation for violation in audit.violations() if "orders_" not in violation.detail]
+    assert broken == [], broken
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ walking
+
+
+def claimed(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Claim]]:
+    """A run whose first step is claimed and not started."""
+    key = submit(workflow, {"n": 1, **payload})
+    ((place, claims),) = schedule()
+    return key, place, claims
+
+
+def started(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Started]]:
+    """A run whose first step is being worked on."""
+    key, place, claims = claimed(workflow, **payload)
+    return key, place, store.start(place, claims)
+
+
+def finish(place: Place, items: Sequence[Started], result: Any = None) -> Handover:
+    return store.finish(place, [(item, result or {}) for item in items])
+
+
+def at_step(position: int, workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Started]]:
+    """A run that has come to this step, which is being worked on."""
+    key, place, items = started(workflow, **payload)
+    while place.position < position:
+        claims = finish(place, items, {"by": place.position}).claims
+        place = place.following
+        items = store.start(place, claims)
+    return key, place, items
+
+
+def in_error(position: int = 0, workflow: str = "toy-plain", *, unknown: bool = False, **payload: Any) -> str:
+    """A run whose step at this position has failed for good (with `unknown`: after an attempt of unknown effect)."""
+    from_db_key, place, items = at_step(position, workflow, **payload)
+    if unknown:
+        fetch("UPDATE supervision_stepstate SET effect = 'unknown' WHERE run_id = %s AND position = %s", [items[0].run_id, position])
+    recovery.fail(place, [(items[0].claim, refusal())])
+    return from_db_key
+
+
+def refusal(message: str = "refused") -> Any:
+    return recovery.as_failure(PermanentFailure(message))
+
+
+def go(sent: Sequence[tuple[Place, Sequence[Claim]]]) -> None:
+    """Perform what a scheduler's pass sent, to its end."""
+    for onward in sent:
+        while onward is not None:
+            onward = execution.run(*onward)
+
+
+# ---------------------------------------------------------------------------------------------- at the same time
+
+
+def at_once(*functions: Callable[[], Any]) -> list[Any]:
+    """Call these at the same moment, each in a thread with a connection of its own; exceptions are answers too."""
+    barrier = threading.Barrier(len(functions))
+    answers: list[Any] = [None] * len(functions)
+
+    def call(index: int, function: Callable[[], Any]) -> None:
+        try:
+            connection.ensure_connection()
+            barrier.wait(20)
+            answers[index] = function()
+        except Exception as error:
+            answers[index] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread is stuck"
+    return answers
+
+
+@contextmanager
+def another_connection() -> Iterator[psycopg.Connection[Any]]:
+    """A second session of the database, in a transaction that is rolled back unless it commits."""
+    params = connection.get_connection_params()
+    kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
+    with psycopg.connect(**kept) as other:
+        try:
+            yield other
+        finally:
+            other.rollback()
+
+
+def blocked_backends() -> int:
+    """How many sessions of this database wait for somebody's lock."""
+    return int(
+        fetch("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0")[0][0]
+    )
+
+
+def until(condition: Callable[[], Any], within: float = 20.0) -> Any:
+    """Wait for a condition of the database, inside a thread."""
+    deadline = time.monotonic() + within
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+    return value
+
+
+class Process:
+    """A process of its own on the test's database, running one verb of `tests.engine.process`."""
+
+    def __init__(self, verb: str, *arguments: str, **environ: str) -> None:
+        name = str(connection.settings_dict["NAME"])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.process", name, verb, *arguments],
+            cwd=ROOT,
+            env={**os.environ, "LOG_LEVEL": "ERROR", **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready(self) -> Process:
+        """Wait until it has started and waits for `begin`."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == "ready"
+        return self
+
+    def begin(self) -> Process:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return self
+
+    def answer(self) -> Any:
+        """What it printed as JSON at its end."""
+        output, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0, output
+        return json.loads(output)
+
+    def code(self) -> int:
+        self._process.communicate(timeout=60)
+        return int(self._process.returncode)
+
+
+__all__ = ["Run", "expire", "recovery", "step", "supervisor", "transaction"]

@@ -1,0 +1,52 @@
+"""A process for the tests that need real ones: `python -m tests.engine.process DATABASE VERB ARGUMENTS`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
+django.setup()
+
+from django.db import connection  # noqa: E402
+
+from supervision import archive, failpoints, hints, scheduler, store, supervisor  # noqa: E402
+from tests.support import toy  # noqa: E402, F401
+
+
+def claim(size: str) -> list[int]:
+    """Claim until nothing is left; the run ids, in the order they were claimed."""
+    mine: list[int] = []
+    while places := store.claim(int(size)):
+        mine += [item.run_id for claims in places.values() for item in claims]
+    return mine
+
+
+def sweep() -> int:
+    """Sweep until nothing is overdue; how many claims this process recovered."""
+    return supervisor.sweep_once().overdue
+
+
+def schedule() -> int:
+    """One pass of the scheduler, whose messages go nowhere."""
+    return scheduler.schedule_once(lambda place, claims: None).claimed
+
+
+def archived(size: str) -> int:
+    """Archive everything that has ended, in batches; how many orders this process moved."""
+    return sum(moved.runs for moved in archive.batches(timedelta(0), size=int(size)))
+
+
+if __name__ == "__main__":
+    database, verb, *arguments = sys.argv[1:]
+    connection.settings_dict["NAME"] = database
+    hints.enabled = False
+    failpoints.load()
+    connection.ensure_connection()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps({"claim": claim, "sweep": sweep, "schedule": schedule, "archive": archived}[verb](*arguments)))

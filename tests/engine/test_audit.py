@@ -1,0 +1,266 @@
+"""`manage.py audit`: silent about what the engine writes, and loud about everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from supervision import audit, consuming, operations, scheduler, testing
+from supervision.agent import JSON, Agent, StepRequest, register_agent
+from supervision.errors import AgentFailure, PermanentFailure
+from supervision.models import Run
+from supervision.workflow import NewRun, Step, Workflow, register
+
+pytestmark = pytest.mark.django_db
+
+
+class LedgerAgent(Agent):
+    """Does what the payload says: nothing, or refuse the named step."""
+
+    name = "audit-ledger"
+    transactional = True
+
+    def perform_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        return [PermanentFailure("refused") if request.payload.get("refuse") == request.step else {} for request in requests]
+
+    def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        return [{} for _ in requests]
+
+
+class Intake:
+    """The payload is the run's."""
+
+    @staticmethod
+    def read(body: str) -> NewRun:
+        return NewRun(payload=json.loads(body))
+
+    @staticmethod
+    def write(runs: Sequence[Any]) -> None:
+        """Nothing of our own."""
+
+
+register_agent(LedgerAgent())
+register(
+    Workflow(
+        "audited",
+        tuple(Step(name, agent="audit-ledger", complete_within=timedelta(seconds=30)) for name in ("one", "two", "three")),
+        intake=Intake,
+    )
+)
+
+
+def place(**payload: Any) -> str:
+    return testing.submit("audited", payload)
+
+
+def drive() -> None:
+    """Let scheduler and agents work until nothing is left to do."""
+    sent = True
+    while sent:
+        # The clock of this test's one transaction stands still, and "due now" of a later statement lies ahead of it.
+        testing.make_due()
+        sent = testing.schedule()
+        for where, claims in sent:
+            testing.perform(where, claims)
+
+
+@pytest.fixture
+def healthy() -> dict[str, int]:
+    """One run in every state an audit may meet, by name, made by the engine alone."""
+    keys = {"processed": place(), "error": place(refuse="two"), "cancelled": place(refuse="three")}
+    drive()
+    operations.cancel(keys["cancelled"], by="test", reason="no longer wanted")
+    drive()
+    keys["pending"], keys["claimed"] = place(), place()
+    consuming.consume_batch(born=False)
+    scheduler.claim_once(lambda where, claims: None)
+    keys["pending"] = place()
+    consuming.consume_batch(born=False)
+    place()  # accepted, not consumed
+    return {name: Run.objects.get(key=key).pk for name, key in keys.items()}
+
+
+def sql(statement: str, **params: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+
+
+def unguarded() -> None:
+    """As if the database had lost its constraints and triggers, for this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT conrelid::regclass::text, conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid"
+            " WHERE t.relname LIKE 'supervision\\_%' AND contype = 'c'"
+        )
+        for table, name in cursor.fetchall():
+            cursor.execute(f'ALTER TABLE {table} DROP CONSTRAINT "{name}"')
+        cursor.execute("DROP INDEX IF EXISTS a_run_processes_one_step_at_a_time")
+        for table in ("run", "stepstate", "stepevent"):
+            cursor.execute(f"ALTER TABLE supervision_{table} DISABLE TRIGGER USER")
+
+
+STEP = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'do' AND position = {}"
+RUN = "UPDATE supervision_run SET {} WHERE id = %(run)s"
+UNDO = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'undo' AND position = {}"
+
+# invariant -> (whose run, the statement that breaks it)
+BREAKS = {
+    "a running step has an owner and a deadline, and no other step has an owner": (
+        "claimed",
+        STEP.format("locked_by = NULL", 0),
+    ),
+    "a Processed step has finished and its effect is known to be done": ("processed", STEP.format("finished_at = NULL", 1)),
+    "a run processes one step at a time": (
+        "claimed",
+        STEP.format("process_state = 'Processing', locked_by = 'x', complete_by = now()", 1),
+    ),
+    "steps are done in order": ("processed", STEP.format("process_state = 'Pending'", 0)),
+    "steps are undone in reverse order": (
+        "cancelled",
+        "UPDATE supervision_stepevent SET position = 1 - position WHERE run_id = %(run)s AND direction = 'undo' AND to_state = 'Processed'",
+    ),
+    "nothing is undone while it is still being done": (
+        "cancelled",
+        STEP.format("process_state = 'Processing', locked_by = 'x', complete_by = now()", 0),
+    ),
+    "a Processed run has done every step": ("processed", STEP.format("process_state = 'Cancelled'", 2)),
+    "a final run has no open step": ("cancelled", UNDO.format("process_state = 'Pending'", 0)),
+    "an unfinished run has a step that somebody runs or may claim": ("pending", STEP.format("not_before = NULL", 0)),
+    "a Pending run has begun nothing": ("pending", STEP.format("attempt = 1", 0)),
+    "a run in Error stands at exactly one step in Error, and only such a run does": (
+        "error",
+        STEP.format("process_state = 'Pending'", 1),
+    ),
+    "a run in Error has an alert of its failed step's generation": (
+        "error",
+        "DELETE FROM supervision_alert WHERE run_id = %(run)s",
+    ),
+    "a run's steps are complete: positions from 0, an undo only beside its do step": (
+        "pending",
+        "DELETE FROM supervision_stepstate WHERE run_id = %(run)s AND position = 1",
+    ),
+    "events are numbered without a gap": (
+        "processed",
+        "DELETE FROM supervision_stepevent WHERE run_id = %(run)s AND seq = 3",
+    ),
+    "the newest event of a run tells its state": (
+        "cancelled",
+        "UPDATE supervision_stepevent SET to_state = 'Error' WHERE run_id = %(run)s AND to_state = 'Cancelled' AND position IS NULL",
+    ),
+    "the events of a step tell its state and its attempts": ("processed", STEP.format("attempt = 7", 1)),
+    "nothing belongs to a run that does not exist": (
+        "processed",
+        "UPDATE supervision_stepevent SET run_id = -1 WHERE run_id = %(run)s AND seq = 1",
+    ),
+    "a run is in the tables or in the archive, and the archive holds it whole": (
+        "processed",
+        "INSERT INTO supervision_archivedrun (key, run_id, workflow, process_state, created_at, finished_at, body)"
+        " SELECT key, id, workflow, process_state, created_at, finished_at, '{}' FROM supervision_run WHERE id = %(run)s",
+    ),
+    "a consumed submission has become a run or a dead letter": (
+        "processed",
+        "UPDATE supervision_submission SET public_id = 'nobody' WHERE public_id = (SELECT key FROM supervision_run WHERE id = %(run)s)",
+    ),
+    "a run comes from one submission, which is consumed": (
+        "processed",
+        "UPDATE supervision_submission SET consumed_at = NULL WHERE public_id = (SELECT key FROM supervision_run WHERE id = %(run)s)",
+    ),
+    "a Cancelled run has undone every effect it had or may have had": (
+        "cancelled",
+        "DELETE FROM supervision_stepstate WHERE run_id = %(run)s AND direction = 'undo' AND position = 1",
+    ),
+}
+SHOP_TABLES = ("orders_",)
+
+
+def engine_checks() -> list[audit.Check]:
+    return [check for check in audit.checks() if not any(table in check.violations for table in SHOP_TABLES)]
+
+
+def test_what_the_engine_writes_is_healthy(healthy: dict[str, int]):
+    assert list(audit.violations()) == []
+
+
+def test_the_fixture_has_a_run_in_every_state_it_claims(healthy: dict[str, int]):
+    states = dict(Run.objects.values_list("pk", "process_state"))
+
+    assert {name: states[pk] for name, pk in healthy.items()} == {
+        "processed": "Processed",
+        "error": "Error",
+        "cancelled": "Cancelled",
+        "pending": "Pending",
+        "claimed": "Processing",
+    }
+
+
+def test_a_clock_that_was_put_back_between_two_undo_steps_is_no_violation(healthy: dict[str, int]):
+    sql(UNDO.format("finished_at = now() + interval '1 hour'", 1), run=healthy["cancelled"])
+
+    assert list(audit.violations()) == []
+
+
+def test_every_invariant_of_the_engine_is_seeded_below():
+    assert {check.invariant for check in engine_checks()} == set(BREAKS)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_a_broken_invariant_is_named_with_its_run(invariant: str, healthy: dict[str, int]):
+    whose, statement = BREAKS[invariant]
+    unguarded()
+    sql(statement, run=healthy[whose])
+
+    named = {violation.invariant: violation.detail for violation in audit.violations()}
+
+    assert invariant in named
+    if "submission" not in invariant and "does not exist" not in invariant:
+        assert f"run_id={healthy[whose]}" in named[invariant]
+
+
+def test_the_command_exits_with_1_and_names_the_violation(healthy: dict[str, int]):
+    unguarded()
+    sql(BREAKS["events are numbered without a gap"][1], run=healthy["processed"])
+    out = StringIO()
+
+    with pytest.raises(SystemExit) as stopped:
+        call_command("audit", stdout=out, stderr=StringIO())
+
+    assert stopped.value.code == 1
+    assert f"VIOLATED events are numbered without a gap: run_id={healthy['processed']}" in out.getvalue()
+
+
+def test_the_command_says_so_when_everything_holds(healthy: dict[str, int]):
+    out = StringIO()
+
+    call_command("audit", stdout=out, stderr=StringIO())
+
+    assert "all hold" in out.getvalue()
+
+
+def test_the_command_answers_json_with_every_violation(healthy: dict[str, int]):
+    unguarded()
+    sql("UPDATE supervision_stepevent SET seq = seq + 100 WHERE run_id = %(run)s AND seq > 2", run=healthy["processed"])
+    out = StringIO()
+
+    with pytest.raises(SystemExit):
+        call_command("audit", "--json", stdout=out, stderr=StringIO())
+
+    answer = json.loads(out.getvalue())
+    assert answer["checks"] == len(audit.checks())
+    assert "events are numbered without a gap" in {violation["invariant"] for violation in answer["violations"]}
+
+
+def test_many_violations_of_one_kind_are_bounded(healthy: dict[str, int]):
+    unguarded()
+    sql("INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) SELECT -n, 1, 'Pending', 'x' FROM generate_series(1, 100) n")
+
+    found = [v for v in audit.violations() if v.invariant == "nothing belongs to a run that does not exist"]
+
+    assert len(found) == audit.MOST_PER_CHECK + 1
+    assert "more" in found[-1].detail

@@ -1,0 +1,92 @@
+"""The bell: a scheduler hears of a new order from the database, and of one nobody took from the broker."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from celery import current_app
+
+from supervision import bell, consuming, hints
+from supervision.testing import submit
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def messages():
+    """How many hints wait for consumers."""
+    with current_app.connection_for_write() as connection:
+        connection.default_channel.queue_declare("submissions")
+        connection.default_channel.queue_purge("submissions")
+        yield lambda: connection.default_channel._size("submissions")
+
+
+@pytest.fixture
+def hinter(monkeypatch):
+    """Asks for a hint as a web process does, with a bell, though this session's broker is in memory."""
+
+    def want() -> hints._Hinter:
+        monkeypatch.setattr(hints, "enabled", True)
+        monkeypatch.setattr(bell, "is_heard", lambda: True)
+        asked = hints._Hinter(hints.CONSUME)
+        asked.want()
+        return asked
+
+    return want
+
+
+@pytest.fixture
+def listening():
+    """A listener; yields the event that says that it was called."""
+    called = threading.Event()
+    listener = bell.Listener(called.set)
+    listener.start()
+    assert called.wait(10), "it begins with a look"
+    called.clear()
+    yield called
+    listener.stop()
+    listener.join(5)
+
+
+def test_who_listens_is_called_when_a_submission_is_committed(listening, hinter):
+    hinter()
+
+    assert listening.wait(5)
+
+
+def test_it_listens_again_after_its_connection_was_cut(listening):
+    assert kit.fetch(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s AND datname = current_database()",
+        [f"LISTEN {bell.CHANNEL}"],
+    ) == [(True,)]
+    assert listening.wait(10), "what was rung meanwhile is looked for"
+    listening.clear()
+
+    bell.ring()
+
+    assert listening.wait(5)
+
+
+def test_an_order_that_was_taken_needs_no_message(hinter, messages):
+    submit("toy-plain", {"n": 1})
+    consuming.consume_batch()
+
+    assert hinter().drain(5)
+    assert messages() == 0
+
+
+def test_an_order_that_still_waits_is_told_over_the_broker(hinter, messages):
+    submit("toy-plain", {"n": 1})
+
+    assert hinter().drain(5)
+    assert messages() == 1
+
+
+def test_a_database_that_does_not_answer_leaves_it_to_the_broker(hinter, messages, monkeypatch):
+    monkeypatch.setattr(bell, "UNANSWERED", "SELECT 1 / 0")
+
+    assert hinter().drain(5)
+    assert messages() == 1

@@ -1,0 +1,150 @@
+"""System checks: each contradiction in the settings is found at start, by its id, with a hint."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage
+
+from supervision import checks, conf
+
+
+def found(check: Any) -> dict[str, CheckMessage]:
+    return {message.id: message for message in check(app_configs=None)}
+
+
+def supervision(settings: Any, **values: Any) -> dict[str, CheckMessage]:
+    settings.SUPERVISION = values
+    return found(checks.check_supervision)
+
+
+def test_the_defaults_are_sane(settings: Any):
+    assert supervision(settings) == {}
+    assert supervision(settings, **conf.DEFAULTS) == {}
+
+
+def test_an_unknown_key_is_an_error_with_the_nearest_known_one(settings: Any):
+    message = supervision(settings, SWEEP_SECOND=3)["supervision.E001"]
+
+    assert "SWEEP_SECOND" in message.msg
+    assert "Did you mean 'SWEEP_SECONDS'?" in message.hint
+
+
+def test_a_key_like_no_other_lists_the_known_ones(settings: Any):
+    assert "Known: " in supervision(settings, ZZZ=3)["supervision.E001"].hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("SWEEP_SECONDS", 0),
+        ("SWEEP_SECONDS", -1.5),
+        ("SWEEP_SECONDS", "5"),
+        ("SWEEP_SECONDS", None),
+        ("COMPLETE_WITHIN", 0),
+        ("LONG_WAIT", timedelta(0)),
+        ("FAILURE_THRESHOLD", 0),
+        ("FAILURE_THRESHOLD", 2.5),
+        ("FAILURE_THRESHOLD", True),
+        ("COHORT", 0),
+        ("LINGER_SECONDS", -0.1),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_an_error(settings: Any, key: str, value: Any):
+    message = supervision(settings, **{key: value})["supervision.E002"]
+
+    assert key in message.msg
+    assert message.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("LINGER_SECONDS", 0), ("COMPLETE_WITHIN", None), ("LONG_WAIT", timedelta(minutes=10)), ("COHORT", 1)]
+)
+def test_a_number_that_makes_sense_is_none(settings: Any, key: str, value: Any):
+    assert supervision(settings, **{key: value}) == {}
+
+
+def test_an_unknown_policy_is_an_error(settings: Any):
+    said = supervision(settings, ON_EXHAUSTED="retry", ON_PERMANENT="wait")
+
+    assert "error, wait, compensate, skip" in said["supervision.E003"].hint
+    assert "error, compensate, skip" in said["supervision.E004"].hint
+
+
+def test_one_address_without_its_brackets_is_an_error(settings: Any):
+    assert "supervision.E005" in supervision(settings, OPERATOR_EMAILS="ops@example.com")
+
+
+def test_a_sweep_rarer_than_the_shortest_step_is_a_warning(settings: Any):
+    said = supervision(settings, SWEEP_SECONDS=60, LEASE_SECONDS=180)
+
+    assert set(said) == {"supervision.W020"}
+    assert "may take only" in said["supervision.W020"].msg
+
+
+def test_a_step_that_may_take_longer_than_its_workflow_is_a_warning(settings: Any):
+    assert "supervision.W021" in supervision(settings, COMPLETE_WITHIN=timedelta(days=2))
+
+
+def test_a_longer_wait_that_is_shorter_than_the_back_off_is_a_warning(settings: Any):
+    assert "supervision.W022" in supervision(settings, ON_EXHAUSTED="wait", LONG_WAIT=1)
+
+
+def test_a_lease_shorter_than_the_sweep_is_a_warning(settings: Any):
+    assert "supervision.W023" in supervision(settings, LEASE_SECONDS=5, SWEEP_SECONDS=5)
+
+
+def test_an_alert_before_the_next_sweep_is_a_warning(settings: Any):
+    assert "supervision.W024" in supervision(settings, PICKUP_SECONDS=1)
+
+
+def test_a_cohort_larger_than_all_that_may_be_in_flight_is_a_warning(settings: Any):
+    assert "supervision.W025" in supervision(settings, COHORT=200, IN_FLIGHT=100)
+
+
+def test_failpoints_need_to_be_allowed(settings: Any):
+    settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_effect=kill9", False
+
+    assert set(found(checks.check_failpoints)) == {"supervision.E006"}
+
+
+def test_an_unknown_failpoint_is_an_error_with_the_nearest_known_one(settings: Any):
+    settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_efect=kill9", True
+
+    assert "agent.after_effect" in found(checks.check_failpoints)["supervision.E007"].hint
+
+
+def test_failpoints_that_are_allowed_are_pointed_out(settings: Any):
+    settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_effect=kill9", True
+
+    assert set(found(checks.check_failpoints)) == {"supervision.W008"}
+
+
+def test_no_failpoints_are_no_news(settings: Any):
+    settings.FAILPOINTS = ""
+
+    assert found(checks.check_failpoints) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("CELERY_TASK_ALWAYS_EAGER", True, "supervision.E010"),
+        ("CELERY_ACCEPT_CONTENT", ["json", "pickle"], "supervision.E011"),
+        ("CELERY_TASK_SERIALIZER", "pickle", "supervision.E011"),
+        ("CELERY_RESULT_BACKEND", "redis://", "supervision.W012"),
+        ("CELERY_TASK_ACKS_LATE", True, "supervision.W013"),
+        ("CELERY_TASK_PUBLISH_RETRY", True, "supervision.W014"),
+        ("CELERY_TASK_TIME_LIMIT", 30, "supervision.W015"),
+    ],
+)
+def test_an_option_of_celery_that_works_against_the_engine_is_found(settings: Any, name: str, value: Any, expected: str):
+    setattr(settings, name, value)
+
+    assert set(found(checks.check_celery)) == {expected}
+
+
+def test_the_project_s_own_options_of_celery_are_fine():
+    assert found(checks.check_celery) == {}

@@ -1,0 +1,135 @@
+"""CLAIM: exclusive, exactly as many as asked for, and never too early."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from supervision import consuming, operations, store
+from supervision.models import StepEvent, StepState
+from supervision.testing import make_due, run_until_idle, submit, submit_many
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def waiting_runs(count: int) -> list[str]:
+    keys = submit_many("toy-plain", [{"n": n} for n in range(count)])
+    while consuming.consume_batch(500, born=False).consumed:
+        pass
+    return keys
+
+
+@pytest.mark.parametrize(("processes", "runs"), [(4, 1000)])
+def test_real_processes_claim_each_waiting_run_exactly_once(processes, runs):
+    waiting_runs(runs)
+    workers = [kit.Process("claim", "7") for _ in range(processes)]
+
+    for worker in [worker.ready() for worker in workers]:
+        worker.begin()
+    claimed = [worker.answer() for worker in workers]
+
+    times = Counter(run_id for mine in claimed for run_id in mine)
+    assert len(times) == runs
+    assert set(times.values()) == {1}
+    assert sum(1 for mine in claimed if mine) > 1
+    assert StepEvent.objects.filter(to_state="Processing").count() == runs
+    assert set(StepState.objects.filter(position=0).values_list("attempt", flat=True)) == {1}
+    assert kit.seqs_are_gapless()
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50])
+def test_a_claim_takes_exactly_as_many_as_it_may(limit):
+    waiting_runs(60)
+
+    claimed = sum(len(claims) for claims in store.claim(limit).values())
+
+    assert claimed == limit
+    assert StepState.objects.filter(process_state="Processing").count() == limit
+
+
+def test_eight_threads_never_take_more_than_there_is():
+    waiting_runs(50)
+
+    answers = kit.at_once(*[lambda: sum(len(claims) for claims in store.claim(20).values())] * 8)
+
+    assert sum(answers) == 50
+
+
+def test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline():
+    key, _place, claims = kit.claimed()
+    bystander = submit("toy-plain", {"n": 2})
+    kit.fetch("UPDATE supervision_stepstate SET process_state = 'Pending', locked_by = NULL WHERE run_id = %s", [claims[0].run_id])
+
+    (again,) = store.claim(1).values()
+
+    assert [claim.attempt for claim in again] == [2]
+    row = StepState.objects.get(run__key=key, position=0)
+    assert row.locked_by == store.me()
+    assert row.complete_by > row.not_before
+    assert not StepState.objects.filter(run__key=bystander).exists()
+
+
+def test_a_step_is_not_claimed_before_its_time():
+    early, due = waiting_runs(2)
+    kit.fetch(
+        "UPDATE supervision_stepstate s SET not_before = now() + interval '1 hour' FROM supervision_run r"
+        " WHERE r.id = s.run_id AND r.key = %s AND position = 0",
+        [early],
+    )
+
+    assert sum(len(claims) for claims in store.claim(10).values()) == 1
+    assert (kit.states(early)[0], kit.states(due)[0]) == ("Pending", "Processing")
+    make_due(early)
+    assert sum(len(claims) for claims in store.claim(10).values()) == 1
+
+
+def test_a_later_step_is_not_claimed_before_its_predecessor_is_done():
+    kit.claimed()
+
+    assert store.claim(10) == {}
+
+
+def test_a_locked_row_sends_the_second_scheduler_to_other_work():
+    first, second = waiting_runs(2)
+    with kit.another_connection() as other:
+        other.execute(
+            "SELECT 1 FROM supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id WHERE r.key = %s FOR UPDATE OF s",
+            [first],
+        )
+
+        store.claim(10)
+
+        assert (kit.states(first)[0], kit.states(second)[0]) == ("Pending", "Processing")
+
+
+def test_an_undo_waits_until_the_running_step_of_its_order_has_ended():
+    key, place, items = kit.at_step(1)
+    operations.cancel(key, by="customer", reason="no")
+
+    before = store.claim(10)
+    kit.finish(place, items)
+    after = store.claim(10)
+
+    assert before == {}
+    assert [(there.direction, there.position) for there in after] == [("undo", 1)]
+
+
+def test_nothing_is_claimed_beyond_what_may_be_in_flight(tuned):
+    tuned(IN_FLIGHT=3, COHORT=2)
+    waiting_runs(5)
+
+    claimed = [consuming.in_flight() for _ in range(4) if kit.schedule() is not None]
+
+    assert claimed == [3, 3, 3, 3]
+
+
+def test_a_claim_moves_its_run_on_and_a_bystander_stays():
+    mine, other = waiting_runs(2)
+
+    store.claim(1)
+
+    assert (kit.state(mine), kit.state(other)) == ("Processing", "Pending")
+    run_until_idle()

@@ -1,0 +1,252 @@
+"""Undoing: in reverse, what was done or may have been, once; and cancelling at every moment ends in exactly one end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from supervision import changes, db, operations, recovery, store, supervisor
+from supervision.agent import register_agent
+from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit
+from supervision.workflow import Step, Workflow, register
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+class Mailer(toy.ToyAgent):
+    """What it does cannot be undone."""
+
+    undoable = False
+
+
+MAILER = register_agent(Mailer("mailer"))
+register(Workflow("mailing", (Step("mail", agent="mailer"), Step("ship", agent="alpha")), intake=toy.INTAKE))
+
+
+def cancel(key: str) -> str:
+    return operations.cancel(key, by="customer", reason="changed my mind")
+
+
+def refuse(request: Any) -> None:
+    raise PermanentFailure("no")
+
+
+def undone() -> list[str]:
+    """The steps that were undone, in the order it happened."""
+    rows = kit.fetch("SELECT name FROM supervision_stepstate WHERE direction = 'undo' AND process_state = 'Processed' ORDER BY finished_at")
+    return [row[0] for row in rows]
+
+
+# ------------------------------------------------------------------------------------------------ what is undone
+
+
+def test_what_was_done_is_undone_in_reverse_under_keys_of_its_own():
+    toy.GAMMA.on_perform = refuse
+    key = submit("toy", {"n": 1})
+    run_until_idle()
+
+    operations.compensate(key, by="operator", reason="out of business")
+    run_until_idle()
+
+    assert kit.state(key) == "Cancelled"
+    assert undone() == ["beta-step", "alpha-step"]
+    (request,) = toy.BETA.undone
+    assert (request.idempotency_key, request.perform_key) == (f"{key}:beta-step:undo:1", f"{key}:beta-step:do:1")
+    assert request.performed == {"by": "beta"}
+    assert toy.GAMMA.undone == []
+    assert toy.TOLD["cancelled"] == [key]
+    assert kit.healthy()
+
+
+def test_a_step_of_unknown_effect_is_undone_as_if_it_had_been_done():
+    toy.BETA.on_perform = lambda request: (_ for _ in ()).throw(OutcomeUnknown("reset"))
+    key = submit("toy", {"n": 1})
+    run_until_idle()
+    assert step(key, "beta-step").effect == "unknown"
+
+    cancel(key)
+    run_until_idle()
+
+    assert kit.state(key) == "Cancelled"
+    assert undone() == ["beta-step", "alpha-step"]
+    assert toy.BETA.undone[0].performed is None
+
+
+def test_a_running_step_is_awaited_and_then_undone():
+    key, place, items = kit.at_step(1)
+
+    assert cancel(key) == "Compensating"
+    assert schedule() == []
+    assert kit.states(key) == ["Processed", "Processing", "Cancelled"]
+    kit.finish(place, items)
+    run_until_idle()
+
+    assert kit.state(key) == "Cancelled"
+    assert undone() == ["beta-step", "alpha-step"]
+    assert kit.healthy()
+
+
+def test_a_running_step_that_expires_while_its_order_is_undone_is_not_run_again():
+    key, _place, _items = kit.at_step(1)
+    cancel(key)
+    expire(key)
+
+    supervisor.sweep_once()
+    run_until_idle()
+
+    assert (kit.state(key), kit.states(key)) == ("Cancelled", ["Processed", "Cancelled", "Cancelled"])
+    assert undone() == ["beta-step", "alpha-step"]
+    assert toy.BETA.performed == []
+    assert kit.healthy()
+
+
+@pytest.mark.parametrize("error", [TransientFailure("busy"), OutcomeUnknown("reset"), PermanentFailure("no")])
+def test_a_running_step_that_fails_while_its_order_is_undone_is_not_run_again(error):
+    key, place, items = kit.at_step(1)
+    cancel(key)
+
+    recovery.fail(place, [(items[0].claim, recovery.as_failure(error))])
+    run_until_idle()
+
+    assert (kit.state(key), kit.alerts(key)) == ("Cancelled", [])
+    assert toy.BETA.performed == []
+    assert kit.healthy()
+
+
+def test_what_cannot_be_undone_is_left_as_it_is():
+    toy.ALPHA.on_perform = refuse
+    key = submit("mailing", {"n": 1})
+    run_until_idle()
+
+    cancel(key)
+    run_until_idle()
+
+    assert (kit.state(key), kit.states(key, "undo")) == ("Cancelled", [])
+    assert MAILER.undone == []
+
+
+def test_an_order_whose_running_step_cannot_be_undone_is_closed_when_that_step_ends():
+    key, place, items = kit.started("mailing")
+    cancel(key)
+    assert kit.state(key) == "Compensating"
+
+    kit.finish(place, items)
+
+    assert kit.state(key) == "Cancelled"
+    assert kit.healthy()
+
+
+def test_an_undone_order_whose_worker_died_before_closing_it_is_closed_by_the_supervisor():
+    key, place, items = kit.started("mailing")
+    bystander, *_ = kit.at_step(1)
+    cancel(key)
+    cancel(bystander)
+    params = {
+        **store.addressed(place, [items[0].claim]),
+        "results": ["{}"],
+        "me": "dead",
+        "lease": 30.0,
+        "fuse": False,
+        "wait": False,
+        "agent": "beta",
+        "workflow": "mailing",
+    }
+    db.run(store.sql.FINISH, params)
+    assert kit.state(key) == "Compensating"
+
+    supervisor.sweep_once()
+
+    assert (kit.state(key), kit.state(bystander)) == ("Cancelled", "Compensating")
+
+
+# ------------------------------------------------------------------------------------------ an undo that fails
+
+
+def test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before_it():
+    toy.BETA.on_compensate = refuse
+    key = kit.in_error(2, "toy")
+
+    operations.compensate(key, by="operator", reason="hopeless")
+    run_until_idle()
+
+    assert (kit.state(key), kit.states(key, "undo")) == ("Error", ["Pending", "Error"])
+    assert toy.ALPHA.undone == []
+    assert kit.alerts(key) == ["error", "error"]
+    toy.BETA.on_compensate = None
+    operations.resubmit(key, by="operator", reason="service is back")
+    run_until_idle()
+    assert kit.state(key) == "Cancelled"
+    assert undone() == ["beta-step", "alpha-step"]
+    assert kit.healthy()
+
+
+def test_an_undo_that_fails_for_now_is_retried_like_any_step():
+    toy.ALPHA.on_compensate = lambda request: (_ for _ in ()).throw(TransientFailure("busy")) if request.attempt == 1 else None
+    key = kit.in_error(1)
+    operations.compensate(key, by="operator", reason="hopeless")
+    run_until_idle()
+    assert step(key, "alpha-step", "undo").failure_count == 1
+    make_due(key)
+
+    run_until_idle()
+
+    assert kit.state(key) == "Cancelled"
+    assert {request.idempotency_key for request in toy.ALPHA.undone} == {f"{key}:alpha-step:undo:1"}
+
+
+@pytest.mark.parametrize("workflow", ["toy-undo", "toy-skip", "toy-wait"])
+def test_an_undo_that_is_exhausted_stops_in_error_whatever_the_policy_says(workflow):
+    key = kit.in_error(1, "toy-plain")
+    kit.fetch("UPDATE supervision_run SET workflow = %s WHERE key = %s", [workflow, key])
+    operations.compensate(key, by="operator", reason="hopeless")
+
+    for _ in range(3):
+        make_due(key)
+        for place, claims in schedule():
+            store.start(place, claims)
+        expire(key)
+        supervisor.sweep_once()
+
+    assert (kit.state(key), step(key, "alpha-step", "undo").process_state) == ("Error", "Error")
+
+
+def test_an_undo_of_an_expired_attempt_is_answered_late_and_changes_nothing():
+    key = kit.in_error(1)
+    operations.compensate(key, by="operator", reason="hopeless")
+    ((place, claims),) = schedule()
+    items = store.start(place, claims)
+    expire(key)
+    supervisor.sweep_once()
+
+    kit.finish(place, items)
+
+    assert (kit.state(key), step(key, "alpha-step", "undo").process_state) == ("Compensating", "Pending")
+
+
+def test_many_undo_steps_of_one_cohort_are_recorded_together():
+    keys = [kit.in_error(1, "toy") for _ in range(6)]
+    for key in keys:
+        operations.compensate(key, by="operator", reason="hopeless")
+    ((place, claims),) = schedule()
+    assert len(claims) == 6
+
+    store.finish(place, [(item, {"undone": True}) for item in store.start(place, claims)])
+
+    assert {kit.state(key) for key in keys} == {"Cancelled"}
+    assert sorted(toy.TOLD["cancelled"]) == sorted(keys)
+    assert kit.seqs_are_gapless()
+
+
+def test_cancelling_two_orders_at_once_in_opposite_order_deadlocks_nobody():
+    first, second = kit.at_step(1)[0], kit.at_step(1)[0]
+    ids = [run_of(key).pk for key in (first, second)]
+
+    def lock_both(order: list[int]) -> int:
+        return db.transact(lambda: len(changes.lock(order).runs))
+
+    assert kit.at_once(*[lambda: lock_both(ids), lambda: lock_both(ids[::-1])] * 4) == [2] * 8

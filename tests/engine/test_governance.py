@@ -1,0 +1,204 @@
+"""The breaker: one row for all processes; an outage is nobody's failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervision import consuming, governance, supervisor
+from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.models import Resource
+from supervision.testing import make_due, run_of, run_until_idle, step, submit, submit_many
+from tests.support import toy
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def down(request):
+    raise TransientFailure("connection refused")
+
+
+def the_breaker(name="beta"):
+    return Resource.objects.get(name=name)
+
+
+def cool_down_passes(name="beta"):
+    Resource.objects.filter(name=name).update(retry_at="2020-01-01T00:00:00Z")
+    governance.forget()
+
+
+def break_down(orders=5):
+    toy.BETA.on_perform = down
+    keys = submit_many("toy-plain", [{"n": n} for n in range(orders)])
+    run_until_idle()
+    return keys
+
+
+def test_five_failures_open_the_breaker_and_count_for_no_order_from_then_on():
+    keys = break_down(8)
+
+    assert the_breaker().breaker_state == "open"
+    assert {step(key, "beta-step").failure_count for key in keys} == {0}  # the batch that opened it counts for none
+    assert {run_of(key).process_state for key in keys} == {"Processing"}
+    assert {step(key, "beta-step").process_state for key in keys} == {"Pending"}
+
+
+def test_four_failures_leave_it_closed_and_count():
+    keys = break_down(4)
+
+    assert the_breaker().breaker_state == "closed"
+    assert {step(key, "beta-step").failure_count for key in keys} == {1}
+
+
+def test_nothing_is_called_while_it_is_open():
+    break_down(5)
+    asked = len(toy.BETA.performed)
+    late = submit("toy-plain", {"n": 99})
+
+    run_until_idle()
+    make_due()
+    run_until_idle()
+
+    assert len(toy.BETA.performed) == asked
+    assert step(late, "alpha-step").process_state == "Processed"  # other steps go on
+    assert step(late, "beta-step").process_state == "Pending"
+
+
+def test_one_probe_goes_through_after_the_cool_down_and_its_success_closes_it():
+    keys = break_down(6)
+    asked = len(toy.BETA.performed)
+    toy.BETA.on_perform = None
+    make_due()
+    cool_down_passes()
+
+    run_until_idle()
+
+    assert the_breaker().breaker_state == "closed"
+    assert len(toy.BETA.performed) >= asked + 1
+    make_due()
+    run_until_idle()
+    assert {run_of(key).process_state for key in keys} == {"Processed"}
+
+
+def test_a_failed_probe_opens_it_again_and_only_the_bound_was_asked():
+    keys = break_down(6)
+    asked = len(toy.BETA.performed)
+    make_due()
+    cool_down_passes()
+
+    run_until_idle()
+
+    assert len(toy.BETA.performed) == asked + 1
+    assert the_breaker().breaker_state == "open"
+    assert {step(key, "beta-step").failure_count for key in keys} == {0}
+
+
+def test_an_outage_leads_no_order_to_error_however_often_it_is_tried():
+    keys = break_down(6)
+
+    for _ in range(20):
+        make_due()
+        cool_down_passes()
+        run_until_idle()
+        supervisor.sweep_once()
+
+    assert {run_of(key).process_state for key in keys} == {"Processing"}
+    toy.BETA.on_perform = None
+    make_due()
+    cool_down_passes()
+    run_until_idle()
+    make_due()
+    run_until_idle()
+    assert {run_of(key).process_state for key in keys} == {"Processed"}
+
+
+def test_a_single_order_meets_an_open_breaker_before_its_attempts_are_exhausted():
+    toy.GAMMA.on_perform = down
+    key = submit("toy-five", {"n": 1})
+
+    for _ in range(10):
+        run_until_idle()
+        make_due()
+
+    assert the_breaker("gamma").breaker_state == "open"
+    assert run_of(key).process_state == "Processing"
+
+
+def test_a_refusal_says_nothing_of_the_service():
+    def refused(request):
+        raise PermanentFailure("no")
+
+    toy.BETA.on_perform = refused
+    submit_many("toy-plain", [{"n": n} for n in range(6)])
+
+    run_until_idle()
+
+    assert not Resource.objects.filter(name="beta").exclude(breaker_state="closed").exists()
+
+
+def test_an_agents_own_mistake_does_not_open_it():
+    def mistaken(request):
+        raise ZeroDivisionError
+
+    toy.BETA.on_perform = mistaken
+    submit_many("toy-plain", [{"n": n} for n in range(6)])
+
+    run_until_idle()
+
+    assert not Resource.objects.filter(name="beta").exclude(breaker_state="closed").exists()
+
+
+def test_an_unknown_outcome_keeps_its_effect_unknown_while_it_is_postponed():
+    def silent(request):
+        raise OutcomeUnknown("no answer")
+
+    toy.BETA.on_perform = silent
+    keys = submit_many("toy-plain", [{"n": n} for n in range(6)])
+
+    run_until_idle()
+
+    assert {(step(key, "beta-step").effect, step(key, "beta-step").failure_count) for key in keys} == {("unknown", 0)}
+
+
+def test_successes_in_between_clear_the_count():
+    break_down(4)
+    toy.BETA.on_perform = None
+    make_due()
+    run_until_idle()
+
+    assert the_breaker().failures == 0
+
+
+def test_probes_whose_caller_died_are_given_up():
+    break_down(5)
+    cool_down_passes()
+    assert governance.admit("beta", 10).allowed == 1
+    assert governance.admit("beta", 10).allowed == 0
+
+    Resource.objects.filter(name="beta").update(probes_until="2020-01-01T00:00:00Z")
+
+    assert governance.admit("beta", 10).allowed == 1
+
+
+def test_a_waiting_order_says_that_the_breaker_is_open():
+    key = break_down(5)[0]
+
+    assert "breaker" in (step(key, "beta-step").last_error or "") or step(key, "beta-step").not_before is not None
+
+
+def test_looking_costs_no_statement_while_all_is_well(django_db_blocker):
+    governance.admit("beta", 1)
+
+    with django_db_blocker.block():  # any statement would raise
+        assert governance.admit("beta", 200).allowed == 200
+        governance.succeeded("beta")
+
+
+def test_born_claims_go_on_while_another_service_is_out():
+    break_down(5)
+    make_due()
+
+    report = consuming.consume_batch()
+
+    assert report.consumed == 0
+    submit("toy-plain", {"n": 7})
+    assert consuming.consume_batch().born

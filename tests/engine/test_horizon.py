@@ -1,0 +1,115 @@
+"""An old snapshot (a backup, a long report) keeps what was done in the indexes: looking for work does not walk over it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.db import connection
+
+from supervision import consuming, front, scheduler, sql, store
+from supervision.testing import submit, submit_many
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Every look counts as slow."""
+    monkeypatch.setattr(front, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(front, "SHARE", 1e-6)  # so that only `forget` or time leads back to the beginning
+
+
+def pages(statement: str, params: dict[str, object]) -> int:
+    """Pages that a statement touches."""
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) " + statement, params)
+        text = "\n".join(row[0] for row in cursor.fetchall())
+    (hits,) = re.findall(r"shared (?:hit=(\d+))?(?: ?read=(\d+))?", text)[:1]
+    return sum(int(part or 0) for part in hits)
+
+
+def test_what_was_consumed_while_a_snapshot_is_held_is_not_walked_over_again():
+    with kit.another_connection() as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM supervision_submission").fetchone()
+        for _ in range(6):
+            submit_many("toy-plain", [{"n": n} for n in range(1000)])
+            kit.fetch("UPDATE supervision_submission SET consumed_at = now() WHERE consumed_at IS NULL")
+        (newest,) = kit.fetch("SELECT max(id) FROM supervision_submission")[0]
+        look = sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", "")
+        params = {"limit": 10, "late": 5.0, "only": None}
+
+        everything = pages(look, {**params, "since": 0})
+        the_front = pages(look, {**params, "since": newest - 100})
+
+    assert everything > 100
+    assert the_front < everything / 10
+
+
+def test_after_a_slow_look_the_next_begins_near_the_newest_row(slow, monkeypatch):
+    monkeypatch.setattr(store, "_CLOSE", 10)
+    submit_many("toy-plain", [{"n": n} for n in range(30)])
+    assert len(store.take_submissions(20)) == 20
+    mark = store._waiting._mark
+
+    assert mark == kit.fetch("SELECT min(id) + 9 FROM supervision_submission")[0][0]
+    assert [taken.id for taken in store.take_submissions(3)] == [mark, mark + 1, mark + 2]
+
+
+def test_what_lies_behind_that_point_is_found_when_its_time_is_over(slow, monkeypatch):
+    monkeypatch.setattr(store, "_CLOSE", 0)
+    monkeypatch.setattr(front, "WAIT_SECONDS", 0.5)
+    early = submit("toy-plain", {"n": 1})
+    submit_many("toy-plain", [{"n": n} for n in range(5)])
+    store.take_submissions(10)
+
+    assert early not in {taken.public_id for taken in store.take_submissions(10)}
+    assert kit.until(lambda: early in {taken.public_id for taken in store.take_submissions(10)}, within=5)
+
+
+def test_claims_look_near_the_newest_turn_and_come_back_for_the_others(slow, monkeypatch):
+    monkeypatch.setattr(front, "WAIT_SECONDS", 0.5)
+    submit("toy-plain", {"n": 1})
+    consuming.consume_batch(born=False)
+    assert store.claim(5)
+    old = submit("toy-plain", {"n": 2})
+    consuming.consume_batch(born=False)
+    kit.fetch("UPDATE supervision_stepstate SET turn_at = now() - interval '1 hour' WHERE idempotency_key LIKE %s", [f"{old}:%"])
+
+    assert store.claim(5) == {}
+    assert kit.until(lambda: store.claim(5), within=5)
+
+
+def test_the_scheduler_ends_its_turn_only_when_it_has_seen_everything(slow, monkeypatch):
+    monkeypatch.setattr(front, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(scheduler, "dispatch", lambda *_: None)
+    submit("toy-plain", {"n": 1})
+    consuming.consume_batch(born=False)
+    scheduler.claim_due()
+    old = submit("toy-plain", {"n": 2})
+    consuming.consume_batch(born=False)
+    kit.fetch("UPDATE supervision_stepstate SET turn_at = now() - interval '1 hour' WHERE idempotency_key LIKE %s", [f"{old}:%"])
+
+    scheduler.claim_due()
+
+    assert kit.states(old)[0] == "Processing"
+
+
+def test_quick_looks_always_see_everything(monkeypatch):
+    monkeypatch.setattr(front, "SLOW_SECONDS", 60.0)
+    submit_many("toy-plain", [{"n": n} for n in range(5)])
+
+    assert len(store.take_submissions(2)) == 2
+    assert len(store.take_submissions(5)) == 5
+    assert store._waiting._everything_at == 0.0
+
+
+def test_steps_in_flight_are_counted_from_a_point_behind_which_few_are(slow):
+    submit_many("toy-plain", [{"n": n} for n in range(40)])
+    consuming.consume_batch()
+
+    assert consuming.in_flight() == 40
+    assert 36 <= consuming.in_flight() <= 40

@@ -1,0 +1,127 @@
+"""Live updates: announced at commit by the database itself, never for what did not happen, heard by whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from supervision import live, operations
+from supervision.testing import run_of, run_until_idle, submit, submit_many
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def listening():
+    """A session that listens; what it has heard within a moment."""
+    params = connection.get_connection_params()
+    kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
+    with psycopg.connect(autocommit=True, **kept) as session:
+        session.execute(f"LISTEN {live.CHANNEL}")
+
+        def heard(*, within: float = 0.2, enough: int = 10**6) -> list[str]:
+            return [note.payload for note in session.notifies(timeout=within, stop_after=enough)]
+
+        yield heard
+
+
+def test_a_committed_event_is_announced_with_its_run(listening):
+    key, *_ = kit.claimed()
+
+    assert listening() == [str(run_of(key).pk)]
+
+
+def test_a_scheduler_that_finds_nothing_to_do_disturbs_nobody(listening):
+    kit.schedule()
+    kit.supervisor.sweep_once()
+
+    assert listening() == []
+
+
+def test_nothing_is_announced_before_the_commit(listening):
+    key = kit.in_error(0)
+    listening()
+
+    with transaction.atomic():
+        operations.resubmit(key, by="olga", reason="r")
+        before = listening()
+
+    assert before == []
+    assert listening(within=5, enough=1) == [str(run_of(key).pk)]
+
+
+def test_nothing_is_announced_of_what_was_rolled_back(listening):
+    key = kit.in_error(0)
+    listening()
+
+    with transaction.atomic():
+        operations.resubmit(key, by="olga", reason="r")
+        transaction.set_rollback(True)
+
+    assert listening() == []
+
+
+def test_a_batch_is_announced_once_with_all_its_runs(listening):
+    keys = submit_many("toy-plain", [{"n": n} for n in range(5)])
+    kit.schedule()
+
+    (payload,) = listening()
+
+    assert set(payload.split(",")) == {str(run_of(key).pk) for key in keys}
+
+
+def test_a_batch_too_large_to_name_is_announced_without_names(listening, tuned):
+    tuned(COHORT=400)
+    submit_many("toy-plain", [{"n": n} for n in range(350)])
+    kit.schedule()
+
+    assert "*" in listening()
+
+
+def test_a_subscriber_hears_of_news_as_soon_as_they_are_committed(monkeypatch):
+    monkeypatch.setattr(live, "POLL_SECONDS", 20.0)
+    key = submit("toy-plain", {"n": 1})
+
+    async def visit() -> str:
+        news = live.subscribe(key)
+        waiting = asyncio.ensure_future(anext(news))
+        while not kit.fetch("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%%' AND datname = current_database()"):
+            await asyncio.sleep(0.01)
+        run_until_idle()
+        await asyncio.wait_for(waiting, 5)
+        await news.aclose()
+        return kit.state(key)
+
+    assert asyncio.run(visit()) == "Processed"
+
+
+def test_a_subscriber_looks_again_by_itself_when_nothing_is_announced(monkeypatch):
+    monkeypatch.setattr(live, "POLL_SECONDS", 0.05)
+
+    async def visit() -> int:
+        looks = 0
+        async for _ in live.subscribe("nobody"):
+            looks += 1
+            if looks == 3:
+                return looks
+        return looks
+
+    assert asyncio.run(visit()) == 3
+
+
+def test_a_visitor_who_leaves_is_forgotten(monkeypatch):
+    monkeypatch.setattr(live, "POLL_SECONDS", 0.05)
+
+    async def visit() -> int:
+        news = live.subscribe("nobody")
+        await anext(news)
+        listener = live._listeners[id(asyncio.get_running_loop())]
+        await news.aclose()
+        return len(listener.visitors)
+
+    assert asyncio.run(visit()) == 0

@@ -1,0 +1,322 @@
+"""Operators' verbs: each acts once or says why not, is audited in its own transaction, and shows its plan first."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.db import transaction
+
+from supervision import operations
+from supervision.errors import ChangedMeanwhile, PermanentFailure, Refused, UnknownRun, UnreadableSubmission
+from supervision.models import Alert
+from supervision.testing import run_of, run_until_idle, step, submit
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def operator(engine):
+    return get_user_model().objects.create_user("olga")
+
+
+def attempt(key: str, name: str = "alpha-step") -> int:
+    return int(step(key, name).attempt)
+
+
+# -------------------------------------------------------------------------------------------------- resubmit
+
+
+def test_a_resubmitted_step_runs_again_and_only_it():
+    key = kit.in_error(1, "toy")
+    bystander = kit.in_error(1, "toy")
+
+    state = operations.resubmit(key, by="olga", reason="fixed", attempt=attempt(key, "beta-step"))
+    run_until_idle()
+
+    assert state == "Processing"
+    assert kit.state(key) == "Processed"
+    assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [0, 1, 1]
+    assert kit.state(bystander) == "Error"
+    assert kit.healthy()
+
+
+def test_a_resubmitted_step_starts_counting_anew():
+    key = kit.in_error(0)
+
+    operations.resubmit(key, by="olga", reason="fixed")
+
+    row = step(key, "alpha-step")
+    assert (row.process_state, row.failure_count, row.dispatch_count, row.attempt) == ("Pending", 0, 0, 1)
+
+
+def test_a_caller_who_saw_an_earlier_attempt_is_told_so_and_nothing_changes():
+    key = kit.in_error(0)
+    seen = attempt(key)
+    operations.resubmit(key, by="first", reason="fixed", attempt=seen)
+    toy.ALPHA.on_perform = _refuse
+    run_until_idle()
+    assert kit.state(key) == "Error"
+
+    with pytest.raises(ChangedMeanwhile):
+        operations.resubmit(key, by="second", reason="fixed", attempt=seen)
+
+    assert kit.states(key)[0] == "Error"
+
+
+def _refuse(request):
+    raise PermanentFailure("still no")
+
+
+def test_of_two_callers_at_once_one_wins():
+    for _ in range(10):
+        key = kit.in_error(0)
+        seen = attempt(key)
+
+        answers = kit.at_once(*[lambda key=key, seen=seen: operations.resubmit(key, by="x", reason="r", attempt=seen)] * 2)
+
+        assert sorted(type(answer).__name__ for answer in answers) == ["ChangedMeanwhile", "str"]
+        assert [event.to_state for event in kit.events(key)].count("Error") == 2  # the step's and the run's
+        run_until_idle()
+
+
+def test_resubmitting_an_order_that_is_not_in_error_is_refused():
+    key, *_ = kit.started()
+
+    with pytest.raises(Refused) as refused:
+        operations.resubmit(key, by="olga", reason="impatient")
+
+    assert refused.value.code == "not_in_error"
+
+
+@pytest.mark.parametrize(("unknown", "forced", "generation"), [(False, False, 2), (True, False, 1), (True, True, 2)])
+def test_a_step_gets_a_new_key_after_a_refusal_without_effect_or_by_order_and_else_keeps_it(unknown, forced, generation):
+    key = kit.in_error(0, unknown=unknown)
+
+    planned = operations.plan(key).steps[0].idempotency_key
+    operations.resubmit(key, by="olga", reason="looked at it", new_generation=forced)
+
+    row = step(key, "alpha-step")
+    assert (row.generation, row.idempotency_key) == (generation, f"{key}:alpha-step:do:{generation}")
+    assert forced or planned == row.idempotency_key
+
+
+def test_each_generation_has_an_alert_of_its_own_and_resubmitting_acknowledges_it():
+    key = kit.in_error(0)
+    toy.ALPHA.on_perform = _refuse
+
+    operations.resubmit(key, by="olga", reason="fixed")
+    run_until_idle()
+
+    rows = Alert.objects.order_by("generation").values_list("generation", "kind", "acknowledged_by")
+    assert list(rows) == [(1, "error", "olga"), (2, "error", "")]
+
+
+# ----------------------------------------------------------------------------------------------------- amend
+
+
+def test_an_amendment_reaches_the_agent_and_is_audited_with_old_and_new(operator):
+    key = kit.in_error(0, colour="red")
+
+    operations.resubmit(key, by=operator, reason="wrong colour", amend={"colour": "blue"})
+    run_until_idle()
+
+    assert toy.ALPHA.performed[0].payload["colour"] == "blue"
+    assert "'red' -> 'blue'" in LogEntry.objects.get().change_message
+    assert any("'red' -> 'blue'" in (event.why or "") for event in kit.events(key))
+
+
+@pytest.mark.parametrize("amend", [{"n": 2}, {"price": 0}, {"colour": "blue", "n": 2}])
+def test_a_field_outside_the_whitelist_is_refused_and_nothing_changes(amend):
+    key = kit.in_error(0, colour="red")
+
+    with pytest.raises(Refused) as refused:
+        operations.resubmit(key, by="olga", reason="cheat", amend=amend)
+
+    assert refused.value.code == "not_amendable"
+    assert (kit.state(key), run_of(key).payload) == ("Error", {"n": 1, "colour": "red"})
+
+
+def test_an_amendment_the_application_refuses_changes_nothing(monkeypatch):
+    def check(changed):
+        raise UnreadableSubmission("colour: no such colour")
+
+    monkeypatch.setattr(toy.ToyIntake, "check_amendment", staticmethod(check), raising=False)
+    key = kit.in_error(0, colour="red")
+
+    with pytest.raises(Refused, match="no such colour"):
+        operations.resubmit(key, by="olga", reason="typo", amend={"colour": "octarine"})
+
+    assert kit.state(key) == "Error"
+
+
+# ------------------------------------------------------------------------------------------------------ skip
+
+
+@pytest.mark.parametrize(("position", "state"), [(0, "Processing"), (1, "Processing"), (2, "Processed")])
+def test_a_skipped_step_lets_the_order_go_on_or_end(position, state):
+    key = kit.in_error(position, "toy")
+
+    assert operations.skip(key, by="olga", reason="done by hand") == state
+    run_until_idle()
+
+    assert kit.state(key) == "Processed"
+    assert kit.states(key)[position] == "Skipped"
+    assert toy.TOLD["processed"] == [key]
+    assert Alert.objects.get().acknowledged_by == "olga"
+    assert kit.healthy()
+
+
+def test_a_skipped_undo_lets_the_undoing_go_on():
+    toy.BETA.on_compensate = _refuse
+    key = kit.in_error(2, "toy")
+    operations.compensate(key, by="olga", reason="hopeless")
+    run_until_idle()
+
+    operations.skip(key, by="olga", reason="refunded by hand")
+    run_until_idle()
+
+    assert (kit.state(key), kit.states(key, "undo")) == ("Cancelled", ["Processed", "Skipped"])
+    assert kit.healthy()
+
+
+def test_skipping_an_attempt_one_did_not_see_is_refused():
+    key = kit.in_error(0)
+
+    with pytest.raises(ChangedMeanwhile):
+        operations.skip(key, by="olga", reason="r", attempt=attempt(key) + 1)
+
+
+# ------------------------------------------------------------------------------------------------------ plan
+
+
+def test_a_plan_says_what_runs_what_stays_and_which_keys_the_service_has_seen():
+    key = kit.in_error(1, unknown=True)
+
+    plan = operations.plan(key)
+
+    assert [(row.name, row.action, row.key_reused) for row in plan.steps] == [
+        ("alpha-step", "keep", True),
+        ("beta-step", "run", True),
+        ("gamma-step", "run", False),
+    ]
+
+
+def test_a_plan_to_undo_lists_the_undo_steps_last_one_first():
+    key = kit.in_error(2)
+
+    rows = [row for row in operations.plan(key, "compensate").steps if row.direction == "undo"]
+
+    assert [(row.name, row.idempotency_key) for row in rows] == [
+        ("beta-step", f"{key}:beta-step:undo:1"),
+        ("alpha-step", f"{key}:alpha-step:undo:1"),
+    ]
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "skip", "compensate"])
+def test_a_plan_made_before_a_change_is_refused_after_it(verb):
+    key = kit.in_error(0)
+    version = operations.plan(key, verb).version
+    operations.resubmit(key, by="other", reason="faster")
+    toy.ALPHA.on_perform = _refuse
+    run_until_idle()
+
+    with pytest.raises(ChangedMeanwhile):
+        getattr(operations, verb)(key, by="olga", reason="slower", plan_version=version)
+
+    assert kit.state(key) == "Error"
+
+
+def test_a_plan_that_still_holds_is_carried_out():
+    key = kit.in_error(0)
+
+    assert operations.resubmit(key, by="olga", reason="r", plan_version=operations.plan(key).version) == "Processing"
+
+
+def test_an_action_nobody_knows_is_refused():
+    key = kit.in_error(0)
+
+    with pytest.raises(Refused):
+        operations.plan(key, "explode")
+
+
+# ----------------------------------------------------------------------------------------------------- audit
+
+
+VERBS = [operations.cancel, operations.compensate, operations.resubmit, operations.skip]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("reason", ["", "  \n"])
+def test_every_verb_demands_a_reason(verb, reason):
+    key = kit.in_error(0)
+
+    with pytest.raises(Refused) as refused:
+        verb(key, by="olga", reason=reason)
+
+    assert refused.value.code == "reason_required"
+    assert kit.state(key) == "Error"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_says_so_when_nobody_knows_the_order(verb):
+    with pytest.raises(UnknownRun):
+        verb("nobody", by="olga", reason="r")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_audited_in_the_log_and_in_the_history(verb, operator):
+    key = kit.in_error(1)
+    before = len(kit.events(key))
+
+    verb(key, by=operator, reason="because I say so")
+
+    entry = LogEntry.objects.get()
+    assert (entry.user_id, entry.object_id) == (operator.pk, str(run_of(key).pk))
+    assert entry.change_message.endswith(": because I say so")
+    news = kit.events(key)[before:]
+    assert news
+    assert {(event.actor, event.why) for event in news} == {("olga", "because I say so")}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_that_is_rolled_back_leaves_neither_change_nor_trace(verb, operator):
+    key = kit.in_error(1)
+    before = len(kit.events(key))
+
+    with transaction.atomic():
+        verb(key, by=operator, reason="perhaps")
+        transaction.set_rollback(True)
+
+    assert (kit.state(key), len(kit.events(key)), LogEntry.objects.count()) == ("Error", before, 0)
+
+
+@pytest.mark.parametrize("verb", [operations.compensate, operations.cancel])
+def test_a_finished_order_can_no_longer_be_undone(verb):
+    key = submit("toy", {"n": 1})
+    run_until_idle()
+
+    with pytest.raises(Refused):
+        verb(key, by="olga", reason="too late")
+
+    assert kit.state(key) == "Processed"
+
+
+def test_an_order_that_is_being_undone_is_not_undone_again():
+    key = kit.in_error(1)
+    operations.compensate(key, by="olga", reason="r")
+
+    with pytest.raises(Refused):
+        operations.compensate(key, by="olga", reason="again")
+
+
+def test_an_alert_is_acknowledged_once_and_keeps_the_first_name():
+    kit.in_error(0)
+    ids = list(Alert.objects.values_list("pk", flat=True))
+
+    assert operations.acknowledge(ids, by="first") == 1
+    assert operations.acknowledge(ids, by="second") == 0
+    assert Alert.objects.get().acknowledged_by == "first"

@@ -1,0 +1,191 @@
+"""How the database executes the hot statements: by key or by a partial index, never through the table.
+
+The tables are filled and analysed inside one transaction that is rolled back; asked is for the plan only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection, transaction
+
+from supervision import db, sql, supervisor
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+CLAIMS = {"runs": list(range(1, 21)), "attempts": [1] * 20, "direction": "do", "position": 1, "me": "me", "lease": 30.0}
+
+
+def fill(finished: int, running: int, waiting: int) -> None:
+    kit.fetch(
+        "INSERT INTO supervision_run (id, workflow, key, process_state, finished_at) OVERRIDING SYSTEM VALUE"
+        " SELECT n, 'toy', 'k' || n, CASE WHEN n <= %s THEN 'Processing' WHEN n <= %s THEN 'Pending' ELSE 'Processed' END,"
+        " CASE WHEN n > %s THEN now() END FROM generate_series(1, %s) n",
+        [running, running + waiting, running + waiting, running + waiting + finished],
+    )
+    kit.fetch(
+        "INSERT INTO supervision_stepstate (run_id, direction, position, name, agent, idempotency_key, process_state, locked_by,"
+        " complete_by, not_before, turn_at, finished_at, attempt)"
+        " SELECT r.id, 'do', p, 's', 'alpha', 'k',"
+        " CASE WHEN r.process_state = 'Processed' THEN 'Processed' WHEN r.process_state = 'Processing' AND p = 1 THEN 'Processing'"
+        " ELSE 'Pending' END,"
+        " CASE WHEN r.process_state = 'Processing' AND p = 1 THEN 'me' END,"
+        " CASE WHEN r.process_state = 'Processing' AND p = 1 THEN now() + interval '1 min' END,"
+        " CASE WHEN r.process_state = 'Pending' AND p = 0 THEN now() END,"
+        " CASE WHEN r.process_state = 'Pending' AND p = 0 THEN now() END, r.finished_at, 1"
+        " FROM supervision_run r, generate_series(0, 3) p"
+    )
+    kit.fetch("ANALYZE supervision_run, supervision_stepstate")
+
+
+@pytest.fixture
+def big() -> Iterator[None]:
+    """20,000 orders finished, 2,000 running, 2,000 waiting."""
+    with transaction.atomic():
+        fill(20_000, 2_000, 2_000)
+        yield
+        transaction.set_rollback(True)
+
+
+def scans(statement: str, params: dict[str, object]) -> set[tuple[str, str]]:
+    """(relation, how it is read) of every scan in the plan."""
+    found: set[tuple[str, str]] = set()
+
+    def walk(node: dict) -> None:
+        if "Relation Name" in node and node["Node Type"] != "ModifyTable":
+            found.add((node["Relation Name"].removeprefix("supervision_"), node.get("Index Name", node["Node Type"])))
+        if node["Node Type"] == "Bitmap Index Scan":
+            found.add(("bitmap", node["Index Name"]))
+        for child in node.get("Plans", []):
+            walk(child)
+
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (FORMAT JSON) " + statement, params)
+        (plan,) = cursor.fetchone()
+    walk((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+    found = {(relation, how) for relation, how in found if "pause" not in f"{relation} {how}"}  # nearly always empty
+    return {(relation, how) for relation, how in found if relation == "stepstate" or how == "Seq Scan" or relation == "bitmap"}
+
+
+KEY = {("stepstate", "supervision_stepstate_pkey")}
+
+
+@pytest.mark.parametrize(
+    ("statement", "more"),
+    [
+        (sql.START, {"budget": 30.0}),
+        (sql.HOLD, {}),
+        (sql.FINISH, {"results": ["{}"] * 20, "fuse": False, "wait": False, "agent": "beta", "workflow": "toy"}),
+        (sql.FINISH_LAST, {"results": ["{}"] * 20}),
+        (sql.HOLD_FAILED, {}),
+    ],
+    ids=["START", "HOLD", "FINISH", "FINISH_LAST", "FAIL"],
+)
+def test_a_claimed_step_is_found_by_its_key_however_many_are_running(statement, more, big):
+    assert scans(statement, {**CLAIMS, **more}) == KEY
+
+
+def test_no_guard_of_a_row_found_by_its_key_proves_a_partial_index():
+    """The plan that follows reads all unfinished runs for every step, and no statistics of a test's make it come for sure."""
+    statements = {name: " ".join(value.split()) for name, value in vars(sql).items() if name.isupper() and isinstance(value, str)}
+    assert len(statements) > 20
+
+    for name, statement in statements.items():
+        for found in re.finditer(r"\b(?:r\.id|s\.run_id) = \w+\.\w+(?:(?!RETURNING|SELECT|WHERE).)*", statement):
+            assert not re.search(r"\b[rs]\.process_state (?:=|IN|<)", found[0]), f"{name}: {found[0]}"
+
+
+def test_a_checkpoint_is_written_by_its_key(big):
+    params = {"runs": [1], "directions": ["do"], "positions": [1], "attempts": [1], "data": ["{}"]}
+
+    assert scans(sql.CHECKPOINT, params) == KEY
+
+
+def test_a_claim_reads_only_what_may_be_claimed(big):
+    found = scans(sql.CLAIM, {"limit": 50, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity"})
+
+    found.discard(("stepevent", "Seq Scan"))  # asked for undo steps only, and empty here
+
+    assert ("stepstate", "step_claimable") in found
+    assert found - {("stepstate", "step_claimable")} <= KEY
+
+
+def test_a_sweep_reads_only_what_is_running_and_late(big):
+    found = scans(sql.HOLD_OVERDUE, {"limit": 50})
+
+    running = "a_run_processes_one_step_at_a_time"
+    assert found in ({("stepstate", running)}, {("bitmap", running), ("stepstate", "Bitmap Heap Scan")})
+
+
+def test_starvation_is_looked_for_only_among_released_steps(big):
+    found = scans(sql.ALERT_STARVING, {"limit": 50, "message": "x"})
+
+    assert {how for relation, how in found if relation == "stepstate"} == {"step_starving"}
+
+
+def test_waiting_submissions_are_found_without_reading_the_consumed_ones():
+    with transaction.atomic():
+        kit.fetch(
+            "INSERT INTO supervision_submission (public_id, payload, consumed_at)"
+            " SELECT 's' || n, '{}', CASE WHEN n > 20 THEN now() END FROM generate_series(1, 20000) n"
+        )
+        kit.fetch("ANALYZE supervision_submission")
+
+        found = scans(sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", ""), {"limit": 10, "late": 5.0, "only": None, "since": 0})
+
+        transaction.set_rollback(True)
+    assert found == set()
+
+
+@pytest.mark.parametrize("duty", [supervisor._stop_overdue_runs, supervisor._close_undone])
+def test_the_supervisors_other_duties_never_read_a_whole_table(duty, big, monkeypatch):
+    kit.fetch("UPDATE supervision_run SET process_state = 'Compensating', direction = 'undo' WHERE id < 50")
+    asked: list[tuple[str, dict]] = []
+    monkeypatch.setattr(supervisor.db, "run", lambda statement, params: asked.append((statement, params)) or [])
+
+    duty(500)
+
+    (question,) = asked
+    assert {how for _, how in scans(*question)} <= {"supervision_stepstate_pkey"}
+
+
+def cost(statement: str, params: dict[str, object]) -> int:
+    """Pages touched when it is really executed."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) " + statement, params)
+        text = "\n".join(row[0] for row in cursor.fetchall())
+        transaction.set_rollback(True)
+    (hits,) = re.findall(r"shared (?:hit=(\d+))?(?: ?read=(\d+))?", text)[:1]
+    return sum(int(part or 0) for part in hits)
+
+
+def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
+    costs = {}
+    for finished in (100, 20_000):
+        with transaction.atomic():
+            fill(finished, 50, 50)
+            kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
+            costs[finished] = (
+                cost(sql.HOLD_OVERDUE, {"limit": 20}),
+                cost(sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity"}),
+            )
+            transaction.set_rollback(True)
+
+    for few, many in zip(costs[100], costs[20_000], strict=True):
+        assert many <= few * 3 + 50, costs
+
+
+def test_plans_are_dropped_every_second_on_a_connection_that_lives_long():
+    db.fetch("SELECT 1")
+    until = db._replan_at[connection.connection]
+    db._replan_at[connection.connection] = 0.0
+
+    db.fetch("SELECT 2")
+
+    assert db._replan_at[connection.connection] >= until
+    assert kit.fetch("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT %%'")[0][0] >= 2

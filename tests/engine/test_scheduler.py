@@ -1,0 +1,232 @@
+"""The scheduler's messages: ids and nothing else, one chain per cohort, on the agents' queues; losing them loses nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from celery import current_app, signature
+from celery.app.trace import build_tracer
+from celery.utils import uuid
+
+from supervision import consuming, execution, hints, operations, scheduler, store, submission, tasks
+from supervision import workflow as definitions
+from supervision.errors import PermanentFailure
+from supervision.models import DeadLetter
+from supervision.testing import run_of, run_until_idle, submit, submit_many
+from supervision.workflow import Workflow
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")
+
+
+@pytest.fixture
+def broker():
+    """Celery's in-memory broker, empty; takes what waits in a queue."""
+    with current_app.connection_for_write() as connection:
+        channel = connection.default_channel
+        for queue in QUEUES:
+            channel.queue_declare(queue)
+            channel.queue_purge(queue)
+
+        def take(queue: str) -> list[Any]:
+            found = []
+            while (message := channel.basic_get(queue, no_ack=True)) is not None:
+                found.append((message.headers["task"], message.decode()))
+            return found
+
+        yield take
+        for queue in QUEUES:
+            channel.queue_purge(queue)
+
+
+def test_a_cohort_travels_as_one_chain_of_ids(broker):
+    keys = submit_many("toy-plain", [{"n": n, "secret": "x"} for n in range(3)])
+
+    report = scheduler.schedule_once()
+
+    ((task, (args, _, embedded)),) = broker("agent.alpha")
+    assert (report.claimed, report.dispatched) == (3, 1)
+    assert task == scheduler.PERFORM
+    assert args == [[[run_of(key).pk, 1] for key in keys], "toy-plain", 1, "do", 0]
+    assert [link["options"]["queue"] for link in embedded["chain"]] == ["agent.gamma", "agent.beta"]
+    assert "secret" not in json.dumps([args, embedded])
+
+
+def test_a_large_claim_travels_in_cohorts(broker, tuned):
+    submit_many("toy-plain", [{"n": n} for n in range(10)])
+    consuming.consume_batch(born=False)
+    tuned(COHORT=4)
+
+    scheduler.claim_due()
+
+    sizes = [len(args[0]) for _, (args, *_) in broker("agent.alpha")]
+    assert sum(sizes) == 10
+    assert max(sizes) == 4
+
+
+def test_an_undo_travels_alone(broker):
+    key = kit.in_error(1)
+    operations.compensate(key, by="olga", reason="r")
+
+    scheduler.schedule_once()
+
+    ((_, (args, _, embedded)),) = broker("agent.alpha")
+    assert args[1:] == ["toy-plain", 1, "undo", 0]
+    assert not embedded["chain"]
+
+
+def test_a_workflow_the_code_does_not_know_keeps_nobody_elses_message_back(broker):
+    definitions._workflows["gone", 1] = definitions._newest["gone"] = Workflow("gone", toy.steps(), intake=toy.INTAKE)
+    submit("gone", {"n": 1})
+    other = submit("toy-plain", {"n": 2})
+    consuming.consume_batch(born=False)
+    definitions._workflows.pop(("gone", 1))
+    definitions._newest.pop("gone")
+
+    scheduler.claim_due()
+
+    ((_, (args, *_)),) = broker("agent.alpha")
+    assert args[0] == [[run_of(other).pk, 1]]
+
+
+def test_a_broker_that_is_away_is_no_error_and_loses_no_order(monkeypatch):
+    monkeypatch.setattr("celery.Celery.send_task", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("no broker")))
+    key = submit("toy-plain", {"n": 1})
+
+    assert scheduler.schedule_once().claimed == 1
+
+    kit.expire(key)
+    kit.supervisor.sweep_once()
+    run_until_idle()
+    assert kit.state(key) == "Processed"
+
+
+def test_the_consumer_hands_out_what_it_wrote_and_stops_when_nothing_waits(broker):
+    submit_many("toy-plain", [{"n": n} for n in range(5)])
+
+    scheduler.consume()
+
+    assert sum(len(args[0]) for _, (args, *_) in broker("agent.alpha")) == 5
+    assert not submission.waiting()
+
+
+def test_accepting_an_order_hints_at_the_consumer(broker, monkeypatch):
+    monkeypatch.setattr(hints, "enabled", True)
+
+    submit("toy-plain", {"n": 1})
+    hints.flush()
+
+    assert {task for task, _ in broker("submissions")} == {hints.CONSUME}
+
+
+@pytest.mark.parametrize("verb", [operations.resubmit, operations.skip, operations.compensate, operations.cancel])
+def test_every_verb_hints_at_the_scheduler(verb, broker, monkeypatch):
+    key = kit.in_error(1)
+    monkeypatch.setattr(hints, "enabled", True)
+
+    verb(key, by="olga", reason="r")
+    hints.flush()
+
+    assert hints.SCHEDULE in {task for task, _ in broker("scheduler")}
+
+
+def test_whether_something_is_due_or_waits_is_answered_by_the_rows():
+    assert (scheduler.due(), submission.waiting()) == (False, False)
+    submit("toy-plain", {"n": 1})
+    assert (scheduler.due(), submission.waiting(), submission.waiting(60)) == (False, True, False)
+    consuming.consume_batch(born=False)
+    assert (scheduler.due(), submission.waiting()) == (True, False)
+    store.claim(1)
+    assert scheduler.due() is False
+
+
+# ------------------------------------------------------------------------------------------------- the chain itself
+
+
+@pytest.fixture
+def worker(broker):
+    """Celery's own way of executing a message, link by link: returns the tasks executed, by queue."""
+
+    def work(*queues: str) -> list[str]:
+        done: list[str] = []
+        while messages := [(queue, message) for queue in queues for message in broker(queue)]:
+            for queue, (task, (args, kwargs, embedded)) in messages:
+                trace = build_tracer(task, getattr(tasks, task.rpartition(".")[2]), app=current_app)
+                request = {"id": uuid(), "task": task, "chain": embedded["chain"], "delivery_info": {}, "args": args, "kwargs": kwargs}
+                trace(request["id"], args, kwargs, request)
+                done.append(queue)
+        return done
+
+    return work
+
+
+AGENTS = ("agent.alpha", "agent.beta", "agent.gamma")
+
+
+def test_a_chain_carries_a_cohort_through_all_queues(worker):
+    keys = submit_many("toy", [{"n": n} for n in range(5)])
+    scheduler.schedule_once()
+
+    assert worker(*AGENTS) == list(AGENTS)
+
+    assert [kit.state(key) for key in keys] == ["Processed"] * 5
+    assert kit.healthy()
+
+
+def test_a_chain_skips_the_queues_whose_work_was_done_on_the_way(worker):
+    execution.served.update({"agent.alpha", "agent.beta"})
+    key = submit("toy", {"n": 1})
+    scheduler.schedule_once()
+
+    assert worker(*AGENTS) == ["agent.alpha", "agent.gamma"]
+    assert kit.state(key) == "Processed"
+
+
+def test_a_chain_ends_where_a_step_was_refused(worker):
+    def refuse(request):
+        raise PermanentFailure("no")
+
+    toy.BETA.on_perform = refuse
+    key = submit("toy", {"n": 1})
+    scheduler.schedule_once()
+
+    assert worker(*AGENTS) == ["agent.alpha", "agent.beta"]
+    assert (kit.state(key), len(toy.GAMMA.performed)) == ("Error", 0)
+
+
+def test_a_message_delivered_twice_carries_its_order_on_once(worker, broker):
+    key = submit("toy", {"n": 1})
+    consuming.consume_batch(born=False)
+    ((place, claims),) = store.claim(1).items()
+    scheduler.dispatch(place, claims)
+    scheduler.dispatch(place, claims)
+
+    assert worker(*AGENTS) == ["agent.alpha", "agent.alpha", "agent.beta", "agent.gamma"]
+    assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 1]
+    assert kit.state(key) == "Processed"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [None, "toy", 1, "do", 0],
+        [[["x", 1]], "toy", 1, "do", 0],
+        [[[1, 1]], "nobody's", 1, "do", 0],
+        [[[1, 1]], "toy", 1, "do", 99],
+        [[[1, 1]], "toy"],
+    ],
+    ids=["no claims", "no number", "unknown workflow", "unknown step", "too short"],
+)
+def test_a_message_that_makes_no_sense_is_kept_and_harms_nobody(args, worker):
+    signature(scheduler.PERFORM, args=args, app=current_app, queue="agent.alpha").apply_async()
+
+    worker(*AGENTS)
+
+    letter = DeadLetter.objects.get()
+    assert json.loads(bytes(letter.body)) == args
+    assert letter.source == "task supervision.perform"

@@ -1,0 +1,179 @@
+"""The supervisor's other duties: orders past their own time, culprits that stop nobody, hints that were lost."""
+
+from __future__ import annotations
+
+import pytest
+from celery import current_app
+
+from supervision import consuming, failpoints, hints, operations, store, supervisor
+from supervision import workflow as definitions
+from supervision.models import Notification
+from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
+from supervision.workflow import Workflow
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def sweep() -> supervisor.SweepReport:
+    return supervisor.sweep_once()
+
+
+# ----------------------------------------------------------------------------------------- the order's own deadline
+
+
+def overdue(key: str) -> None:
+    kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 s' WHERE key = %s", [key])
+
+
+def test_an_order_whose_own_time_is_over_while_it_waits_stops_in_error():
+    key, bystander = submit_many("toy", [{"n": 1}, {"n": 2}])
+    consuming.consume_batch(born=False)
+    overdue(key)
+
+    report = sweep()
+
+    assert (report.errors, kit.state(key), kit.alerts(key), kit.notified(key)) == (1, "Error", ["error"], 1)
+    assert toy.TOLD["error"] == [key]
+    assert kit.state(bystander) == "Pending"
+    assert kit.healthy()
+
+
+def test_an_order_whose_own_time_is_over_is_not_retried_when_its_step_expires():
+    key, *_ = kit.started()
+    overdue(key)
+    expire(key)
+
+    sweep()
+
+    assert (kit.state(key), step(key, "alpha-step").effect) == ("Error", "unknown")
+
+
+def test_an_order_whose_own_time_is_over_may_finish_the_step_it_is_at():
+    key, place, items = kit.at_step(2)
+    overdue(key)
+    sweep()
+
+    kit.finish(place, items)
+
+    assert kit.state(key) == "Processed"
+
+
+@pytest.mark.parametrize("verb", [operations.resubmit, operations.skip])
+def test_an_order_whose_time_was_over_gets_its_whole_time_again_from_an_operator(verb):
+    key = submit("toy-plain", {"n": 1})
+    consuming.consume_batch(born=False)
+    overdue(key)
+    sweep()
+
+    verb(key, by="operator", reason="the customer still wants it")
+
+    assert sweep().errors == 0
+    run_until_idle()
+    assert kit.state(key) == "Processed"
+
+
+def test_undoing_goes_on_though_the_orders_own_time_is_over():
+    key = kit.in_error(1)
+    operations.compensate(key, by="operator", reason="hopeless")
+    overdue(key)
+
+    sweep()
+    run_until_idle()
+
+    assert kit.state(key) == "Cancelled"
+
+
+# ------------------------------------------------------------------------------------------- one culprit, the relay
+
+
+def test_an_order_whose_workflow_the_code_no_longer_knows_stops_nobodys_recovery():
+    old = Workflow("forgotten", toy.steps(), intake=toy.INTAKE)
+    store_version(old)
+    lost, *_ = kit.started("forgotten")
+    other, *_ = kit.started("toy-plain")
+    definitions._workflows.pop(("forgotten", 1))
+    expire()
+
+    sweep()
+
+    assert (step(lost, "alpha-step").failure_count, step(other, "alpha-step").failure_count) == (1, 1)
+    make_due()
+    run_until_idle_but_for_the_forgotten()
+    assert kit.state(other) == "Processed"
+
+
+def store_version(workflow: Workflow) -> None:
+    """Known until the process ends, and replaced without a word: definitions of these tests come and go."""
+    definitions._workflows[workflow.name, workflow.version] = workflow
+    definitions._newest[workflow.name] = workflow
+
+
+def run_until_idle_but_for_the_forgotten() -> None:
+    supervisor.scheduler.schedule_once(lambda place, claims: kit.go([(place, claims)]) if place.workflow != "forgotten" else None)
+
+
+def test_a_hook_that_fails_for_one_order_stops_nobody_elses_recovery():
+    def on_error(runs):
+        if any(run.key == cursed for run in runs):
+            raise RuntimeError("the application's own mistake")
+
+    store_version(Workflow("cursed", toy.steps(), intake=toy.INTAKE, on_error=on_error))
+    cursed, blessed = submit_many("cursed", [{"n": 1}, {"n": 2}])
+    ((place, claims),) = schedule()
+    kit.fetch("UPDATE supervision_stepstate SET failure_count = 2 WHERE position = 0")
+    store.start(place, claims)
+    expire()
+
+    sweep()
+
+    assert (kit.state(cursed), kit.state(blessed)) == ("Processing", "Error")
+    assert kit.states(cursed)[0] == "Processing"
+
+
+def test_a_sweep_stopped_by_a_fault_before_its_commit_leaves_no_trace():
+    key, *_ = kit.started()
+    expire(key)
+    failpoints.load({"FAILPOINTS": "supervisor.before_commit=raise", "ALLOW_FAILPOINTS": "1"})
+
+    with pytest.raises(failpoints.Injected):
+        sweep()
+
+    assert (step(key, "alpha-step").failure_count, len(kit.events(key))) == (0, 2)
+
+
+@pytest.fixture
+def broker():
+    """Celery's in-memory broker, empty; how many messages wait in a queue."""
+    assert current_app.conf.broker_url == "memory://"
+    with current_app.connection_for_write() as connection:
+        for queue in hints.QUEUES.values():
+            connection.default_channel.queue_declare(queue)
+            connection.default_channel.queue_purge(queue)
+        yield lambda queue: connection.default_channel._size(queue)
+
+
+def test_the_supervisor_hints_again_at_orders_and_steps_nobody_picked_up(broker, monkeypatch):
+    monkeypatch.setattr(hints, "enabled", True)
+    submit("toy-plain", {"n": 1})
+    consuming.consume_batch(born=False)
+    forgotten = submit("toy-plain", {"n": 2})
+    hints.flush()
+    before = broker("submissions"), broker("scheduler")
+    kit.fetch("UPDATE supervision_submission SET created_at = now() - interval '1 min' WHERE public_id = %s", [forgotten])
+
+    report = sweep()
+
+    assert report.relayed == 2
+    assert (broker("submissions"), broker("scheduler")) == (before[0] + 1, before[1] + 1)
+
+
+def test_the_supervisor_hints_at_nothing_when_nothing_waits(broker, monkeypatch):
+    monkeypatch.setattr(hints, "enabled", True)
+    kit.claimed()
+    hints.flush()
+
+    assert sweep().relayed == 0
+    assert Notification.objects.count() == 0

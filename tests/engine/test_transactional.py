@@ -1,0 +1,135 @@
+"""Agents whose only resource is this database: the effect commits with its outcome, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from supervision import execution, operations, recovery, store
+from supervision.agent import Agent, StepRequest, register_agent
+from supervision.errors import PermanentFailure
+from supervision.models import Alert
+from supervision.testing import expire, run_until_idle, step, submit, submit_many
+from supervision.workflow import Step, Workflow, register
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def _refuse(request: StepRequest) -> None:
+    raise PermanentFailure("no")
+
+
+class Ledger(Agent):
+    """Writes this database only: one row per effect, in the transaction that records its outcome."""
+
+    name = "ledger"
+    transactional = True
+
+    def __init__(self) -> None:
+        self.refuse: Any = None
+        self.burst: Any = None
+        self.meanwhile: Any = None
+
+    def perform_many(self, requests: Sequence[StepRequest]) -> list[Any]:
+        for request in requests:
+            kit.fetch("INSERT INTO engine_ledger VALUES (%s)", [request.idempotency_key])
+        if self.meanwhile:
+            self.meanwhile()
+        if any(request.payload["n"] == self.burst for request in requests):
+            raise RuntimeError("an error of its own")
+        return [PermanentFailure("no") if request.payload["n"] == self.refuse else {"ok": True} for request in requests]
+
+    def compensate_many(self, requests: Sequence[StepRequest]) -> list[Any]:
+        for request in requests:
+            kit.fetch("DELETE FROM engine_ledger WHERE key = %s", [request.perform_key])
+        return [{} for _ in requests]
+
+
+LEDGER = register_agent(Ledger())
+register(Workflow("booked", (Step("book", agent="ledger"), Step("ship", agent="alpha")), intake=toy.INTAKE))
+
+
+@pytest.fixture
+def ledger(engine):
+    kit.fetch("DROP TABLE IF EXISTS engine_ledger; CREATE TABLE engine_ledger (key text)")
+    LEDGER.__init__()
+    yield lambda: sorted(row[0] for row in kit.fetch("SELECT key FROM engine_ledger"))
+    kit.fetch("DROP TABLE engine_ledger")
+
+
+def test_a_transactional_agents_effect_commits_with_its_outcome(ledger):
+    key = submit("booked", {"n": 1})
+
+    run_until_idle()
+
+    assert ledger() == [f"{key}:book:do:1"]
+    assert kit.state(key) == "Processed"
+
+
+def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(ledger):
+    key, place, claims = kit.claimed("booked")
+    items = store.start(place, claims)
+    expire(key)
+
+    execution._perform(place, items, go_on=False)
+
+    assert ledger() == []
+    assert kit.states(key) == ["Processing", "Pending"]
+
+
+def test_nobody_can_take_a_claim_while_a_transactional_agent_works_on_it(ledger):
+    swept: list[int] = []
+    LEDGER.meanwhile = lambda: swept.extend(kit.at_once(lambda: expire_elsewhere()))
+    key = submit("booked", {"n": 1})
+
+    run_until_idle()
+
+    assert swept == [0]
+    assert (kit.state(key), len(ledger())) == ("Processed", 1)
+
+
+def expire_elsewhere() -> int:
+    kit.fetch("SET lock_timeout = '200ms'")
+    try:
+        return recovery.sweep(100).total
+    finally:
+        kit.fetch("RESET lock_timeout")
+
+
+def test_a_refused_member_of_a_transactional_cohort_fails_alone(ledger):
+    LEDGER.refuse = 1
+    keys = submit_many("booked", [{"n": n} for n in range(3)])
+
+    run_until_idle()
+
+    assert [kit.state(key) for key in keys] == ["Processed", "Error", "Processed"]
+
+
+def test_one_culprit_in_a_transactional_cohort_does_not_fail_the_others(ledger):
+    LEDGER.burst = 1
+    keys = submit_many("booked", [{"n": n} for n in range(3)])
+
+    run_until_idle()
+
+    assert [kit.state(key) for key in keys] == ["Processed", "Processing", "Processed"]
+    row = step(keys[1], "book")
+    assert (row.process_state, row.failure_count, row.effect) == ("Pending", 1, "none")
+    assert sorted(ledger()) == sorted(f"{keys[n]}:book:do:1" for n in (0, 2))
+    assert Alert.objects.count() == 0
+
+
+def test_a_transactional_effect_is_undone_once(ledger):
+    toy.ALPHA.on_perform = _refuse
+    key = submit("booked", {"n": 1})
+    run_until_idle()
+
+    operations.compensate(key, by="operator", reason="hopeless")
+    run_until_idle()
+
+    assert (kit.state(key), ledger()) == ("Cancelled", [])
+    assert kit.healthy()

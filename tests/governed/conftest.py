@@ -1,0 +1,20 @@
+"""The engine's fixtures and a shop of forked workers, for what only several processes can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.lane import Lane, open_lane
+from tests.engine.conftest import engine, store_database, tuned
+
+
+@pytest.fixture(scope="module")
+def lane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lane]:
+    """A shop for one module; the module's LANE names its settings."""
+    with open_lane(tmp_path_factory.mktemp("lane"), **getattr(request.module, "LANE", {})) as running:
+        yield running
+
+
+__all__ = ["engine", "lane", "store_database", "tuned"]

@@ -1,0 +1,70 @@
+"""Code that changed while orders are in flight (H28): old orders finish on their own plan; unknown plans wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervision import recovery, scheduler, workflow
+from supervision.testing import expire, make_due, run_until_idle, submit
+from supervision.workflow import Workflow, register
+from tests.engine import kit
+from tests.support import toy
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def versions(monkeypatch):
+    """A registry of this test's own: `versions(2, ...)` is the code after a deployment."""
+    monkeypatch.setattr(workflow, "_workflows", dict(workflow._workflows))
+    monkeypatch.setattr(workflow, "_newest", dict(workflow._newest))
+
+    def deploy(version: int, *names: str) -> None:
+        steps = tuple(step for step in toy.steps() if step.agent in names)
+        register(Workflow("toy-changing", steps, intake=toy.INTAKE, version=version))
+
+    return deploy
+
+
+def names(key: str) -> list[str]:
+    return [str(row.name) for row in kit.StepState.objects.filter(run__key=key).order_by("position")]
+
+
+def test_an_order_in_flight_finishes_on_its_own_plan_when_a_new_version_is_deployed(versions):
+    versions(1, "alpha", "beta")
+    old = submit("toy-changing", {"n": 1})
+    scheduler.schedule_once(lambda place, claims: None)
+
+    versions(2, "alpha", "beta", "gamma")
+    new = submit("toy-changing", {"n": 2})
+    expire()
+    kit.supervisor.sweep_once()
+    run_until_idle()
+
+    assert [kit.state(key) for key in (old, new)] == ["Processed", "Processed"]
+    assert names(old) == ["alpha-step", "beta-step"]
+    assert names(new) == ["alpha-step", "beta-step", "gamma-step"]
+
+
+def test_an_order_whose_version_nobody_knows_waits_with_an_alert_and_goes_on_when_it_is_back(versions):
+    versions(1, "alpha", "beta")
+    key = submit("toy-changing", {"n": 1})
+    bystander = submit("toy-plain", {"n": 2})
+    scheduler.schedule_once(lambda place, claims: None)
+    known = workflow._workflows.pop(("toy-changing", 1))
+
+    for _ in range(recovery.LOST_DISPATCHES):
+        expire()
+        kit.supervisor.sweep_once()
+        make_due()
+        scheduler.schedule_once()  # its messages are not sent: nobody knows their queue
+
+    assert kit.state(key) == "Processing"
+    assert kit.alerts(key) == ["lost-dispatch"]
+
+    workflow._workflows["toy-changing", 1] = known
+    expire()
+    kit.supervisor.sweep_once()
+    run_until_idle()
+    assert [kit.state(each) for each in (key, bystander)] == ["Processed", "Processed"]
+    assert kit.healthy()

@@ -1,0 +1,111 @@
+"""A worker that lives, beats and consumes nothing ends itself, and nobody else does."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from supervision import canary
+from tests.crash.lane import Lane
+from tests.support.shop import until
+
+LANE = {"SUPERVISION_CANARY_SECONDS": "1"}  # everything ten times as quick as it is in production
+DETECTED_WITHIN = 6.0  # seconds; 60 in production
+DEAF = {"FAILPOINTS": "worker.deaf=drop"}
+
+
+def test_a_worker_that_consumes_nothing_ends_itself_and_the_others_live_on(lane: Lane) -> None:
+    lane.all_work()
+    others = [f"agents.{number}" for number in range(2)]
+    for name in others:
+        lane.work(name)
+    time.sleep(DETECTED_WITHIN)  # long enough for each of the healthy ones to be taken for deaf by mistake
+
+    lane.work("agents.deaf", **DEAF)
+    began = time.monotonic()
+
+    assert lane.dies("agents.deaf", within=DETECTED_WITHIN + 3) == canary.EXIT_CODE
+    assert time.monotonic() - began < DETECTED_WITHIN
+    assert "nothing has come from agent." in lane.log("agents.deaf")
+    time.sleep(DETECTED_WITHIN)
+    assert all(lane.lives(name) for name in ("scheduler", "agents", "supervisor", *others))
+    heard = lane.rows(
+        "SELECT detail->'canary' FROM supervision_heartbeat WHERE detail->'queues' ? 'agent.email' AND seen_at > now() - interval '3 s'"
+    )
+    assert all(row[0]["agent.email"] > 1 for row in heard)
+    for name in others:
+        lane.end(name)
+
+
+def test_nobody_ends_while_no_canaries_are_sent(lane: Lane) -> None:
+    lane.all_work("supervisor")
+    lane.end("supervisor")
+    until(
+        lambda: not lane.rows("SELECT 1 FROM supervision_heartbeat WHERE incarnation = 'the canaries' AND seen_at > now() - interval '2 s'")
+    )
+
+    lane.work("agents.deaf", **DEAF)
+    time.sleep(DETECTED_WITHIN + 1)
+
+    assert lane.lives("agents.deaf")
+    lane.end("agents.deaf")
+
+
+# ------------------------------------------------------------------------------------------------ its judgement
+
+
+@pytest.fixture
+def quick(settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "CANARY_SECONDS": 0.1}
+    return canary.DEAF_ROUNDS * 0.1
+
+
+def test_a_queue_that_is_silent_for_too_long_is_named(quick):
+    watch = canary.Watch(["agent.stock", "agent.email"], threads=2)
+    assert watch.silent() == []
+
+    time.sleep(quick)
+    watch.received("agent.email")
+    watch.done()
+
+    assert watch.silent() == ["agent.stock"]
+
+
+def test_a_process_without_a_free_thread_is_busy_and_not_deaf(quick):
+    watch = canary.Watch(["agent.stock"], threads=1)
+    watch.received("agent.email")
+    time.sleep(quick)
+
+    assert watch.silent() == []
+    watch.done()
+    assert watch.silent() == []
+
+
+def test_the_second_canary_of_a_round_is_meant_for_somebody_else():
+    watch = canary.Watch(["agent.stock"], threads=1)
+
+    assert [watch.is_second("agent.stock", number) for number in (1, 1, 2, 1)] == [False, True, False, True]
+
+
+def test_a_series_of_rounds_counts_as_unbroken_until_a_message_cannot_be_sent(engine, quick, monkeypatch):
+    sent = []
+    monkeypatch.setattr(canary, "_send", lambda *message: sent.append(message))
+    canary.db.run(
+        "INSERT INTO supervision_heartbeat (incarnation, role, detail) VALUES ('one', 'agents', '{\"queues\": [\"agent.stock\"]}')"
+    )
+    began = time.monotonic()
+    while time.monotonic() - began < quick + 0.2:
+        canary.send_round()
+        time.sleep(0.02)
+    assert canary.are_sent()
+    assert {message[0] for message in sent} == {"agent.stock"}
+
+    def broken(*message):
+        raise OSError("the broker is away")
+
+    monkeypatch.setattr(canary, "_send", broken)
+    time.sleep(0.11)
+    canary.send_round()
+
+    assert not canary.are_sent()

@@ -1,0 +1,99 @@
+"""Processes frozen in the worst place, and requests that arrive late (H1, H2): the remote ledgers show one effect or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.crash.lane import Lane
+from tests.support.shop import until
+
+LANE = {"SUPERVISION_COMPLETE_WITHIN": "3"}
+# Frozen with the payment's intent noted, one call before money moves.
+FROZEN = {"FAILPOINTS": "agent.after_checkpoint=stop@1"}
+
+
+def is_frozen(lane: Lane, name: str) -> bool:
+    return Path(f"/proc/{lane.pid(name)}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def strays(lane: Lane, key: str) -> int:
+    return int(
+        lane.rows("SELECT count(*) FROM supervision_strayreply s JOIN supervision_run r ON r.id = s.run_id WHERE r.key = %s", key)[0][0]
+    )
+
+
+def freeze_a_worker_before_the_charge(lane: Lane) -> str:
+    """An order whose agents' worker was stopped in the middle of the payment; another worker has come."""
+    lane.fault()
+    lane.all_work("agents")
+    lane.end("agents.2")
+    lane.end("agents")
+    lane.work("agents", **FROZEN)
+    key = lane.buy()
+    until(lambda: is_frozen(lane, "agents"), what="the worker to be frozen")
+    lane.work("agents.2")
+    return key
+
+
+def wake(lane: Lane, key: str) -> None:
+    """The frozen worker goes on, and its answer comes."""
+    before = strays(lane, key)
+    os.kill(lane.pid("agents"), signal.SIGCONT)
+    until(lambda: strays(lane, key) > before, what="the late answer")
+
+
+def test_a_worker_frozen_past_the_reclaim_charges_nobody_twice(lane: Lane) -> None:
+    key = freeze_a_worker_before_the_charge(lane)
+    lane.is_done_once(key)
+
+    wake(lane, key)
+
+    lane.is_done_once(key)
+    lane.audit()
+
+
+def test_a_worker_frozen_past_the_compensation_charges_nothing(lane: Lane) -> None:
+    key = freeze_a_worker_before_the_charge(lane)
+    answer = lane.http.post(f"/api/v1/orders/{key}/cancel/", json={"reason": "changed my mind"}, headers=lane.shopper)
+    assert answer.status_code == 202, answer.text
+    lane.is_undone_to_nothing(key)
+
+    wake(lane, key)
+
+    lane.is_undone_to_nothing(key)
+    assert "confirm" not in lane.did("payment", key)
+    lane.audit()
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_booking_that_arrives_after_its_deletion_books_nothing(lane: Lane) -> None:
+    lane.fault()
+    lane.end("agents.2")
+    lane.all_work()
+    lane.fault(service="carrier", mode="slow", latency_ms=6000)
+    key = lane.buy()
+    until(lambda: "confirm" in lane.did("payment", key), what="the payment")
+    until(
+        lambda: lane.rows(
+            "SELECT 1 FROM supervision_stepstate WHERE name = 'book-shipment' AND started_at IS NOT NULL AND process_state = 'Processing'"
+        )
+    )
+
+    answer = lane.http.post(f"/api/v1/orders/{key}/cancel/", json={"reason": "changed my mind"}, headers=lane.shopper)
+    assert answer.status_code == 202, answer.text
+    lane.fault()
+    lane.is_undone_to_nothing(key)
+
+    def late() -> bool:
+        return any(
+            entry["operation"] == "create" and entry["answer"].startswith("410") for entry in lane.ledger("carrier", key, effects=False)
+        )
+
+    until(late, within=15, what="the late booking, refused")
+    lane.is_undone_to_nothing(key)
+    lane.audit()

@@ -1,0 +1,73 @@
+"""A consumer that is started again whenever it was killed: `python -m tests.intake.process DATABASE intake|submissions`.
+
+Prints one line for each one that ended. With FAIL_ONCE=1 only the first one has the failpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
+django.setup()
+
+from django.db import connection  # noqa: E402
+
+from sasproject import celery_app  # noqa: E402
+from supervision import consuming, failpoints, hints  # noqa: E402
+from supervision.intake_consumer import Intake  # noqa: E402
+from supervision.models import Submission  # noqa: E402
+from supervision.workflow import NewRun  # noqa: E402
+from tests.support import toy  # noqa: E402
+
+
+def intake() -> None:
+    """Consume the intake for ever."""
+    Intake(celery_app).run()
+
+
+class Deadly(toy.ToyIntake):
+    """Ends the process that reads an order named so."""
+
+    def read(self, body: str) -> NewRun:
+        if "killer" in body:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(body)
+
+
+def submissions() -> None:
+    """Work off what waits, as a scheduler whose submissions are all late."""
+    consuming.LATE_SECONDS = 0.0
+    object.__setattr__(toy.PLAIN, "intake", Deadly())
+    while Submission.objects.filter(consumed_at=None).exists():
+        consuming.consume_batch()
+
+
+def again_and_again(work: Callable[[], None]) -> None:
+    """Run `work` in a process, and in another one when that was killed."""
+    while True:
+        child = os.fork()
+        if not child:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("killed" if os.WIFSIGNALED(status) else "ended", flush=True)
+        if not os.WIFSIGNALED(status):
+            return
+        if os.environ.get("FAIL_ONCE"):
+            failpoints.load({})
+
+
+if __name__ == "__main__":
+    connection.settings_dict["NAME"] = sys.argv[1]
+    hints.enabled = False
+    failpoints.load()
+    logging.basicConfig(level=logging.INFO)
+    again_and_again({"intake": intake, "submissions": submissions}[sys.argv[2]])

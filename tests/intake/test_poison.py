@@ -1,0 +1,81 @@
+"""Poison at the workers' queues, on three brokers: each message is kept as it was, and its neighbours do not notice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervision.models import DeadLetter
+from supervision.storable import restored
+from supervision.transports.envelope import UNREADABLE
+from tests.intake import corpus
+from tests.intake.brokers import QUEUE, Amqp, Broker
+from tests.intake.conftest import database_away, worker_on
+from tests.intake.corpus import Case
+
+
+def as_kept(body: bytes, content_type: str | None, headers: Any) -> str:
+    return repr((body, content_type or "", sorted(headers.items(), key=repr)))
+
+
+def test_every_poisonous_message_is_kept_as_it_was_and_its_neighbours_are_worked_off(
+    broker: tuple[str, Broker], neighbours: Any, tmp_path: Path, eventually: Any
+) -> None:
+    url, raw = broker
+    poison = [case for case in corpus.MESSAGES if raw.name in case.brokers]
+    assert len(poison) >= 20
+
+    with worker_on(url, QUEUE, tmp_path) as worker:
+        worker.start()  # makes the queue
+        for number, case in enumerate(poison):
+            raw.publish([corpus.healthy(number), case])
+        items = raw.publish_items()
+        raw.publish([corpus.healthy(len(poison))])
+
+        expected = len(poison) + len(items)
+        eventually(lambda: DeadLetter.objects.count() >= expected and len(neighbours()) > len(poison), within=40, what="the corpus")
+        eventually(lambda: raw.left() == 0, what="every message acknowledged")
+        assert worker.lives()
+
+    letters = [letter for letter in DeadLetter.objects.order_by("pk") if UNREADABLE not in letter.headers]
+    kept = Counter(as_kept(bytes(letter.body), letter.content_type, restored(letter.headers)) for letter in letters)
+    assert kept == Counter(as_kept(case.body, case.content_type, case.headers) for case in poison)
+    whole = [bytes(letter.body) for letter in DeadLetter.objects.order_by("pk") if UNREADABLE in letter.headers]
+    assert Counter(whole) == Counter(items)
+    assert neighbours() == list(range(len(poison) + 1))
+    assert all(letter.source == f"queue {QUEUE}" and letter.reason and letter.delivery["queue"] == QUEUE for letter in letters)
+    broken = next(letter for letter in letters if bytes(letter.body).startswith(b'[[1], {}, {"callbacks"'))
+    assert "Traceback" in broken.reason
+    assert {letter.delivery["content_encoding"] for letter in letters} == {case.content_encoding for case in poison}
+
+
+@pytest.mark.amqp
+@pytest.mark.usefixtures("engine")
+def test_poison_is_not_acknowledged_while_the_database_is_away_nor_lost_with_its_worker(
+    amqp_url: str, tmp_path: Path, eventually: Any
+) -> None:
+    case = corpus.MESSAGES[0]
+    raw = Amqp(amqp_url)
+
+    with worker_on(amqp_url, f"{QUEUE},submissions", tmp_path) as worker:
+        worker.start()
+        with database_away():
+            raw.publish([case])
+            eventually(lambda: "is set aside" in worker.log() and "the database did not answer" in worker.log(), what="the attempt")
+            worker.end()
+            eventually(lambda: raw.left() == 1, what="the message in its queue again")
+        worker.start()
+        eventually(lambda: DeadLetter.objects.count() == 1, what="the dead letter")
+        eventually(lambda: raw.left() == 0, what="its acknowledgement")
+
+        # The worker of `submissions` consumes the intake too; with no account of that name nothing is accepted.
+        eventually(lambda: "the intake consumes submissions.intake" in worker.log())
+        raw.publish([Case("an order of nobody's", b"{}")], "submissions.intake")
+        eventually(lambda: DeadLetter.objects.filter(source="intake").count() == 1, what="the intake's dead letter")
+    raw.close()
+
+    letter = DeadLetter.objects.get(source=f"queue {QUEUE}")
+    assert (bytes(letter.body), letter.headers, letter.deliveries) == (case.body, case.headers, 2)

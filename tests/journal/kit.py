@@ -1,0 +1,137 @@
+"""What the journal's tests share: appending, reading files as an accountant would, and writers that can be killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+from supervision import journal
+from supervision.journal_writer import Writer
+from supervision.models import JournalEntry, JournalFile
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "books"
+
+
+def append(*ids: str, kind: str = "sold", key: str = KEY, **body: Any) -> None:
+    """Events with these ids and this body."""
+    journal.append(key, [(kind, one, {"sku": "MUG", "pieces": 2, **body}) for one in ids])
+
+
+def flushed(*ids: str, **facts: Any) -> Writer:
+    """The same, written by a writer that still has the lease."""
+    append(*ids, **facts)
+    writer = Writer()
+    done = writer.flush(KEY)
+    assert done is not None
+    assert not done.trouble
+    return writer
+
+
+def files(kind: str = "sold") -> list[JournalFile]:
+    """The files of one event type, oldest first."""
+    return list(JournalFile.objects.filter(event_type=kind).order_by("pk"))
+
+
+def acknowledged(directory: Path, kind: str = "sold") -> list[dict[str, str]]:
+    """Every acknowledged event of one type, as rows by column, in the order of the files."""
+    rows: list[dict[str, str]] = []
+    for file in files(kind):
+        with (directory / file.path).open("rb") as opened:
+            text = opened.read(file.length).decode()
+        assert text == "" or text.endswith("\r\n"), f"a torn line in {file.path}"
+        rows += csv.DictReader(text.splitlines(keepends=True), strict=True)
+    return rows
+
+
+def ids(directory: Path, kind: str = "sold") -> list[str]:
+    """Their ids."""
+    return [row["event_id"] for row in acknowledged(directory, kind)]
+
+
+def waiting() -> list[str]:
+    """The events that wait."""
+    return list(JournalEntry.objects.filter(written_at=None, failed_at=None).order_by("pk").values_list("event_id", flat=True))
+
+
+def lapse(key: str = KEY) -> None:
+    """The lease is over."""
+    execute("UPDATE supervision_writerlease SET until = now() - interval '1 ms' WHERE key = %s", [key])
+
+
+def yesterday(kind: str = "sold") -> None:
+    """The open file was begun the day before."""
+    execute(
+        "UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = %s AND closed_at IS NULL", [kind]
+    )
+
+
+def execute(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+class Processes:
+    """Writers as processes: forked from one that has imported everything, so that one costs milliseconds."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, Any] = {}
+        self._living: set[int] = set()
+
+    def __enter__(self) -> Processes:
+        self._forker = subprocess.Popen(
+            [sys.executable, "-m", "tests.journal.process"],
+            cwd=ROOT,
+            env={**os.environ, "LOG_LEVEL": "CRITICAL"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forker.communicate(timeout=20)
+
+    def use(self, database: str, directory: Path) -> None:
+        """Where the next ones write."""
+        self._facts = {"database": database, "directory": str(directory)}
+
+    def start(self, *, failpoints: str = "", file_size: int | None = None, **settings: Any) -> int:
+        """Start one writer that looks all the time; returns its process id."""
+        pid = self._ask({**self._facts, "failpoints": failpoints, "file_size": file_size, "settings": settings})
+        self._living.add(pid)
+        return pid
+
+    def ended(self, pid: int) -> int | None:
+        """Its exit status (negative: the signal), None while it runs."""
+        status = self._ask({"poll": pid})
+        if status is not None:
+            self._living.discard(pid)
+        return status
+
+    def stopped(self, pid: int) -> bool:
+        """Whether it is frozen."""
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def kill_all(self) -> None:
+        for pid in list(self._living):
+            os.kill(pid, signal.SIGKILL)
+            while self.ended(pid) is None:
+                pass
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        assert self._forker.stdin is not None
+        assert self._forker.stdout is not None
+        self._forker.stdin.write(json.dumps(request) + "\n")
+        self._forker.stdin.flush()
+        return json.loads(self._forker.stdout.readline())

@@ -1,0 +1,152 @@
+"""The shop's export to accounting: what happened to an order is in the files if and only if it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from orders import accounting, intake, services
+from orders.models import Order, OrderLine, Product, StockReservation
+from supervision import execution, governance, journal, operations, testing
+from supervision.journal_writer import Writer
+from supervision.workflow import AcceptedRun
+from tests.engine.conftest import empty_the_store
+from tests.journal.kit import acknowledged, execute, waiting
+from tests.orders.test_intake import accepted
+from tests.shopping import ADDRESS, a_product, a_request
+from tests.support.simulators import Simulators
+
+
+@pytest.fixture
+def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulators]:
+    """Something to sell, services that answer, and an empty store with real commits."""
+    monkeypatch.setattr(execution, "PATIENCE_SECONDS", 20.0)  # nobody here would carry on what comes late
+    empty_the_store()
+    governance.forget()
+    execution.served.clear()
+    a_product()
+    yield services
+    for model in (OrderLine, Order, StockReservation, Product):
+        model.objects.all().delete()
+    empty_the_store()
+
+
+@pytest.fixture
+def ends(eventually: Any) -> Any:
+    """`ends(key, "Processed")` does all the work there is until the order is there; calls that take long report later."""
+
+    def there(key: str, state: str) -> str:
+        def work() -> bool:
+            testing.make_due()
+            testing.run_until_idle()
+            return bool(testing.run_of(key).process_state == state)
+
+        eventually(work, what=f"{key} {state}")
+        return key
+
+    return there
+
+
+def bought(**changes: Any) -> str:
+    return str(services.place_order(a_request(**changes), account=None).public_id)
+
+
+def told(directory: Path, kind: str) -> list[dict[str, str]]:
+    """What accounting reads of one kind of event."""
+    Writer().flush(accounting.KEY)
+    execute("UPDATE supervision_writerlease SET until = now()")
+    return acknowledged(directory, kind)
+
+
+def test_accounting_hears_of_an_order_when_it_is_received_and_when_it_is_processed(shop, journal_dir, ends):
+    key = ends(bought(), "Processed")
+
+    number = Order.objects.get().number
+    [received], [processed] = told(journal_dir, "order.received"), told(journal_dir, "order.processed")
+    assert list(received) == [
+        "event_id", "recorded_at", "order", "number", "placed_at", "customer", "country", "pieces", "total", "currency",
+    ]  # fmt: skip
+    assert received["order"] == key
+    assert received["event_id"] == f"{key}:received"
+    assert (received["number"], received["customer"], received["country"]) == (number, "Ada L.", "IT")
+    assert (received["pieces"], received["total"], received["currency"]) == ("2", "25.80", "EUR")
+    [charge] = [entry for entry in shop.ledger("payment", key) if entry["operation"] == "confirm"]
+    assert list(processed) == ["event_id", "recorded_at", "order", "number", "total", "currency", "charge", "shipment"]
+    assert (processed["number"], processed["total"], processed["currency"]) == (number, "25.80", "EUR")
+    assert processed["charge"].startswith("pi_")
+    assert processed["charge"] in str(charge)
+    assert processed["shipment"].startswith("shp_")
+    assert told(journal_dir, "order.cancelled") == []
+
+
+def test_accounting_hears_that_money_was_given_back(shop, journal_dir, ends):
+    shop.faults("carrier", "decline")
+    key = ends(bought(), "Error")
+    operations.compensate(key, by="olga", reason="cannot be delivered")
+    shop.clear()
+    ends(key, "Cancelled")
+
+    [cancelled], [refunded] = told(journal_dir, "order.cancelled"), told(journal_dir, "order.refunded")
+    assert (cancelled["order"], cancelled["total"], cancelled["refunded"]) == (key, "25.80", "true")
+    assert refunded["charge"].startswith("pi_")
+    assert (refunded["order"], refunded["total"], refunded["currency"]) == (key, "25.80", "EUR")
+    assert shop.charged(key) == 0
+    assert told(journal_dir, "order.processed") == []
+
+
+def test_an_order_that_ended_before_it_was_paid_has_nothing_to_give_back(shop, journal_dir, ends):
+    key = bought()
+    Product.objects.update(available=0)
+    ends(key, "Cancelled")
+
+    [cancelled] = told(journal_dir, "order.cancelled")
+    assert cancelled["refunded"] == "false"
+    assert told(journal_dir, "order.refunded") == []
+
+
+def test_a_customers_name_is_no_formula_in_a_spreadsheet(shop, journal_dir):
+    bought(shipping_address={**ADDRESS, "name": '=HYPERLINK("http://evil.example","Click")'})
+    testing.schedule()
+
+    [received] = told(journal_dir, "order.received")
+    assert received["customer"] == '\'=HYPERLINK("http://evil.example","Click")'
+
+
+def test_what_did_not_happen_is_not_told(shop):
+    with transaction.atomic():
+        intake.write([accepted(1)])
+        assert waiting() == ["key-1:received"]
+        transaction.set_rollback(True)
+
+    assert waiting() == []
+
+
+def test_a_batch_of_orders_is_one_statement(shop, monkeypatch):
+    calls: list[int] = []
+    monkeypatch.setattr(journal.db, "run", _counting(journal.db.run, calls))
+
+    intake.write([accepted(number) for number in range(1, 51)])
+
+    assert calls == [50]
+
+
+def test_every_order_that_is_written_is_told_of_even_when_its_batch_is_tried_again(shop):
+    """The event has its order's id: whoever repeats a commit whose answer was lost tells it once."""
+    runs: list[AcceptedRun] = [accepted(1)]
+    accounting.record_received(runs, ["1"])
+    accounting.record_received(runs, ["1"])
+
+    assert waiting() == ["key-1:received"]
+
+
+def _counting(really: Any, calls: list[int]) -> Any:
+    def run(statement: str, params: Any = None, **more: Any) -> Any:
+        if "supervision_journalentry" in statement:
+            calls.append(len(params["ids"]))
+        return really(statement, params, **more)
+
+    return run

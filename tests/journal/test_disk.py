@@ -1,0 +1,80 @@
+"""A disk that does not take what is written: nothing is lost, somebody is told, it is tried again."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from django.core import mail
+
+from supervision import journal, journal_check, notifications
+from supervision.journal import State
+from supervision.journal_writer import Writer
+from supervision.models import Notification, WriterLease
+from tests.journal.kit import KEY, append, files, ids, waiting
+
+pytestmark = pytest.mark.usefixtures("journal_dir")
+
+
+def told() -> int:
+    return Notification.objects.filter(kind="journal-trouble").count()
+
+
+def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_dir, tuned):
+    tuned(JOURNAL_FLUSH_SECONDS=0.001, OPERATOR_EMAILS=["ops@shop.example"])
+    journal_dir.write_text("a file where the directory should be")
+    append("e-1")
+    writer = Writer()
+
+    assert "NotADirectoryError" in writer.flush(KEY).trouble
+    assert journal.outcome("e-1").state is State.WAITING
+    [lease] = WriterLease.objects.all()
+    assert lease.failing_since is not None
+    assert "NotADirectoryError" in lease.last_error
+
+    # The operators hear of it once, not with every try.
+    Writer().flush(KEY)
+    assert told() == 1
+    notifications.deliver_due()
+    assert "NotADirectoryError" in mail.outbox[0].body
+
+    journal_dir.unlink()
+    writer = Writer()
+    assert writer.flush(KEY).written == 1
+    [lease] = WriterLease.objects.all()
+    assert (lease.failing_since, lease.last_error) == (None, "")
+    assert ids(journal_dir) == ["e-1"]
+
+
+def test_a_writer_that_cannot_write_lets_another_one_try_and_pauses(journal_dir, tuned):
+    tuned(JOURNAL_FLUSH_SECONDS=3600, JOURNAL_FLUSH_ENTRIES=1)
+    journal_dir.write_text("a file where the directory should be")
+    append("e-1")
+    writer = Writer()
+    writer.look()
+    journal_dir.unlink()
+
+    assert writer.look() == 0  # its pause
+    assert Writer().look() == 1
+
+
+def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, eventually, tuned):
+    """RLIMIT_FSIZE stands for the disk that is full in the middle of a line."""
+    tuned(JOURNAL_FLUSH_SECONDS=0.01)
+    append("e-1")
+    pid = processes.start(file_size=600, JOURNAL_FLUSH_SECONDS=0.01)
+    eventually(lambda: waiting() == [])
+
+    append(*(f"f-{number}" for number in range(50)))
+    eventually(told)
+    assert len(waiting()) == 50
+    assert ids(journal_dir) == ["e-1"]
+    assert (journal_dir / files()[0].path).stat().st_size < 600
+
+    os.kill(pid, signal.SIGUSR1)  # there is room again
+    eventually(lambda: waiting() == [])
+
+    assert len(set(ids(journal_dir))) == 51
+    assert [found.problems for found in journal_check.verify()] == [[]] * len(files())
+    assert told() == 1

@@ -1,0 +1,27 @@
+"""Who visits the shop and its console in these tests, and what there is to buy."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+
+from orders.models import Product
+from tests.support.people import no_hints, operator, viewer
+from tests.support.storefront import PASSWORD
+
+__all__ = ["no_hints", "operator", "viewer"]
+
+
+@pytest.fixture
+def mug(db: None) -> Product:
+    return Product.objects.create(sku="MUG-BLUE", name="Blue mug", price="12.90", available=100)
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return User.objects.create_user("ada", "ada@example.com", PASSWORD)
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    return User.objects.create_user("bob", "bob@example.com", PASSWORD)

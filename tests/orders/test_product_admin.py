@@ -1,0 +1,56 @@
+"""What operators sell: stock that is corrected while customers buy it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from orders.models import Product
+from tests.support.console import hidden, mug
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
+
+
+def product_form(client: Client, product: Product) -> dict[str, str]:
+    html = client.get(reverse("admin:orders_product_change", args=[product.pk])).content.decode()
+    return {**hidden(html), "description": "", "active": "on"}
+
+
+def test_the_stock_is_edited_in_the_form_and_in_the_list(operator: Client):
+    product = mug(available=10)
+
+    operator.post(reverse("admin:orders_product_change", args=[product.pk]), {**product_form(operator, product), "available": "12"})
+    product.refresh_from_db()
+    assert product.available == 12
+
+    shown = hidden(operator.get("/admin/orders/product/").content.decode())
+    operator.post("/admin/orders/product/", {**shown, "form-0-available": "15", "form-0-active": "on", "_save": "Save"})
+    product.refresh_from_db()
+    assert product.available == 15
+
+
+def test_stock_sold_while_the_form_was_open_is_not_put_back(operator: Client):
+    product = mug(available=10)
+    form = {**product_form(operator, product), "name": "Bigger blue mug"}
+    shown = hidden(operator.get("/admin/orders/product/").content.decode())
+    Product.objects.update(available=7)
+
+    operator.post(reverse("admin:orders_product_change", args=[product.pk]), form)
+    operator.post("/admin/orders/product/", {**shown, "_save": "Save"})
+
+    product.refresh_from_db()
+    assert (product.name, product.available, product.active) == ("Bigger blue mug", 7, False)
+
+
+def test_stock_is_never_negative_and_a_product_is_never_deleted(client: Client, admin_user: Any):
+    product = mug(available=10)
+    client.force_login(admin_user)
+
+    client.post(reverse("admin:orders_product_change", args=[product.pk]), {**product_form(client, product), "available": "-1"})
+    assert client.post(f"/admin/orders/product/{product.pk}/delete/", {"post": "yes"}).status_code == 403
+
+    product.refresh_from_db()
+    assert product.available == 10

@@ -1,0 +1,202 @@
+"""The storefront's pages over plain HTTP: catalogue, cart and accounts, and what every page carries."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
+
+from orders.catalogue import ARTICLES
+from orders.models import Order, Product
+from supervision import testing
+from tests.support.storefront import PASSWORD, place
+
+# A checkout that never ran `collectstatic` has no directory to serve from; the finders serve it then.
+pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+
+
+# --- Catalogue and cart -------------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_shows_what_is_sold_and_nothing_else(client, mug) -> None:
+    Product.objects.create(sku="OLD", name="Old thing", price="1.00", available=1, active=False)
+
+    page = client.get("/").text
+
+    assert "Blue mug" in page
+    assert "12.90" in page
+    assert "Old thing" not in page
+
+
+def test_a_product_that_is_sold_out_cannot_be_added(client, mug) -> None:
+    Product.objects.update(available=0)
+
+    assert "Sold out" in client.get("/products/MUG-BLUE/").text
+    page = client.post("/cart/MUG-BLUE/add/", follow=True).text
+
+    assert "Blue mug is sold out." in page
+    assert "Nothing in it yet" in page
+
+
+def test_a_visitor_fills_changes_and_empties_the_cart_without_javascript(client, mug) -> None:
+    page = client.post("/cart/MUG-BLUE/add/", {"quantity": 2}, follow=True).text
+    assert "25.80" in page
+
+    page = client.post("/cart/MUG-BLUE/change/", {"quantity": 3}, follow=True).text
+    assert "38.70" in page
+
+    page = client.post("/cart/MUG-BLUE/change/", {"quantity": 3, "remove": "1"}, follow=True).text
+    assert "Nothing in it yet" in page
+
+
+def test_htmx_gets_only_the_part_that_changed(client, mug) -> None:
+    added = client.post("/cart/MUG-BLUE/add/", headers={"HX-Request": "true"}).text
+    changed = client.post("/cart/MUG-BLUE/change/", {"quantity": "200"}, headers={"HX-Request": "true"}).text
+
+    assert 'id="cart-count"' in added
+    assert "<html" not in added + changed
+    assert "There are only 100 of Blue mug left." in changed
+
+
+@pytest.mark.parametrize("path", ["/products/NONE/", "/nothing/"])
+def test_an_unknown_page_says_so_in_the_shops_own_words(client, db, path) -> None:
+    answer = client.get(path)
+
+    assert answer.status_code == 404
+    assert "There is nothing here" in answer.text
+
+
+def test_a_products_texts_are_escaped(client, mug) -> None:
+    Product.objects.update(name="<script>x</script>", description="<b>y</b>")
+
+    page = client.get("/products/MUG-BLUE/").text + client.get("/").text
+
+    assert "<script>x" not in page
+    assert "<b>y" not in page
+
+
+def test_every_demo_product_has_its_picture() -> None:
+    assert [article.sku for article in ARTICLES if finders.find(article.picture) is None] == []
+
+
+# --- Accounts -----------------------------------------------------------------------------------------------------
+
+
+def test_the_history_lists_ones_own_orders_page_by_page(client, mug, ada, bob) -> None:
+    for _ in range(11):
+        place(ada)
+    place(bob)
+    testing.schedule()
+    numbers = set(Order.objects.filter(account=ada).values_list("number", flat=True))
+    client.force_login(ada)
+
+    pages = [client.get("/orders/", {"page": page}).text for page in (1, 2)]
+
+    shown = [set(re.findall(r"Order ([\d-]+)</a>", page)) for page in pages]
+    assert [len(page) for page in shown] == [10, 1]
+    assert shown[0] | shown[1] == numbers
+
+
+def test_the_history_costs_the_same_however_many_orders_it_shows(client, mug, ada, django_assert_max_num_queries) -> None:
+    for _ in range(10):
+        place(ada)
+    testing.schedule()
+    client.force_login(ada)
+
+    with django_assert_max_num_queries(6):
+        client.get("/orders/")
+
+
+def test_the_history_asks_guests_to_sign_in(client, db) -> None:
+    assert client.get("/orders/").headers["Location"] == "/accounts/login/?next=/orders/"
+
+
+def test_a_visitor_signs_up_and_keeps_the_cart(client, mug) -> None:
+    client.post("/cart/MUG-BLUE/add/")
+
+    answer = client.post(
+        "/accounts/signup/",
+        {"username": "cleo", "email": "cleo@example.com", "password1": PASSWORD, "password2": PASSWORD, "next": "/cart/"},
+    )
+
+    assert answer.headers["Location"] == "/cart/"
+    assert "Blue mug" in client.get("/cart/").text
+    assert set(User.objects.get(username="cleo").groups.values_list("name", flat=True)) <= {"customer"}
+
+
+@pytest.mark.parametrize("following", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "/\\evil.example"])
+def test_nobody_is_sent_to_another_site_when_signing_up_or_in(client, db, following) -> None:
+    new = {"username": "cleo", "email": "cleo@example.com", "password1": PASSWORD, "password2": PASSWORD}
+
+    up = client.post("/accounts/signup/", {**new, "next": following})
+    client.post("/accounts/logout/")
+    back = client.post("/accounts/login/", {"username": "cleo", "password": PASSWORD, "next": following})
+
+    assert (up.headers["Location"], back.headers["Location"]) == ("/", "/")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/accounts/login/",
+        "/accounts/signup/",
+        "/accounts/password_reset/",
+        "/accounts/password_reset/done/",
+        "/accounts/reset/x/y/",
+        "/accounts/reset/done/",
+    ],
+)
+def test_every_account_page_is_drawn_in_the_shops_own_look(client, db, path) -> None:
+    answer = client.get(path, follow=True)
+
+    assert answer.status_code == 200
+    assert "Harbour Goods" in answer.text
+
+
+def test_an_account_changes_its_password_in_the_shops_look(client, ada) -> None:
+    client.force_login(ada)
+    new = {"old_password": PASSWORD, "new_password1": "another-horse-battery", "new_password2": "another-horse-battery"}
+
+    form = client.get("/accounts/password_change/")
+    done = client.post("/accounts/password_change/", new, follow=True)
+
+    assert "Harbour Goods" in form.text
+    assert "Harbour Goods" in done.text
+    assert "Your password is changed" in done.text
+    ada.refresh_from_db()
+    assert ada.check_password("another-horse-battery")
+
+
+def test_the_console_changes_passwords_in_its_own_look(admin_client) -> None:
+    for path in ("/admin/password_change/", "/admin/password_change/done/"):
+        answer = admin_client.get(path)
+        assert answer.status_code == 200
+        assert "Harbour Goods" not in answer.text
+        assert "unfold/" in answer.text
+
+
+# --- What every page carries --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/products/MUG-BLUE/", "/cart/", "/accounts/login/", "/nothing/", "/orders/unknown/"])
+def test_every_page_allows_nothing_inline_and_nothing_foreign(client, mug, path) -> None:
+    answer = client.get(path)
+
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", answer.text)
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.text)
+
+
+@pytest.mark.parametrize("language", ["en", "it", "pt"])
+def test_every_language_draws_the_main_pages(client, mug, language) -> None:
+    public_id = place()
+
+    for path in ("/", "/cart/", f"/orders/{public_id}/", "/accounts/login/"):
+        answer = client.get(path, headers={"Accept-Language": language})
+        assert answer.status_code == 200
+        assert f'<html lang="{language}">' in answer.text

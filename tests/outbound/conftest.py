@@ -1,0 +1,44 @@
+"""The engine's fixtures, receivers that listen, and an outbox that is empty before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.engine.conftest import engine, store_database, tuned
+from tests.outbound import kit
+
+
+@pytest.fixture
+def out(engine: None, settings: Any, tuned: Any) -> Iterator[None]:
+    """An empty store in which webhooks may go to this machine."""
+    tuned(LINGER_SECONDS=10.0)  # an order comes to its end in one go, however busy the machine is
+    settings.WEBHOOK_ALLOW_PRIVATE = True
+    kit.empty()
+    yield
+    kit.empty()
+
+
+@pytest.fixture
+def receivers() -> Iterator[Callable[[], kit.Receiver]]:
+    """Makes receivers."""
+    made: list[kit.Receiver] = []
+
+    def make() -> kit.Receiver:
+        made.append(kit.Receiver())
+        return made[-1]
+
+    yield make
+    for receiver in made:
+        receiver.close()
+
+
+@pytest.fixture
+def receiver(receivers: Callable[[], kit.Receiver]) -> kit.Receiver:
+    """One receiver."""
+    return receivers()
+
+
+__all__ = ["engine", "store_database", "tuned"]

@@ -1,0 +1,150 @@
+"""A receiver of webhooks that does as it is told, and accounts that listen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from django.db import connection
+
+from supervision import operations, outbound, testing
+from supervision.consuming import consume_batch
+from supervision.deliveries import fan_out
+from supervision.errors import PermanentFailure
+from supervision.models import Delivery, Notification, WebhookEndpoint
+from tests.engine.kit import ROOT, fetch
+from tests.support import toy
+
+ADA, BOB = "user:1", "user:2"
+
+
+class Message:
+    """One request that came in."""
+
+    def __init__(self, path: str, headers: dict[str, str], body: bytes) -> None:
+        self.path, self.headers, self.body = path, headers, body
+        self.data: dict[str, Any] = json.loads(body)["data"]
+        self.id = headers["webhook-id"]
+
+
+class Receiver:
+    """A real HTTP server on a free port. `answer` says what it does with a request: a status, or whatever it writes."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.connections = 0
+        self.answer: Callable[[BaseHTTPRequestHandler, Message], int | None] = lambda request, message: 204
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                receiver.connections += 1
+                super().setup()
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                message = Message(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+                receiver.messages.append(message)
+                status = receiver.answer(self, message)
+                if status is not None:
+                    self.send_response(status)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:
+                pass  # whoever hangs up on us may
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def hang_until(self, released: threading.Event) -> None:
+        """Take requests and say nothing."""
+
+        def hang(request: BaseHTTPRequestHandler, message: Message) -> int:
+            released.wait(60)
+            return 204
+
+        self.answer = hang
+
+    def seen(self, order: str) -> list[tuple[int, str]]:
+        """What it was told of this order, by number."""
+        return sorted({(message.data["seq"], message.data["status"]) for message in self.messages if message.data["order"] == order})
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def listen(url: str, client: str = ADA, *events: str) -> WebhookEndpoint:
+    return outbound.register_webhook(client, url, events)
+
+
+def order(workflow: str = "toy-plain", client: str = ADA, **payload: Any) -> str:
+    """Accept an order of this client's."""
+    return testing.submit(workflow, {"n": 1, **payload}, client=client)
+
+
+def done(client: str = ADA, **payload: Any) -> str:
+    """An order of this client's that went through all its steps."""
+    key = order(client=client, **payload)
+    testing.run_until_idle()
+    return key
+
+
+def told(key: str) -> list[tuple[int, str]]:
+    """The status messages of this order in the outbox, as (seq, status), in the order in which they were written."""
+    rows = Notification.objects.filter(kind="status", run__key=key).order_by("pk")
+    return [(row.payload["seq"], row.payload["status"]) for row in rows]
+
+
+def statuses(key: str) -> list[str]:
+    """The same without the numbers, which have no gap."""
+    messages = told(key)
+    assert [seq for seq, _ in messages] == list(range(1, len(messages) + 1))
+    return [status for _, status in messages]
+
+
+def let_waits_pass() -> None:
+    """Whatever is to be tried later is to be tried now."""
+    fetch("UPDATE supervision_delivery SET not_before = now() WHERE not_before > now()")
+    fetch("UPDATE supervision_webhookendpoint SET retry_at = NULL")
+
+
+def deliveries() -> list[Delivery]:
+    return list(Delivery.objects.order_by("pk"))
+
+
+def empty() -> None:
+    for table in ("delivery", "webhookendpoint", "replytoken"):
+        fetch(f"DELETE FROM supervision_{table}")  # noqa: S608 - the names above
+
+
+def deliverer() -> subprocess.Popen[str]:
+    """A process that delivers everything and ends."""
+    code = (
+        "import django; django.setup()\n"
+        "from django.db import connection\n"
+        f"connection.settings_dict['NAME'] = {str(connection.settings_dict['NAME'])!r}\n"
+        "from supervision.sending import deliver_all\n"
+        "deliver_all()\n"
+    )
+    environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "sasproject.settings", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "ERROR"}
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ, text=True)
+
+
+__all__ = ["PermanentFailure", "consume_batch", "fan_out", "operations", "toy"]

@@ -1,0 +1,114 @@
+"""The threads of the supervisor's role: told by the database at once, and nothing of theirs keeps a sweep or an alert waiting."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db.models.functions import Now
+
+from supervision import canary, courier, notifications, tasks
+from supervision.courier import Courier
+from supervision.models import Delivery, Notification
+from tests.engine import kit as engine_kit
+from tests.outbound import kit
+
+pytestmark = pytest.mark.usefixtures("out")
+
+
+@pytest.fixture
+def told():
+    """A kind of notification of this test's own, and what was told of it."""
+    seen: list[int] = []
+    notifications.handler("test-kind")(lambda notification: seen.append(notification.pk))
+    yield seen
+    notifications._handlers.pop("test-kind")
+
+
+@pytest.fixture
+def working():
+    """The courier of a process of the supervisor's role."""
+    mine = Courier().start()
+    listening = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN supervision_outbox'"
+    engine_kit.until(lambda: engine_kit.fetch(listening))
+    yield mine
+    mine.stop()
+    assert mine.join(30)
+
+
+def test_a_status_message_goes_out_when_its_transition_is_committed(receiver, working):
+    kit.listen(receiver.url)
+
+    key = kit.done()
+
+    engine_kit.until(lambda: receiver.seen(key) == [(1, "received"), (2, "processing"), (3, "processed")], within=20)
+    engine_kit.until(lambda: Delivery.objects.filter(delivered_at__isnull=False).count() == 3)
+
+
+def test_an_alert_goes_out_while_every_webhook_hangs(receiver, working, told):
+    released = threading.Event()
+    receiver.hang_until(released)
+    kit.listen(receiver.url)
+    kit.done()
+    engine_kit.until(lambda: receiver.messages)
+
+    alert = Notification.objects.create(kind="test-kind")
+
+    engine_kit.until(lambda: told == [alert.pk])
+    assert Delivery.objects.filter(delivered_at__isnull=False).count() == 0
+    released.set()
+
+
+def test_what_was_due_before_it_began_goes_out_too(receiver, told):
+    kit.listen(receiver.url)
+    key = kit.done()
+    note = Notification.objects.create(kind="test-kind")
+
+    late = Courier().start()
+
+    engine_kit.until(lambda: told == [note.pk] and len(receiver.seen(key)) == 3)
+    late.stop()
+    assert late.join(30)
+
+
+def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun(receiver):
+    released = threading.Event()
+    receiver.hang_until(released)
+    kit.listen(receiver.url)
+    mine = Courier().start()
+    kit.done()
+    engine_kit.until(lambda: receiver.messages)
+
+    mine.stop()
+    started = len(receiver.messages)
+    released.set()
+
+    assert mine.join(30)
+    assert Delivery.objects.filter(delivered_at__isnull=False).count() == len(receiver.messages)
+    assert len(receiver.messages) <= started + 3
+    assert not Delivery.objects.filter(delivered_at__isnull=True, not_before__gt=Now()).exists()  # given back, not kept
+
+
+def test_a_sweep_waits_for_no_receiver(receiver, told, monkeypatch):
+    released = threading.Event()
+    receiver.hang_until(released)
+    kit.listen(receiver.url)
+    kit.done()
+    hanging = threading.Event()
+    notifications.handler("test-kind")(lambda notification: hanging.wait(60))
+    Notification.objects.create(kind="test-kind")
+    monkeypatch.setattr(canary, "send_round", lambda: 0)
+
+    try:
+        for _ in range(10):
+            tasks.sweep()
+        engine_kit.until(lambda: receiver.messages)
+        tasks.sweep()
+        tasks.deliver()
+
+        assert not released.is_set()
+        assert Notification.objects.get(kind="test-kind").delivered_at is None
+    finally:
+        released.set()
+        hanging.set()
+        courier.stop(30)

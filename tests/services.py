@@ -1,0 +1,79 @@
+"""Services a test may use where they are found. With REQUIRE_SERVICES=1 (CI) a missing one fails instead of skipping."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+AMQP_URL = os.environ.get("TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:5672//")
+REDIS_URL = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def require_service(what: str, available: object, hint: str) -> None:
+    """Go on when it is there; else skip with the reason, or fail where nothing may be skipped."""
+    if available:
+        return
+    message = f"{what} is not available: {hint}"
+    if os.environ.get("REQUIRE_SERVICES") == "1":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def listens(url: str) -> bool:
+    """Whether somebody accepts connections at the URL's host and port."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 0), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def chromium() -> str | None:
+    """A Chromium on this machine; nothing is ever downloaded."""
+    chosen = os.environ.get("TEST_CHROMIUM")
+    return chosen or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@contextmanager
+def own_vhost() -> Iterator[str]:
+    """A RabbitMQ URL with a virtual host of its own, where we may make one; else the shared one."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    user = urlsplit(AMQP_URL).username or "guest"
+    if not _rabbitmqctl("add_vhost", name):
+        yield AMQP_URL
+        return
+    _rabbitmqctl("set_permissions", "-p", name, user, ".*", ".*", ".*")
+    try:
+        yield urlsplit(AMQP_URL)._replace(path=f"/{name}").geturl()
+    finally:
+        _rabbitmqctl("delete_vhost", name)
+
+
+def _rabbitmqctl(*arguments: str) -> bool:
+    local = urlsplit(AMQP_URL).hostname in ("127.0.0.1", "localhost") and shutil.which("rabbitmqctl")
+    return bool(local) and subprocess.run(["rabbitmqctl", *arguments], capture_output=True, check=False, timeout=60).returncode == 0
+
+
+@contextmanager
+def own_redis() -> Iterator[str]:
+    """A Redis URL with a numbered database of its own, empty before and after."""
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # tests at the same time must not meet
+    url = urlsplit(REDIS_URL)._replace(path=f"/{11 + beside % 5}").geturl()
+    client = redis.Redis.from_url(url)
+    client.flushdb()
+    try:
+        yield url
+    finally:
+        client.flushdb()
+        client.close()

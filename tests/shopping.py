@@ -1,0 +1,53 @@
+"""The cast of the shop's tests: products, accounts of each group with their tokens, and order requests."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth.models import Group, User
+from knox.models import AuthToken
+from rest_framework.test import APIClient
+
+from orders.models import Product
+
+ADDRESS = {"name": "Ada L.", "line1": "Via Roma 1", "line2": "", "city": "Torino", "postal_code": "10121", "country": "IT"}
+
+
+def a_product(sku: str = "MUG-BLUE", **facts: Any) -> Product:
+    """Something to buy; 12.90 EUR and 50 pieces of it unless said otherwise."""
+    return Product.objects.create(**{"sku": sku, "name": f"Product {sku}", "price": "12.90", "available": 50, **facts})
+
+
+def a_request(**changes: Any) -> dict[str, Any]:
+    """A good order request: two blue mugs."""
+    request = {
+        "email": "ada@example.com",
+        "shipping_address": dict(ADDRESS),
+        "lines": [{"sku": "MUG-BLUE", "quantity": 2}],
+        "payment_method": "pm_card_visa",
+    }
+    return {**request, **changes}
+
+
+def an_account(name: str, *groups: str) -> User:
+    """An account in these groups. A test that emptied the tables has emptied them of groups too."""
+    if not Group.objects.filter(name="operator").exists():
+        import_module("orders.migrations.0002_groups").create_groups(apps, None)
+    account = User.objects.create_user(name, f"{name}@example.com")
+    account.groups.set(Group.objects.filter(name__in=groups))
+    return account
+
+
+def a_client(account: User | None = None) -> APIClient:
+    """A client of the API, with a token of this account's where there is one."""
+    client = APIClient()
+    if account is not None:
+        client.credentials(HTTP_AUTHORIZATION=f"Token {AuthToken.objects.create(account)[1]}")
+    return client
+
+
+def signed_in(name: str, *groups: str) -> APIClient:
+    """A client of the API for a new account in these groups."""
+    return a_client(an_account(name, *groups))

@@ -1,0 +1,36 @@
+"""Fixtures for the simulation: real commits on real PostgreSQL, long waits, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from supervision import consuming, testing
+from tests.engine.conftest import empty_the_store, store_database  # noqa: F401 - a fixture
+from tests.simulation import scenarios
+
+
+@pytest.fixture
+def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> Iterator[None]:  # noqa: F811
+    """An empty store in which nothing happens by itself. Commits need not survive a power cut here."""
+    settings.SUPERVISION = {
+        **settings.SUPERVISION,
+        "DISPATCH_SECONDS": scenarios.LONGEST.total_seconds(),
+        "PICKUP_SECONDS": 36000,
+        "COMPLETE_WITHIN": None,
+        "ON_EXHAUSTED": None,
+        "ON_PERMANENT": None,
+    }
+    with django_db_blocker.unblock(), testing.quiet():
+        with connection.cursor() as cursor:
+            cursor.execute("SET synchronous_commit = off")
+        empty_the_store()
+        consuming._room = (0.0, 0)
+        try:
+            yield
+        finally:
+            empty_the_store()
+            connection.close()

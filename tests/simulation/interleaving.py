@@ -1,0 +1,189 @@
+"""Several actors on connections of their own, one statement at a time, in an order that a seed decides.
+
+Every statement and every commit of an actor waits at a gate. The stage opens one gate, waits until that actor stands at
+its next gate, is done, or waits for somebody's lock, and draws the next. Nobody runs beside anybody else, so the same
+seed plays the same story, and no lock wait needs a timeout to be noticed.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg.errors import DeadlockDetected
+
+from supervision import db
+
+PATIENCE_SECONDS = 60
+NOT_WORTH_A_GATE = ("DISCARD", "SAVEPOINT", "RELEASE", "SET")
+
+
+class _GatedCursor(psycopg.Cursor[Any]):
+    gate: Callable[[], None]
+    counting: Callable[[], AbstractContextManager[None]]
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> Any:
+        if not str(query).startswith(NOT_WORTH_A_GATE):
+            self.gate()
+        with self.counting():
+            return super().execute(query, *args, **options)
+
+
+class Actor:
+    """A thread with a connection that does one thing after another, as far as it is let."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
+        self.state = "done"
+        self.answer: Any = None
+        self.pid = 0
+        self.deadlocks = 0
+        self._playing = False
+        self._turn = threading.Event()
+        self._work: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def begin(self, work: Callable[[], Any]) -> None:
+        """Go to the first gate of this work."""
+        self.state, self.answer, self.deadlocks = "running", None, 0
+        self._work.put(work)
+
+    def go(self) -> None:
+        """Open the gate this actor stands at."""
+        self.state = "running"
+        self._turn.set()
+
+    def end(self) -> None:
+        """Close its connection and let the thread end."""
+        self._work.put(None)
+
+    def _gate(self) -> None:
+        if not self._playing:
+            return
+        self._become("gated")
+        if not self._turn.wait(PATIENCE_SECONDS):
+            raise TimeoutError("nobody opened the gate")
+        self._turn.clear()
+
+    def _become(self, state: str) -> None:
+        with self.changed:
+            self.state = state
+            self.changed.notify_all()
+
+    def _live(self) -> None:
+        self._prepare()
+        while (work := self._work.get()) is not None:
+            self._playing = True
+            try:
+                self._gate()
+                self.answer = work()
+            except Exception as error:
+                self.answer = error
+            self._playing = False
+            self._become("done")
+        connection.close()
+
+    def _prepare(self) -> None:
+        connection.ensure_connection()
+        raw = connection.connection
+        with connection.cursor() as cursor:
+            cursor.execute("SET synchronous_commit = off")
+            cursor.execute("SET deadlock_timeout = '20ms'")
+        self.pid = raw.info.backend_pid
+        raw.prepare_threshold = 0
+        cursor = db._local.cursor = _GatedCursor(raw)
+        cursor.gate, cursor.counting = self._gate, self._counting
+        commit = connection._commit
+
+        def gated_commit() -> Any:
+            self._gate()
+            return commit()
+
+        connection._commit = gated_commit  # type: ignore[method-assign]
+        connection.execute_wrappers.append(self._statement)
+
+    def _statement(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if not sql.startswith(NOT_WORTH_A_GATE):
+            self._gate()
+        with self._counting():
+            return execute(sql, params, many, context)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.deadlocks += isinstance(error if isinstance(error, DeadlockDetected) else error.__cause__, DeadlockDetected)
+            raise
+
+
+class Stage:
+    """A few actors, and whose turn it is."""
+
+    def __init__(self, actors: int = 3) -> None:
+        self._changed = threading.Condition()
+        self._actors = [Actor(self._changed) for _ in range(actors)]
+        self.waits = 0  # how often somebody waited for a lock
+        self.played: list[int] = []
+
+    def play(self, works: Sequence[Callable[[], Any]], dice: random.Random) -> list[Any]:
+        """Let these do their work at the same time, interleaved; returns their answers, exceptions included."""
+        cast = self._actors[: len(works)]
+        self.played = []
+        for actor, work in zip(cast, works, strict=True):
+            actor.begin(work)
+        while True:
+            self._settle(cast)
+            ready = [number for number, actor in enumerate(cast) if actor.state == "gated"]
+            if not ready:
+                return [actor.answer for actor in cast]
+            number = dice.choice(ready)
+            self.played.append(number)
+            cast[number].go()
+
+    def _settle(self, cast: Sequence[Actor]) -> None:
+        """Until everybody stands at a gate, is done, or waits for the lock of somebody who does."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: all(actor.state != "running" for actor in cast), 0.004)
+                running = [actor.pid for actor in cast if actor.state == "running"]
+                gated = any(actor.state == "gated" for actor in cast)
+            if not running:
+                return
+            if gated and self._blocked(running):
+                self.waits += 1
+                return
+            assert time.monotonic() < give_up, "the actors are stuck"
+
+    @staticmethod
+    def _blocked(pids: Sequence[int]) -> bool:
+        rows = db.fetch("SELECT bool_and(cardinality(pg_blocking_pids(p)) > 0) FROM unnest(%(pids)s::int[]) p", {"pids": list(pids)})
+        return bool(rows[0][0])
+
+    @property
+    def deadlocks(self) -> int:
+        """How often PostgreSQL had to end a deadlock in the last story."""
+        return sum(actor.deadlocks for actor in self._actors)
+
+    def close(self) -> None:
+        """Let everybody go home."""
+        for actor in self._actors:
+            actor.end()
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """A stage with its actors, for as long as this lasts."""
+    built = Stage()
+    try:
+        yield built
+    finally:
+        built.close()

@@ -1,0 +1,93 @@
+"""The workflows that are simulated: two to four steps, every recovery policy, agents with and without an undo.
+
+Nothing becomes due or expires by itself while a scenario runs: every wait is hours long, and time is moved by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from supervision import Agent, NewRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
+
+THRESHOLD = 2
+HOUR = timedelta(hours=1)
+LONGEST = 2 * HOUR  # a step's budget, and how long a claim may wait
+WHOLE_ORDER = timedelta(days=1)
+
+
+class Told(Counter[tuple[str, str]]):
+    """How often which hook was told of which order."""
+
+    def hook(self, name: str) -> Callable[[Sequence[Any]], None]:
+        def told(runs: Sequence[Any]) -> None:
+            self.update((name, run.key) for run in runs)
+
+        return told
+
+
+class ModelAgent(Agent):
+    """Only a name: the simulation plays the agents itself, call by call."""
+
+    resource = None  # no breaker: an outage is another story, and its clock is not the database's
+
+    def __init__(self, name: str, *, undoable: bool = True) -> None:
+        self.name = name  # type: ignore[misc]
+        self.undoable = undoable  # type: ignore[misc]
+
+    def perform(self, request: Any) -> Any:
+        raise NotImplementedError
+
+    def compensate(self, request: Any) -> Any:
+        raise NotImplementedError
+
+
+class ModelIntake:
+    """Any JSON object; the engine's part is what is simulated."""
+
+    def read(self, body: str) -> NewRun:
+        return NewRun(payload=json.loads(body))
+
+    def write(self, runs: Sequence[Any]) -> None:
+        """Nothing: these orders have no application."""
+
+
+TOLD = Told()
+for _name in ("sim-a", "sim-b", "sim-c"):
+    register_agent(ModelAgent(_name))
+register_agent(ModelAgent("sim-letter", undoable=False))
+
+
+def _step(agent: str, exhausted: OnExhausted = OnExhausted.ERROR, permanent: OnPermanent = OnPermanent.ERROR) -> Step:
+    policy = RetryPolicy(
+        threshold=THRESHOLD, first_delay=2 * HOUR, max_delay=4 * HOUR, on_exhausted=exhausted, on_permanent=permanent, long_wait=6 * HOUR
+    )
+    return Step(f"{agent}-step", agent=agent, complete_within=LONGEST, retry=policy)
+
+
+def _workflow(name: str, *steps: Step, hooks: bool = False) -> Workflow:
+    told = {"on_processed": TOLD.hook("processed"), "on_cancelled": TOLD.hook("cancelled")} if hooks else {}
+    return register(Workflow(name, steps, intake=ModelIntake(), complete_within=WHOLE_ORDER, **told))
+
+
+_UNDO = (OnExhausted.COMPENSATE, OnPermanent.COMPENSATE)
+_SKIP = (OnExhausted.SKIP, OnPermanent.SKIP)
+PLAIN = _workflow("sim-error", _step("sim-a"), _step("sim-b"), _step("sim-letter"))
+TWO_STEPS = _workflow("sim-two", _step("sim-a"), _step("sim-b"))
+UNDOING = _workflow("sim-compensate", _step("sim-a", *_UNDO), _step("sim-b", *_UNDO), _step("sim-c", *_UNDO), hooks=True)
+SKIPPING = _workflow("sim-skip", _step("sim-a", *_SKIP), _step("sim-letter", *_SKIP), hooks=True)
+WAITING = _workflow("sim-wait", _step("sim-a", OnExhausted.WAIT), _step("sim-b", OnExhausted.WAIT, OnPermanent.COMPENSATE))
+MIXED = _workflow(
+    "sim-mixed", _step("sim-letter", *_SKIP), _step("sim-a", *_UNDO), _step("sim-b", *_SKIP), _step("sim-c", OnExhausted.WAIT), hooks=True
+)
+# Two steps whose agents both know an undo: what the small model is about, by its policy.
+BY_POLICY = {
+    "error": TWO_STEPS,
+    "compensate": _workflow("sim-two-undo", _step("sim-a", *_UNDO), _step("sim-b", *_UNDO)),
+    "skip": _workflow("sim-two-skip", _step("sim-a", *_SKIP), _step("sim-b", *_SKIP)),
+}
+WORKFLOWS = (PLAIN, TWO_STEPS, UNDOING, SKIPPING, WAITING, MIXED)
+HOOKED = frozenset(workflow.name for workflow in WORKFLOWS if workflow.on_processed is not None)

@@ -1,0 +1,256 @@
+"""The store's rules as a state machine over real SQL: whatever happens in whatever order, every invariant holds.
+
+Hypothesis draws the scenarios and shrinks what fails to a short story. `SIMULATION_EXAMPLES=20000` (or
+`HYPOTHESIS_PROFILE=long`) runs the long profile, in shards that `pytest -n` spreads over processes; `SIMULATION_SEED`
+repeats a run. What moves is the database's rows, never a clock that anybody has to wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import ClassVar
+
+import hypothesis
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from supervision.states import RUN_MOVES, STEP_MOVES
+from tests.simulation import scenarios
+from tests.simulation.world import World, failure, forget
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long" or "SIMULATION_EXAMPLES" in os.environ
+SHARD = 250  # scenarios of one test; each shard has a seed of its own
+EXAMPLES = int(os.environ.get("SIMULATION_EXAMPLES", 20_000 if LONG else 100))
+STEPS = int(os.environ.get("SIMULATION_STEPS", 30))
+SEED = int(os.environ.get("SIMULATION_SEED", 20_260_101))
+VACUUM_EVERY = 100
+MEDDLING = 3
+# No event tells the first (the claim's does), and no verb makes the second: a step is skipped when it has failed.
+NEVER_TOLD = {("run", "Pending", "Processing"), ("step", "Pending", "Skipped")}
+ALLOWED = {("step", *move[:2]) for move in STEP_MOVES[1:]} | {("run", *move[:2]) for move in RUN_MOVES}
+
+number = st.integers(0, 5)  # which one, counted from the newest
+workflow = st.sampled_from([workflow.name for workflow in scenarios.WORKFLOWS])
+kind = st.sampled_from(["transient", "unknown", "permanent", "postponed"])
+fate = st.sampled_from(["", "failed", "undone", "undone, failed"])
+hours = st.sampled_from([1, 3, 25, -1, -30])
+
+
+def _pick(items, n):
+    return items[-1 - n % len(items)]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Several orders, and everybody who may touch them."""
+
+    count = 0  # scenarios
+    steps = 0  # verbs after which everything was looked at
+    seen: ClassVar[Counter] = Counter()  # the moves that scenarios made, by whether a step or a run made them
+
+    @initialize(orders=st.lists(st.tuples(workflow, st.integers(0, 4), fate), min_size=1, max_size=3), born=st.booleans())
+    def orders_have_come_so_far(self, orders, born):
+        """Some steps are done, some orders are being undone or stand in Error already: scenarios begin anywhere."""
+        self.world = World()
+        self.meddled = 0
+        for n, (name, steps, fate) in enumerate(orders):
+            key = self.world.submit(name, n)
+            self.world.consume(born=born)
+            self.world.claim()
+            for _ in range(steps):
+                self.all_goes_well(0, go_on=False, steps=1)
+            if "undone" in fate:
+                self.world.cancel(key)
+                self.world.claim()
+            if "failed" in fate and self.world.messages:
+                self.nothing_goes_well(0, "permanent")
+
+    # --------------------------------------------------------------------------------- customers and schedulers
+
+    @precondition(lambda self: len(self.world.accepted) < 5)
+    @rule(name=workflow, n=number, client_key=st.sampled_from([None, "k", "l"]))
+    def submit(self, name, n, client_key):
+        self.world.submit(name, n, client_key)
+
+    @rule(limit=st.integers(1, 3), born=st.booleans())
+    def consume(self, limit, born):
+        self.world.consume(limit, born=born)
+
+    @rule(limit=st.integers(1, 5))
+    def claim(self, limit):
+        self.world.claim(limit)
+
+    # -------------------------------------------------------------------------------------------- broker, agents
+
+    @precondition(lambda self: self.world.messages)
+    @rule(n=number, worker=st.integers(0, 2), again=st.booleans())
+    def deliver(self, n, worker, again):
+        self.world.deliver(_pick(self.world.messages, n), worker, keep=again)
+
+    @precondition(lambda self: self.world.messages)
+    @rule(n=number)
+    def drop(self, n):
+        self.world.messages.remove(_pick(self.world.messages, n))
+
+    @precondition(lambda self: self.world.works)
+    @rule(n=number)
+    def effect(self, n):
+        self.world.call(_pick(self.world.works, n))
+
+    @precondition(lambda self: any(work.answer is not None for work in self.world.works))
+    @rule(n=number, go_on=st.booleans(), together=st.booleans())
+    def reply(self, n, go_on, together):
+        """In time, or long after the step was somebody else's."""
+        answered = [work for work in self.world.works if work.answer is not None]
+        chosen = _pick(answered, n)
+        self.world.answer([work for work in answered if together and work.place == chosen.place] or [chosen], go_on=go_on)
+
+    @precondition(lambda self: self.world.works)
+    @rule(n=number, kind=kind, after_effect=st.booleans())
+    def fail(self, n, kind, after_effect):
+        """The remote refuses, is busy, or its reply is lost."""
+        work = _pick(self.world.works, n)
+        if kind == "unknown" and after_effect:
+            self.world.call(work)
+        elif isinstance(work.answer, dict) or (kind == "permanent" and not self.world.may_refuse(work)):
+            kind = "unknown"  # an agent may only say that nothing was done where nothing was
+        self.world.fail(work, failure(kind))
+
+    @precondition(lambda self: self.world.messages)
+    @rule(n=number, kind=kind)
+    def nothing_goes_well(self, n, kind):
+        """A message, and an agent that fails."""
+        for work in self.world.deliver(_pick(self.world.messages, n)):
+            self.world.fail(work, failure(kind if self.world.may_refuse(work) else "unknown"))
+
+    @precondition(lambda self: self.world.messages)
+    @rule(n=number, go_on=st.booleans(), steps=st.integers(1, 3))
+    def all_goes_well(self, n, go_on, steps):
+        """A message, a call and an answer: the way most steps go, so that scenarios come far."""
+        if not self.world.messages:
+            return
+        works = self.world.deliver(_pick(self.world.messages, n))
+        for _ in range(steps):
+            for work in works:
+                self.world.call(work)
+            held = set(map(id, self.world.works))
+            messages = len(self.world.messages)
+            if works:
+                self.world.answer(works, go_on=go_on)
+            works = [work for work in self.world.works if id(work) not in held]
+            if not works and len(self.world.messages) > messages:
+                works = self.world.deliver(self.world.messages[-1])
+
+    @precondition(lambda self: self.world.works)
+    @rule(worker=st.integers(0, 2))
+    def crash(self, worker):
+        self.world.crash(worker)
+
+    # ------------------------------------------------------------------------------------- supervisors and time
+
+    @rule(n=number, sweep=st.booleans())
+    def expire(self, n, sweep):
+        self.world.expire(_pick(list(self.world.accepted), n))
+        if sweep:
+            self.world.sweep()
+
+    @precondition(lambda self: self.world.works)
+    @rule(n=number, begun=st.booleans(), answered=st.booleans())
+    def make_a_zombie(self, n, begun, answered):
+        """A worker is frozen over its deadline; the step is claimed again while its answer is still to come."""
+        work = _pick(self.world.works, n)
+        if answered:
+            self.world.call(work)
+        self.world.expire(work.item.key)
+        self.world.sweep()
+        self.world.make_due(work.item.key)
+        messages = len(self.world.messages)
+        self.world.claim()
+        if begun and len(self.world.messages) > messages:
+            self.world.deliver(self.world.messages[-1], 2)
+
+    @rule(supervisors=st.integers(1, 2))
+    def sweep(self, supervisors):
+        self.world.sweep(supervisors)
+
+    @rule(n=number, claim=st.booleans())
+    def wait(self, n, claim):
+        self.world.make_due(_pick(list(self.world.accepted), n))
+        if claim:
+            self.world.claim()
+
+    @rule(hours=hours)
+    def move_the_clock(self, hours):
+        self.world.clock(hours * 3600)
+
+    # ------------------------------------------------------------------------------------------------ operators
+
+    @precondition(lambda self: any(order.state == "Error" for order in self.world.orders))
+    @rule(n=number, stale=st.booleans(), new_generation=st.booleans())
+    def resubmit(self, n, stale, new_generation):
+        failed = [order.key for order in self.world.orders if order.state == "Error"]
+        self.world.resubmit(_pick(failed, n), stale=stale, new_generation=new_generation)
+
+    @precondition(lambda self: any(order.state == "Error" for order in self.world.orders))
+    @rule(n=number, verb=st.sampled_from(["skip", "skip", "compensate", "cancel"]))
+    def give_up(self, n, verb):
+        getattr(self.world, verb)(_pick([order.key for order in self.world.orders if order.state == "Error"], n))
+
+    @precondition(lambda self: self.meddled < MEDDLING)
+    @rule(n=number, verb=st.sampled_from(["cancel", "compensate", "cancel", "resubmit", "skip"]))
+    def meddle(self, n, verb):
+        """Customers and operators, whatever state the order is in; seldom enough for orders to get somewhere."""
+        self.meddled += 1
+        getattr(self.world, verb)(_pick(list(self.world.accepted), n))
+
+    # --------------------------------------------------------------------------------------------------- the end
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            try:
+                if sys.exc_info()[0] is None:
+                    self.world.heal()
+                    StoreMachine.seen.update(self.world.watch.moves)
+                    StoreMachine.steps += self.world.watch.looks
+            finally:
+                forget()
+                _tidy()
+
+
+def _tidy():
+    """Dead rows of thousands of scenarios would slow the later ones down."""
+    StoreMachine.count += 1
+    if StoreMachine.count % VACUUM_EVERY == 0:
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM supervision_run, supervision_stepstate, supervision_stepevent, supervision_submission")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shard", range(-(-EXAMPLES // SHARD)))
+def test_every_invariant_holds_after_every_step_of_any_scenario_and_every_order_ends(simulated, shard):
+    examples = min(SHARD, EXAMPLES - shard * SHARD)
+    print(f"SIMULATION_SEED={SEED} shard {shard}: {examples} scenarios of up to {STEPS} steps")
+    StoreMachine.seen.clear()
+    StoreMachine.steps = StoreMachine.count = 0
+    machine = hypothesis.seed(SEED + shard)(type("StoreMachine", (StoreMachine,), {}))
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            print_blob=True,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    missing = ALLOWED - NEVER_TOLD - set(StoreMachine.seen)
+    assert examples < SHARD or len(missing) <= len(ALLOWED) // 4, f"scenarios that never get somewhere prove nothing about it: {missing}"
+    print(", ".join(f"{who} {source}->{target} {count}" for (who, source, target), count in sorted(StoreMachine.seen.items(), key=str)))
+    print(f"steps taken: {StoreMachine.steps}, never seen: {sorted(map(str, missing))}")

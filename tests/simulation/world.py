@@ -1,0 +1,398 @@
+"""Everybody who acts in a scenario, on the real store: customers, schedulers, the broker, agents, supervisors, operators, time.
+
+Each verb calls the engine's own functions and looks at the store afterwards (`invariants.Watch`). What the broker and
+the agents hold is kept here, so that it can come twice, late, in another order or never.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db import connection
+
+from supervision import audit, consuming, db, operations, recovery, store, submission, supervisor, testing
+from supervision.errors import AgentFailure, OutcomeUnknown, PermanentFailure, Postpone, Refused, TransientFailure
+from supervision.handles import Place, Started
+from supervision.models import DeadLetter, StrayReply, Submission
+from supervision.states import Claim
+from tests.simulation import scenarios
+from tests.simulation.invariants import At, Broken, Order, Row, Watch
+from tests.simulation.remote import Remote
+from tests.simulation.scenarios import HOUR
+
+# Deleting a scenario's few rows is quicker than truncating tables; run ids go on, so nothing is mistaken for a later one's.
+_FORGET = ";".join(
+    f"DELETE FROM supervision_{table}"  # noqa: S608 - the names below
+    for table in ("stepevent", "stepstate", "strayreply", "alert", "notification", "deadletter", "run", "submission")
+)
+
+_SHIFT = """
+WITH d AS (SELECT %(seconds)s::float8 * interval '1 s' AS d),
+r AS (UPDATE supervision_run SET complete_by = complete_by - d, created_at = created_at - d, finished_at = finished_at - d FROM d)
+UPDATE supervision_stepstate SET complete_by = complete_by - d, not_before = not_before - d, turn_at = turn_at - d,
+       started_at = started_at - d, finished_at = finished_at - d
+  FROM d
+"""
+
+
+@dataclass
+class Message:
+    """What the broker holds: claims of one place, to be delivered to its agent."""
+
+    place: Place
+    claims: list[Claim]
+
+
+@dataclass
+class Work:
+    """What one worker holds: an attempt that it has begun, and the remote's answer once there is one."""
+
+    place: Place
+    item: Started
+    worker: int
+    answer: dict[str, str] | AgentFailure | None = None
+
+    @property
+    def at(self) -> At:
+        """The step it works on."""
+        return self.item.run_id, self.place.direction, self.place.position
+
+
+class World:
+    """One scenario's actors and what they know."""
+
+    def __init__(self) -> None:
+        self.remote = Remote()
+        self.watch = Watch(self.remote)
+        self.messages: list[Message] = []
+        self.works: list[Work] = []
+        self.accepted: dict[str, int] = {}  # an order's key -> what was ordered
+        self.by_client: dict[str, str] = {}
+        self.failures: dict[At, int] = {}
+        self.dispatches: dict[At, int] = {}
+        self.strays = 0
+        scenarios.TOLD.clear()
+        forget()
+
+    @property
+    def orders(self) -> list[Order]:
+        """Every run, oldest first, as last seen."""
+        return list(self.watch.orders.values())
+
+    @property
+    def rows(self) -> dict[At, Row]:
+        """Every step, as last seen."""
+        return self.watch.rows
+
+    def look(self) -> None:
+        """See that every invariant holds."""
+        orders = self.watch.look()
+        keys = [order.key for order in orders.values()]
+        if not set(keys) <= set(self.accepted):
+            raise Broken(f"I2 an order that nobody placed: {set(keys) - set(self.accepted)}")
+        for order in orders.values():
+            if order.n != self.accepted[order.key]:
+                raise Broken(f"I3 a second body under the same key changed the order: {order}")
+        for at, row in self.rows.items():
+            counted = self.failures.get(at, 0), self.dispatches.get(at, 0)
+            if (row.failures, row.dispatches) != counted:
+                raise Broken(f"I12 {at} counts {(row.failures, row.dispatches)}, {counted} attempts failed and were lost")
+
+    # -------------------------------------------------------------------------------- customers and schedulers
+
+    def submit(self, workflow: str, n: int = 0, client_key: str | None = None) -> str:
+        """Place an order, or the same one again under the client's key."""
+        key = f"order-{len(self.accepted)}"
+        new = submission.NewSubmission(
+            public_id=key, payload=json.dumps({"n": n}), client="c", client_key=client_key, workflow=workflow, request_hash=str(n)
+        )
+        (accepted,) = submission.accept([new])
+        first = self.by_client.get(client_key) if client_key else None
+        if (accepted.public_id, accepted.replayed) != (first or key, first is not None):
+            raise Broken(f"I1 a client's key names one order: {accepted}, first {first}")
+        if first is not None and accepted.request_hash != str(self.accepted[first]):
+            raise Broken(f"I3 the first body counts: {accepted}")
+        if first is None:
+            self.accepted[key] = n
+        if client_key:
+            self.by_client.setdefault(client_key, key)
+        self.look()
+        return accepted.public_id
+
+    def consume(self, limit: int = 10, *, born: bool = True) -> None:
+        """Turn waiting submissions into runs."""
+        report = consuming.consume_batch(limit, born=born)
+        self.messages += [Message(place, list(claims)) for place, claims in report.born.items()]
+        self.look()
+
+    def claim(self, limit: int = 10) -> None:
+        """Claim due steps and send their messages."""
+        due = {at for at, row in self.rows.items() if row.state == "Pending" and row.due}
+        for place, claims in store.claim(limit).items():
+            taken = {(claim.run_id, place.direction, place.position) for claim in claims}
+            if not taken <= due:
+                raise Broken(f"CLAIM took what was not due: {taken - due}")
+            self.messages.append(Message(place, claims))
+        self.look()
+
+    # -------------------------------------------------------------------------------------- agents and the remote
+
+    def deliver(self, message: Message, worker: int = 0, *, keep: bool = False) -> list[Work]:
+        """An agent gets a message, and with `keep` will get it again."""
+        if not keep:
+            self.messages.remove(message)
+        before, ats = self._standing(message.place, message.claims, fresh=True)
+        begun = [Work(message.place, item, worker) for item in store.start(message.place, message.claims)]
+        self.works += begun
+        self._silent(
+            {(c.run_id, message.place.direction, message.place.position) for c in message.claims} - ats, before, "a stale delivery"
+        )
+        if {work.at for work in begun} != ats:
+            raise Broken(f"START answers for {[work.at for work in begun]}, and not for {ats}")
+        return begun
+
+    def call(self, work: Work) -> None:
+        """The agent asks the remote, whoever owns the step by now: it cannot know."""
+        key = work.item.idempotency_key
+        place = (work.item.key, work.place.position)
+        try:
+            if work.place.direction == "undo":
+                self.remote.undo(place, work.item.perform_key or "")
+            else:
+                self.remote.perform(place, key)
+            work.answer = {"by": key}
+        except AgentFailure as failure:
+            work.answer = failure
+        self.look()
+
+    def answer(self, works: Sequence[Work], *, go_on: bool = False) -> None:
+        """Agents report what the remote said; works of one place, in one statement for the good ones."""
+        place = works[0].place
+        for work in works:
+            self.works.remove(work)
+        for work in works:
+            if isinstance(work.answer, AgentFailure):
+                self._fail(work, work.answer)
+        # Two works of one run and place are an old attempt and a new one: a worker reports one claim of a run at a time.
+        good = {work.item.run_id: work for work in works if isinstance(work.answer, dict)}
+        rest = [work for work in works if isinstance(work.answer, dict) and good[work.item.run_id] is not work]
+        for batch in filter(None, (list(good.values()), rest)):
+            self._finish(place, batch, go_on=go_on and place.direction == "do" and not place.is_last)
+
+    def _finish(self, place: Place, works: Sequence[Work], *, go_on: bool) -> None:
+        before, ats = self._standing(place, [work.item.claim for work in works])
+        handed = store.finish(place, [(work.item, dict(work.answer or {})) for work in works if isinstance(work.answer, dict)], go_on=go_on)
+        self.works += [Work(place.following, item, works[0].worker) for item in handed.started]
+        if handed.claims and not go_on:
+            self.messages.append(Message(place.following, handed.claims))
+        late = {work.at for work in works} - ats
+        self.strays += len(late)
+        self._silent(late, before, "a late answer")
+        if any(self.rows[at].state != "Processed" for at in ats):
+            raise Broken(f"FINISH did not record {ats}")
+
+    def fail(self, work: Work, error: AgentFailure) -> None:
+        """An agent reports that its attempt ended badly."""
+        self.works.remove(work)
+        self._fail(work, error)
+
+    def _fail(self, work: Work, error: AgentFailure) -> None:
+        before, ats = self._standing(work.place, [work.item.claim])
+        counts = not isinstance(error, Postpone) or (self.watch.orders[work.item.run_id].overdue and work.place.direction == "do")
+        if ats and counts and not self._abandoned(before[work.at]):
+            self.failures[work.at] = self.failures.get(work.at, 0) + 1
+        recovery.fail(work.place, [(work.item.claim, recovery.as_failure(error))])
+        self.strays += not ats
+        self._silent({work.at} - ats, before, "a late failure")
+
+    def may_refuse(self, work: Work) -> bool:
+        """Whether the remote may say for good that it did nothing: it has not, under this key."""
+        return work.place.direction == "undo" or not self.remote.has(work.item.idempotency_key)
+
+    def crash(self, worker: int) -> None:
+        """A worker dies and forgets what it held."""
+        self.works = [work for work in self.works if work.worker != worker]
+
+    # ------------------------------------------------------------------------------------- supervisors and time
+
+    def sweep(self, times: int = 1) -> None:
+        """One supervisor sweeps, or two after each other."""
+        before = self.rows
+        overdue = [row for row in before.values() if row.state == "Processing" and (row.overdue or row.ahead)]
+        for row in overdue:
+            if self._abandoned(row):
+                continue
+            if row.started:
+                self.failures[row.at] = self.failures.get(row.at, 0) + 1
+            elif not self.watch.orders[row.run_id].overdue or row.direction == "undo":
+                self.dispatches[row.at] = self.dispatches.get(row.at, 0) + 1
+        for _ in range(times):
+            supervisor.sweep_once()
+            self.look()
+        self.watch.unchanged(
+            [row.at for row in before.values() if row.state == "Processing" and row not in overdue], before, "a sweep before complete_by"
+        )
+        if any(self.rows[row.at].state == "Processing" for row in overdue):
+            raise Broken(f"SWEEP left what was overdue: {overdue}")
+
+    def expire(self, key: str) -> None:
+        """The deadline of an order's running step passes."""
+        testing.expire(key)
+        self.look()
+
+    def make_due(self, *keys: str) -> None:
+        """The waits of these orders pass."""
+        testing.make_due(*keys)
+        self.look()
+
+    def clock(self, seconds: float) -> None:
+        """The database's clock moves, for everything that was written before; back, where `seconds` is negative."""
+        db.run(_SHIFT, {"seconds": seconds})
+        self.look()
+
+    # ------------------------------------------------------------------------------------------------ operators
+
+    def cancel(self, key: str) -> bool:
+        """The customer wants it no more; false where it is too late for that."""
+        order = self._order(key)
+        return self._operate(lambda: operations.cancel(key, by="customer", reason="changed my mind"), order is None or not order.final)
+
+    def compensate(self, key: str) -> bool:
+        """An operator has everything undone; false where that is not possible."""
+        order = self._order(key)
+        allowed = order is not None and not order.final and order.direction == "do"
+        return self._operate(lambda: operations.compensate(key, by="olga", reason="undo"), allowed)
+
+    def resubmit(self, key: str, *, stale: bool = False, new_generation: bool = False) -> bool:
+        """An operator runs the failed step again, having seen its attempt, or an older one.
+
+        new_generation: with another key, if the remote knows no effect under this one; the old key is forbidden first.
+        """
+        failed = self._failed(key)
+        attempt = (failed.attempt if failed else 0) - stale
+        fresh = new_generation and failed is not None and failed.direction == "do" and not self.remote.has(failed.key)
+        if failed is not None and not stale:
+            self.failures[failed.at] = self.dispatches[failed.at] = 0
+            if fresh:
+                self.remote.forbid(failed.key)
+        return self._operate(
+            lambda: operations.resubmit(key, by="olga", reason="again", attempt=attempt, new_generation=fresh),
+            failed is not None and not stale,
+        )
+
+    def skip(self, key: str) -> bool:
+        """An operator lets the order go on without its failed step."""
+        failed = self._failed(key)
+        if failed is not None and failed.direction == "undo":
+            self.watch.waived.add((key, failed.position))
+        return self._operate(lambda: operations.skip(key, by="olga", reason="not needed"), failed is not None)
+
+    def _operate(self, verb: Callable[[], str], allowed: bool) -> bool:
+        """Do what an operator asks; one who may not is refused in words, and nothing changes."""
+        before = self.rows
+        try:
+            verb()
+            acted = True
+        except (Refused, operations.UnknownRun):
+            acted = False
+        self.look()
+        if acted != allowed:
+            raise Broken(f"an operator's verb was {'done' if acted else 'refused'}")
+        if not acted:
+            self.watch.unchanged(before, before, "a refused verb")
+        return acted
+
+    # --------------------------------------------------------------------------------------------------- the end
+
+    def heal(self, rounds: int = 40) -> None:
+        """Everything works again and operators are patient: every order ends, and old messages and answers change nothing."""
+        zombies, old = list(self.works), list(self.messages)
+        for _ in range(rounds):
+            self.consume()
+            if self.orders and all(order.final for order in self.orders):
+                break
+            self.claim()
+            while fresh := [message for message in self.messages if message not in old]:
+                for work in self.deliver(fresh[0]):
+                    self.call(work)
+                    self.answer([work])
+            self.expire_all()
+            self.sweep()
+            for order in self.orders:
+                if order.state == "Error":
+                    self.resubmit(order.key)
+            self.make_due()
+        for message in old:
+            if message in self.messages:
+                self.deliver(message)
+        for work in zombies:
+            if work.answer is None:
+                self.call(work)
+            self.answer([work])
+        self._is_over()
+
+    def expire_all(self) -> None:
+        """Every deadline passes."""
+        testing.expire()
+        self.look()
+
+    def _is_over(self) -> None:
+        left = [order for order in self.orders if not order.final]
+        if left or set(self.accepted) != {order.key for order in self.orders}:
+            raise Broken(f"I4 an order does not end: {left or self.accepted}")
+        if self.strays != StrayReply.objects.count():
+            raise Broken(f"I11 {self.strays} answers came too late, {StrayReply.objects.count()} are kept")
+        if DeadLetter.objects.exists() or Submission.objects.filter(consumed_at=None).exists():
+            raise Broken("I1 an order was set aside or left waiting")
+        told = {(order.state.lower(), order.key): 1 for order in self.orders if order.workflow in scenarios.HOOKED}
+        if told != dict(scenarios.TOLD):
+            raise Broken(f"a workflow's hook is told once of each end: {dict(scenarios.TOLD)}, not {told}")
+        broken = [violation for violation in audit.violations() if "orders_" not in violation.detail]
+        if broken:
+            raise Broken(f"the audit finds {broken}")
+
+    # ---------------------------------------------------------------------------------------------------- pieces
+
+    def _order(self, key: str) -> Order | None:
+        return next((order for order in self.orders if order.key == key), None)
+
+    def _failed(self, key: str) -> Row | None:
+        order = self._order(key)
+        return order.failed if order is not None and order.state == "Error" else None
+
+    def _abandoned(self, row: Row) -> bool:
+        return row.direction == "do" and self.watch.orders[row.run_id].direction == "undo"
+
+    def _standing(self, place: Place, claims: Sequence[Claim], *, fresh: bool = False) -> tuple[dict[At, Row], set[At]]:
+        """What the store looks like, and which of these claims stand: theirs, in time, and with `fresh` not begun."""
+        ats = set()
+        for claim in claims:
+            row = self.rows[claim.run_id, place.direction, place.position]
+            too_late = row.direction == "do" and self.watch.orders[row.run_id].overdue
+            if fresh and (row.started or too_late):
+                continue
+            if row.state == "Processing" and row.attempt == claim.attempt and not row.overdue:
+                ats.add(row.at)
+        return self.rows, ats
+
+    def _silent(self, ats: Iterable[At], before: dict[At, Row], who: str) -> None:
+        self.look()
+        self.watch.unchanged(ats, before, who)
+
+
+def forget() -> None:
+    """Empty the store of the last scenario's rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET)
+
+
+def failure(kind: str) -> AgentFailure:
+    """What an agent raises, by name."""
+    return {
+        "transient": TransientFailure("busy"),
+        "unknown": OutcomeUnknown("reset"),
+        "permanent": PermanentFailure("no"),
+        "postponed": Postpone("closed", HOUR),
+    }[kind]

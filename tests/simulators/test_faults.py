@@ -1,0 +1,176 @@
+"""Services break on command: each mode does what its name says, and control requests are checked."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+
+KEY = {"Authorization": "Bearer sk_test_simulator"}
+
+
+@pytest.fixture
+def create(simulators, order):
+    """Create an intent for this test's order."""
+
+    def call(key: str = "create", timeout: float = 5):
+        form = {"amount": "100", "currency": "eur", "metadata[order]": order}
+        headers = {**KEY, "Idempotency-Key": f"{order}:{key}"}
+        return simulators.http.post(f"{simulators.url}/v1/payment_intents", data=form, headers=headers, timeout=timeout)
+
+    return call
+
+
+@pytest.fixture
+def effects(simulators, order):
+    """How many intents this test's order has."""
+    return lambda: simulators.effects("payment", "create", order)
+
+
+def test_a_service_that_errs_before_has_done_nothing(simulators, create, effects):
+    simulators.faults("payment", "error_before")
+
+    assert create().status_code == 500
+    assert effects() == 0
+
+
+def test_a_service_that_errs_after_the_effect_has_done_it(simulators, create, effects):
+    simulators.faults("payment", "error_after_effect")
+
+    assert create().status_code == 500
+    assert effects() == 1
+
+
+def test_a_reset_connection_hides_an_effect(simulators, create, effects):
+    simulators.faults("payment", "reset_after_effect")
+
+    with pytest.raises(httpx2.NetworkError):
+        create()
+    assert effects() == 1
+
+
+def test_a_held_connection_hides_an_effect_until_the_fault_is_healed(simulators, create, effects, eventually):
+    simulators.faults("payment", "timeout_after_effect")
+
+    with pytest.raises(httpx2.ReadTimeout):
+        create(timeout=0.2)
+    assert effects() == 1
+
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(create, "other")
+        eventually(lambda: effects() == 2)
+        simulators.clear()
+        with pytest.raises(httpx2.RemoteProtocolError):
+            held.result()
+
+
+def test_lost_answers_spare_calls_without_effect(simulators, create, effects):
+    first = create()
+    simulators.faults("payment", "reset_after_effect")
+
+    assert create().json() == first.json()
+    assert effects() == 1
+
+
+def test_a_declining_service_refuses_a_good_card(simulators, order, create):
+    intent = create().json()["id"]
+    simulators.faults("payment", "decline")
+
+    answer = simulators.http.post(
+        f"{simulators.url}/v1/payment_intents/{intent}/confirm", data={"payment_method": "pm_card_visa"}, headers=KEY
+    )
+
+    assert answer.status_code == 402
+    assert simulators.charged(order) == 0
+
+
+def test_a_slow_service_takes_its_time(simulators, create, effects):
+    simulators.faults("payment", "slow", latency_ms=150)
+
+    begun = time.monotonic()
+    assert create().status_code == 200
+
+    assert time.monotonic() - begun >= 0.15
+    assert effects() == 1
+
+
+def test_a_service_that_is_down_answers_nobody_and_does_nothing(simulators, create, effects):
+    simulators.faults("payment", "down")
+
+    with pytest.raises(httpx2.NetworkError):
+        create()
+
+    assert effects() == 0
+    assert simulators.http.get(f"{simulators.url}/v1/shipments/by-key/bystander").status_code == 404
+
+
+def test_a_fault_ends_by_itself_when_its_time_is_over(simulators, create, eventually):
+    simulators.faults("payment", "down", until=0.2)
+
+    assert simulators.http.get(f"{simulators.url}/faults").json()["payment"]["mode"] == "down"
+    eventually(lambda: simulators.http.get(f"{simulators.url}/faults").json()["payment"]["mode"] == "ok")
+    assert create().status_code == 200
+
+
+def test_a_fault_befalls_as_many_calls_as_its_probability_says(simulators, create):
+    simulators.faults("payment", "error_before", probability=0.5)
+
+    statuses = [create(f"try-{number}").status_code for number in range(60)]
+
+    assert 10 < statuses.count(500) < 50
+
+
+def test_all_services_can_be_broken_and_one_be_healed(simulators):
+    simulators.faults("all", "down", until="2999-01-01T00:00:00Z")
+    simulators.http.delete(f"{simulators.url}/faults", params={"service": "mail"})
+
+    modes = {service: fault["mode"] for service, fault in simulators.http.get(f"{simulators.url}/faults").json().items()}
+
+    assert modes == {"payment": "down", "carrier": "down", "mail": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"service": "bank", "mode": "ok"}, "service"),
+        ({"service": "payment", "mode": "sleepy"}, "mode"),
+        ({"service": "payment", "mode": "down", "probability": 2}, "probability"),
+        ({"service": "payment", "mode": "down", "probability": "1"}, "probability"),
+        ({"service": "payment", "mode": "slow", "latency_ms": -1}, "latency_ms"),
+        ({"service": "payment", "mode": "slow", "until": "tomorrow"}, "until"),
+        ({"service": "payment", "mode": "error_before", "status": 200}, "status"),
+        ({"service": "payment", "mode": "ok", "color": "red"}, "color"),
+        (["payment"], "object"),
+        ("payment", "object"),
+    ],
+)
+def test_a_control_request_that_is_wrong_changes_nothing_and_is_told_why(simulators, wrong, word):
+    answer = simulators.http.post(f"{simulators.url}/faults", json=wrong)
+
+    assert answer.status_code == 400
+    assert word in answer.json()["error"]
+    assert {fault["mode"] for fault in simulators.http.get(f"{simulators.url}/faults").json().values()} == {"ok"}
+
+
+def test_the_meter_shows_how_many_calls_were_in_flight(simulators, create):
+    simulators.http.delete(f"{simulators.url}/stats")
+    simulators.faults("payment", "slow", latency_ms=300)
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(create, map(str, range(5))))
+
+    assert simulators.stats()["payment"] == {"calls": 5, "in_flight": 0, "max_in_flight": 5, "max_per_second": 5}
+
+
+def test_the_page_shows_calls_and_faults_to_people(simulators, create, order):
+    create()
+    create("<script>")
+
+    page = simulators.http.get(f"{simulators.url}/").text
+
+    assert order in page
+    assert "<script>" not in page
+    assert simulators.http.get(f"{simulators.url}/healthz").json() == {"status": "ok"}
+    assert simulators.http.get(f"{simulators.url}/nothing").status_code == 404

@@ -1,0 +1,62 @@
+"""Beat goes on sending after its connection to the broker was lost, and sweeps as often as it is told."""
+
+from __future__ import annotations
+
+import pytest
+from celery import current_app
+from celery.beat import SchedulingError
+from celery.schedules import schedule
+from django.db import connection
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
+
+from sasproject.beat import Scheduler
+from supervision.worker import SWEEP_TASK, set_sweep_interval
+from tests.engine.kit import another_connection
+
+
+class Entry:
+    """One line of beat's timetable."""
+
+    name, task, args, kwargs, options = "look", "supervision.sweep", (), {}, {}
+    schedule = schedule(1.0)
+
+
+@pytest.fixture
+def beat():
+    scheduler = Scheduler(app=current_app, lazy=True)
+    yield scheduler
+    scheduler.connection.release()
+
+
+def test_beat_sends_over_a_new_connection_after_it_has_lost_one(beat):
+    lost = beat.connection
+    beat.producer.publish({}, routing_key="supervisor")
+    beat.producer.channel = None  # as it is after the broker has closed the connection
+
+    with pytest.raises(SchedulingError):
+        beat.apply_async(Entry(), producer=beat.producer, advance=False)
+    beat.apply_async(Entry(), producer=beat.producer, advance=False)
+
+    assert beat.connection is not lost
+
+
+@pytest.mark.django_db(transaction=True)
+def test_beat_reads_its_timetable_again_when_the_database_has_cut_its_connection(beat):
+    names = set(beat.all_as_schedule())
+    with another_connection() as other, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        other.execute("SELECT pg_terminate_backend(%s)", cursor.fetchone())
+
+    assert set(beat.all_as_schedule()) == names
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("seconds", "interval"), [(2, (2, "seconds")), (0.5, (500_000, "microseconds"))])
+def test_the_sweep_runs_as_often_as_it_is_told(seconds, interval):
+    every, _ = IntervalSchedule.objects.get_or_create(every=5, period="seconds")
+    PeriodicTask.objects.get_or_create(name=SWEEP_TASK, defaults={"task": "supervision.sweep", "interval": every})
+    for _ in range(2):
+        set_sweep_interval(seconds)
+
+    every = PeriodicTask.objects.get(name=SWEEP_TASK).interval
+    assert (every.every, every.period) == interval

@@ -1,0 +1,87 @@
+"""Each broker with the options the project gives it; the application runs in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from sasproject.apps import complete_database, install_pgmq
+from sasproject.embedded import database_url
+
+ROOT = Path(__file__).resolve().parents[2]
+THERE_AND_BACK = """
+import sys
+from sasproject import celery_app
+with celery_app.connection_for_write() as link:
+    queue = link.SimpleQueue(sys.argv[1])
+    queue.put({"run": 7})
+    message = queue.get(timeout=10)
+    message.ack()
+    print(message.payload)
+    queue.queue.delete()
+    queue.close()
+"""
+SEND = """
+from sasproject import celery_app
+celery_app.send_task("supervision.schedule")
+"""
+
+
+def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {**os.environ, "DJANGO_SETTINGS_MODULE": "sasproject.settings", **environment}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=inherited, capture_output=True, text=True, check=False, timeout=90)
+
+
+def goes_there_and_back(**environment: str) -> None:
+    done = run(THERE_AND_BACK, f"test_{uuid.uuid4().hex[:8]}", **environment)
+    assert done.stdout.strip() == "{'run': 7}", done.stderr
+
+
+@pytest.mark.amqp
+def test_rabbitmq_carries_a_message(amqp_url):
+    goes_there_and_back(CELERY_BROKER_URL=amqp_url)
+
+
+@pytest.mark.redis
+def test_redis_carries_a_message(redis_url):
+    goes_there_and_back(CELERY_BROKER_URL=redis_url)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_database_carries_a_message_without_any_broker():
+    install_pgmq("default")
+    database = {**settings.DATABASES["default"], **connection.get_connection_params()}
+    url = (
+        f"postgres://{database['user']}:{database.get('password', '')}@{database['host'].replace('/', '%2F')}:{database.get('port', 5432)}"
+    )
+
+    goes_there_and_back(CELERY_BROKER_URL="pgmq://", DATABASE_URL=f"{url}/{database['dbname']}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_completing_the_database_may_be_repeated():
+    install_pgmq("default")
+    complete_database()
+    install_pgmq("default")
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM sas_cache")
+        assert cursor.fetchone() == (0,)
+
+
+@pytest.mark.parametrize("broker", ["amqp://127.0.0.1:9//", "redis://127.0.0.1:9/0", "pgmq://nobody@127.0.0.1:9/none"])
+def test_publishing_to_a_dead_broker_fails_soon(broker, tmp_path):
+    started = time.monotonic()
+    done = run(SEND, CELERY_BROKER_URL=broker, DATABASE_URL=database_url(tmp_path))
+
+    assert done.returncode != 0
+    assert time.monotonic() - started < 15

@@ -1,0 +1,179 @@
+"""Settings are read in a process of their own each time: the environment goes in, values or one line come out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+READ = """
+import json, sys
+from django.conf import settings
+print(json.dumps({name: getattr(settings, name) for name in sys.argv[1].split()}, default=str))
+"""
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    basic = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "sasproject.settings"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**basic, **environment}, capture_output=True, text=True, check=False, timeout=60)
+
+
+def read(names: str, **environment: str) -> dict[str, Any]:
+    done = run("-c", READ, names, **environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("key", ["", "  ", "django-insecure-abc", "demo-only-secret-key-that-DEBUG-alone-permits"])
+def test_the_project_does_not_start_without_a_real_key_when_debug_is_off(key):
+    done = run("manage.py", "check", SECRET_KEY=key, DEBUG="0")
+
+    assert done.returncode != 0
+    assert "SECRET_KEY" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_debug_alone_permits_the_demo_values():
+    values = read("SECRET_KEY SECURE_SSL_REDIRECT SESSION_COOKIE_SECURE", DEBUG="1")
+
+    assert values["SECRET_KEY"].startswith("demo-only")
+    assert values["SECURE_SSL_REDIRECT"] is False
+    assert values["SESSION_COOKIE_SECURE"] is False
+
+
+def test_production_redirects_to_https_except_the_probes():
+    names = "SECURE_SSL_REDIRECT SECURE_HSTS_SECONDS SESSION_COOKIE_SECURE CSRF_COOKIE_SECURE SECURE_REDIRECT_EXEMPT"
+    values = read(names, SECRET_KEY="a-real-one")
+
+    assert values["SECURE_SSL_REDIRECT"] is True
+    assert values["SECURE_HSTS_SECONDS"] >= 31_536_000
+    assert values["SESSION_COOKIE_SECURE"] is values["CSRF_COOKIE_SECURE"] is True
+    assert len(values["SECURE_REDIRECT_EXEMPT"]) == 3
+
+
+def test_a_proxy_is_believed_only_when_told_so():
+    believing = read("SECURE_PROXY_SSL_HEADER", SECRET_KEY="a-real-one", TRUST_PROXY="1")
+    doubting = read("SECURE_PROXY_SSL_HEADER", SECRET_KEY="a-real-one")
+
+    assert believing["SECURE_PROXY_SSL_HEADER"] == ["HTTP_X_FORWARDED_PROTO", "https"]
+    assert doubting["SECURE_PROXY_SSL_HEADER"] is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DEBUG", "perhaps"),
+        ("PORT", "http"),
+        ("DATABASE_URL", "mysql://root@db/shop"),
+        ("DATABASE_URL", "postgres://user@host:port/shop"),
+        ("DATABASE_URL", "postgres://user@host"),
+        ("CELERY_BROKER_URL", "sqs://"),
+        ("EMAIL_URL", "mail.example.com:25"),
+        ("SUPERVISION_SWEEP_SECONDS", "often"),
+        ("SUPERVISION_SWEEP_SECONDS", "-1"),
+        ("SUPERVISION_FAILURE_THRESHOLD", "0"),
+        ("SUPERVISION_ON_EXHAUSTED", "explode"),
+        ("SUPERVISION_ON_PERMANENT", "wait"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_refused_in_one_line_that_names_it(variable, value):
+    done = run("manage.py", "check", **{"SECRET_KEY": "a-real-one", variable: value})
+
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"manage.py: {variable} ")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_without_a_database_url_the_embedded_server_of_the_state_directory_is_meant(tmp_path):
+    values = read("DATABASES", DEBUG="1", SAS_STATE_DIR=str(tmp_path))
+
+    assert values["DATABASES"]["default"]["HOST"].startswith("/tmp/sas-")
+    assert values["DATABASES"]["default"]["NAME"] == "sas"
+
+
+def test_a_socket_directory_may_be_percent_encoded_in_the_database_url():
+    values = read("DATABASES", DEBUG="1", DATABASE_URL="postgres://me:p%40ss@%2FVar%2Frun%2Fpg/shop?sslmode=disable")
+    database = values["DATABASES"]["default"]
+
+    assert (database["HOST"], database["USER"], database["PASSWORD"], database["NAME"]) == ("/Var/run/pg", "me", "p@ss", "shop")
+    assert database["OPTIONS"]["sslmode"] == "disable"
+
+
+def test_the_default_broker_lives_in_the_database_and_is_not_kombus_slow_default():
+    names = "CELERY_BROKER_URL CELERY_BROKER_TRANSPORT_OPTIONS BROKER_IN_DATABASE"
+    values = read(names, DEBUG="1", DATABASE_URL="postgres://me@db.example/shop")
+    options = values["CELERY_BROKER_TRANSPORT_OPTIONS"]
+
+    assert values["CELERY_BROKER_URL"] == "pgmq://"
+    assert values["BROKER_IN_DATABASE"] is True
+    assert "host=db.example" in options["conn_string"]
+    assert "dbname=shop" in options["conn_string"]
+    assert (options["polling_interval"], options["use_notify"], options["init_extension"]) == (0.05, True, False)
+
+
+def test_a_broker_on_another_postgresql_is_told_by_its_url():
+    names = "CELERY_BROKER_TRANSPORT_OPTIONS BROKER_IN_DATABASE"
+    values = read(names, DEBUG="1", CELERY_BROKER_URL="pgmq://q:secret@queues.example:6432/hints")
+
+    assert values["BROKER_IN_DATABASE"] is False
+    for part in ("host=queues.example", "port=6432", "dbname=hints", "user=q", "password=secret"):
+        assert part in values["CELERY_BROKER_TRANSPORT_OPTIONS"]["conn_string"]
+
+
+@pytest.mark.parametrize("url", ["amqp://guest:guest@127.0.0.1:5672//", "redis://127.0.0.1:6379/0"])
+def test_no_publisher_can_hang_for_long_on_a_broker(url):
+    options = read("CELERY_BROKER_TRANSPORT_OPTIONS", DEBUG="1", CELERY_BROKER_URL=url)["CELERY_BROKER_TRANSPORT_OPTIONS"]
+
+    assert any(0 < value <= 5 for name, value in options.items() if "connect" in name)
+    assert any(0 < value <= 5 for name, value in options.items() if name in ("write_timeout", "socket_timeout"))
+
+
+def test_workers_keep_their_connection_and_the_web_role_pools():
+    worker = read("DATABASES", DEBUG="1")["DATABASES"]["default"]
+    web = read("DATABASES", DEBUG="1", DATABASE_POOL="1")["DATABASES"]["default"]
+
+    assert worker["CONN_MAX_AGE"] is None
+    assert "pool" not in worker["OPTIONS"]
+    assert web["CONN_MAX_AGE"] == 0
+    assert web["OPTIONS"]["pool"]["max_size"] > 1
+
+
+def test_celery_keeps_the_database_connection_between_tasks():
+    code = "from sasproject import celery_app; print(celery_app.conf.get('CELERY_DB_REUSE_MAX'), celery_app.conf.task_acks_late)"
+    done = run("-c", code, DEBUG="1")
+
+    assert done.stdout.split() == ["1000000000", "False"]
+
+
+def test_importing_the_project_reads_no_settings():
+    code = "import sasproject; from django.conf import settings; print(settings.configured)"
+
+    assert run("-c", code).stdout.strip() == "False"
+
+
+def test_the_engine_gets_its_numbers_from_the_environment():
+    given = {"SUPERVISION_SWEEP_SECONDS": "0.5", "SUPERVISION_COMPLETE_WITHIN": "2", "SUPERVISION_ON_EXHAUSTED": "compensate"}
+    values = read("SUPERVISION", DEBUG="1", **given)
+
+    assert values["SUPERVISION"]["SWEEP_SECONDS"] == 0.5
+    assert values["SUPERVISION"]["COMPLETE_WITHIN"] == 2
+    assert values["SUPERVISION"]["ON_EXHAUSTED"] == "compensate"
+
+
+def test_throttling_can_be_switched_off():
+    assert read("API_THROTTLE", DEBUG="1")["API_THROTTLE"] == "120/min"
+    assert read("API_THROTTLE", DEBUG="1", API_THROTTLE="off")["API_THROTTLE"] is None
+
+
+def test_probes_are_answered_by_plain_http_while_pages_are_redirected(client, settings):
+    settings.SECURE_SSL_REDIRECT = True
+
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/accounts/login/").status_code == 301

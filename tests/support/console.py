@@ -1,0 +1,116 @@
+"""Orders in the states that operators care about, and people with the rights of each group."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+from django.contrib.auth.models import Group, Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from orders import services
+from orders.models import Order, Product
+from supervision import recovery, store, testing
+from supervision.retry import Failure, Outcome
+
+ATTACKS = (
+    "<script>window.pwned=1</script>",
+    '"><img src=x onerror="window.pwned=1">',
+    "'--></style></textarea><svg/onload=window.pwned=1>",
+    "{{ 7|add:7 }}{% now 'Y' %}",
+    "javascript:window.pwned=1",
+    "\u202egnp.exe\u2028<b>bold</b>",
+)
+ATTACK = " ".join(ATTACKS)
+ORDERS = "/admin/orders/order/"
+REQUEST: dict[str, Any] = {
+    "email": "ada@example.com",
+    "shipping_address": {"name": "Ada L.", "line1": "Via Roma 1", "city": "Torino", "postal_code": "10121", "country": "IT"},
+    "lines": [{"sku": "MUG-BLUE", "quantity": 2}],
+    "payment_method": "pm_card_visa",
+}
+
+
+def person(name: str, *groups: str, staff: bool = True) -> User:
+    """An account in these groups."""
+    user = User.objects.create_user(name, password="a password for tests", is_staff=staff)
+    user.groups.set([group(name) for name in groups])
+    return user
+
+
+def group(name: str) -> Group:
+    """One of the four groups; made anew where a test that emptied the database took it along."""
+    found, made = Group.objects.get_or_create(name=name)
+    if made:
+        for permission in import_module("orders.migrations.0002_groups").GROUPS[name]:
+            app_label, codename = permission.split(".")
+            found.permissions.add(Permission.objects.get(content_type__app_label=app_label, codename=codename))
+    return found
+
+
+def mug(**fields: Any) -> Product:
+    return Product.objects.get_or_create(sku="MUG-BLUE", defaults={"name": "Blue mug", "price": "12.90", "available": 1000, **fields})[0]
+
+
+def place(count: int = 1, **changes: Any) -> list[Order]:
+    """Orders that are consumed and whose first step is claimed; nobody works on them."""
+    mug()
+    keys = [services.place_order({**REQUEST, **changes}, account=None).public_id for _ in range(count)]
+    testing.schedule()
+    return list(Order.objects.filter(public_id__in=keys).select_related("run").order_by("pk"))
+
+
+def fail(
+    count: int = 1,
+    *,
+    at: str = "charge-payment",
+    message: str = "card_declined: refused",
+    outcome: Outcome = Outcome.PERMANENT,
+    **changes: Any,
+) -> list[Order]:
+    """Orders in Error at this step; what comes before it is done."""
+    mug()
+    keys = [services.place_order({**REQUEST, **changes}, account=None).public_id for _ in range(count)]
+    (sent,) = testing.schedule()
+    spot, claims = sent
+    while spot.definition.step(spot.position).name != at:
+        started = store.start(spot, claims)
+        claims = store.finish(spot, [(work, {"id": "it_1"}) for work in started]).claims
+        spot = spot.following
+    for work in store.start(spot, claims):
+        recovery.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused"))])
+    return list(Order.objects.filter(public_id__in=keys).select_related("run").order_by("pk"))
+
+
+def page(order: Order) -> str:
+    """The address of an order's page."""
+    return reverse("admin:orders_order_change", args=[order.pk])
+
+
+def verb(order: Order, name: str) -> str:
+    """The address where this verb is confirmed."""
+    return reverse("admin:orders_order_operate", args=[order.pk, name])
+
+
+def hidden(html: str) -> dict[str, str]:
+    """What the confirmation page would send back by itself."""
+    pairs = {}
+    for tag in re.findall(r"<input[^>]*>", html):
+        name, value = re.search(r'name="([^"]*)"', tag), re.search(r'value="([^"]*)"', tag)
+        if name and name[1] != "csrfmiddlewaretoken" and 'type="checkbox"' not in tag:
+            pairs[name[1]] = value[1] if value else ""
+    return pairs
+
+
+def confirm(client: Client, order: Order, name: str, **fields: Any) -> Any:
+    """Look at the confirmation page, then send its form with these fields."""
+    shown = client.get(verb(order, name))
+    assert shown.status_code == 200, shown.content.decode()
+    return client.post(verb(order, name), {**hidden(shown.content.decode()), **fields})
+
+
+def state(order: Order) -> str:
+    """What the engine says of this order now."""
+    return testing.run_of(order.public_id).process_state

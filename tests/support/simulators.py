@@ -1,0 +1,139 @@
+"""The simulators as a real process: started, asked, broken, killed and started again.
+
+with Simulators.started(tmp_path / "ledger.jsonl") as simulators:
+    simulators.faults("payment", "timeout_after_effect")
+    assert simulators.effects("payment", "confirm", order="abc") == 1
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30
+
+
+class Simulators:
+    """One simulators process, its ledger and its ports; the ports stay the same over restarts."""
+
+    def __init__(self, ledger: Path) -> None:
+        self.ledger_file = ledger
+        self._ports = ("0", "0")
+        self._process: subprocess.Popen[str] | None = None
+        self.url = self.smtp_url = ""
+        self.http = httpx2.Client(timeout=10, trust_env=False)
+
+    @classmethod
+    @contextmanager
+    def started(cls, ledger: Path) -> Iterator[Simulators]:
+        """Running for the length of the block."""
+        simulators = cls(ledger)
+        simulators.start()
+        try:
+            yield simulators
+        finally:
+            simulators.stop()
+
+    # --- the process ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start and wait until everything answers."""
+        command = [sys.executable, str(ROOT / "manage.py"), "simulators", "--ledger", str(self.ledger_file)]
+        port, smtp_port = self._ports
+        # A broken database URL: the simulators need none, and this shows it.
+        environment = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/nowhere"}
+        self._process = subprocess.Popen(
+            [*command, "--port", port, "--smtp-port", smtp_port], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+        )
+        line = self._process.stdout.readline()  # blocks until it is ready, or has ended
+        if "ready" not in line:
+            raise RuntimeError(f"the simulators did not start: {line!r}, exit {self._process.wait(START_SECONDS)}")
+        self.url, self.smtp_url = (word.strip(",") for word in line.split() if "://" in word)
+        self._ports = (self.url.rpartition(":")[2], self.smtp_url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """kill -9: nothing is tidied up."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it the regular way; harmless when it has ended."""
+        self._end(signal.SIGTERM)
+        self.http.close()
+
+    def restart(self) -> None:
+        """kill -9 and start again on the same ports and the same ledger."""
+        self.kill()
+        self.start()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(10)
+        self._process.stdout.close()
+        self._process = None
+
+    # --- what they know ---------------------------------------------------------------------------------------------
+
+    @property
+    def smtp(self) -> tuple[str, int]:
+        """Host and port of the mail server."""
+        host, _, port = self.smtp_url.removeprefix("smtp://").rpartition(":")
+        return host, int(port)
+
+    def settings(self) -> dict[str, Any]:
+        """The Django settings that make the shop use these services."""
+        host, port = self.smtp
+        return {
+            "STRIPE_API_BASE": self.url,
+            "STRIPE_API_KEY": "sk_test_simulator",
+            "CARRIER_URL": self.url,
+            "CARRIER_API_KEY": "carrier_test_simulator",
+            "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+            "EMAIL_HOST": host,
+            "EMAIL_PORT": port,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """The environment that makes the shop's processes use these services."""
+        return {"STRIPE_API_BASE": self.url, "CARRIER_URL": self.url, "EMAIL_URL": self.smtp_url}
+
+    def ledger(self, service: str, order: str | None = None) -> list[dict[str, Any]]:
+        """What the service received, oldest first."""
+        answer = self.http.get(f"{self.url}/ledger/{service}", params={"order": order} if order else {})
+        answer.raise_for_status()
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+    def effects(self, service: str, operation: str, order: str | None = None) -> int:
+        """How often this operation had an effect."""
+        return sum(entry["effect"] for entry in self.ledger(service, order) if entry["operation"] == operation)
+
+    def charged(self, order: str) -> int:
+        """Money taken for the order and not given back, in minor units."""
+        sign = {"confirm": 1, "refund": -1}
+        entries = [entry for entry in self.ledger("payment", order) if entry["effect"]]
+        return sum(sign.get(entry["operation"], 0) * entry["amount"] for entry in entries)
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Calls and how many were in flight at most, by service."""
+        return self.http.get(f"{self.url}/stats").json()
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def faults(self, service: str, mode: str, **more: Any) -> None:
+        """Break a service."""
+        self.http.post(f"{self.url}/faults", json={"service": service, "mode": mode, **more}).raise_for_status()
+
+    def clear(self) -> None:
+        """Heal every service."""
+        self.http.delete(f"{self.url}/faults").raise_for_status()

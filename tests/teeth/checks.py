@@ -1,0 +1,251 @@
+"""The checks that a seeded bug has to turn red. Each is green on the engine as it is, and fails with an exception."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from django.db import connection, transaction
+
+from orders.agents.payment import PaymentAgent
+from orders.agents.stock import StockAgent
+from orders.models import Product, StockReservation
+from supervision import PermanentFailure, consuming, failpoints, operations, recovery, store, submission
+from supervision.errors import AgentFailure, ChangedMeanwhile
+from supervision.models import Run, Submission
+from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
+from tests.engine import kit
+from tests.support import toy
+from tests.support.requests import StepOfOrder
+from tests.teeth.walk import walks
+
+
+def the_walk(services: Any) -> None:
+    """Nothing that happens in any order breaks an invariant."""
+    walks(*range(6))
+
+
+def a_late_answer(services: Any) -> None:
+    """An answer counts until its deadline and for its attempt, and then never."""
+    toy.reset()
+    key, place, items = kit.started()
+    expire(key)
+    store.finish(place, [(items[0], {})])
+    assert kit.states(key)[0] == "Processing", "an answer after complete_by was taken"
+    recovery.sweep(10)
+    make_due(key)
+    ((again, claims),) = schedule()
+    started = store.start(again, claims)
+    assert [item.attempt for item in started] == [2]
+    store.finish(place, [(items[0], {"from": "attempt 1"})])
+    assert kit.states(key)[0] == "Processing", "attempt 1 answered for attempt 2"
+
+
+def two_claimers(services: Any) -> None:
+    """Two schedulers that come upon the same row at the same moment: one claim."""
+    toy.reset()
+    key = submit("toy-plain", {"n": 1})
+    consuming.consume_batch(born=False)
+    with kit.another_connection() as other:
+        other.execute("SELECT 1 FROM supervision_stepstate WHERE position = 0 FOR UPDATE")
+        claimers = _in_threads(lambda: store.claim(10), lambda: store.claim(10))
+        _until_blocked_or_done(claimers, 2)
+        other.commit()
+    claims = [claim for places in claimers.answers() for found in places.values() for claim in found]
+    claims += [claim for found in store.claim(10).values() for claim in found]
+    assert len(claims) == 1, f"claimed {len(claims)} times"
+    assert step(key, "alpha-step").attempt == 1
+
+
+def two_sweepers(services: Any) -> None:
+    """While one supervisor is at a row, another sweeps and the step is claimed again: each expiry counts once."""
+    toy.reset()
+    key, _, _ = kit.started()
+    expire(key)
+    real = recovery._settle
+    meanwhile: list[_Threads] = []
+
+    def slow(items: Any) -> Any:
+        if not meanwhile:
+            meanwhile.append(_in_threads(_sweep_and_claim))
+            _until_blocked_or_done(meanwhile[0], 1)
+        return real(items)
+
+    recovery._settle = slow  # type: ignore[assignment]
+    try:
+        recovery.sweep(10)
+    finally:
+        recovery._settle = real
+    meanwhile[0].answers()
+    row = step(key, "alpha-step")
+    assert row.failure_count == 1, f"one expiry was counted {row.failure_count} times"
+    assert kit.healthy()
+
+
+def _sweep_and_claim() -> None:
+    recovery.sweep(10)
+    kit.fetch("UPDATE supervision_stepstate SET not_before = now() WHERE process_state = 'Pending' AND not_before > now()")
+    store.claim(10)
+
+
+def only_overdue_claims_expire(services: Any) -> None:
+    """A sweep leaves alone what runs in time, and what waits however long."""
+    toy.reset()
+    running, _, _ = kit.started()
+    waiting = submit("toy-plain", {"n": 2})
+    consuming.consume_batch(born=False)
+    kit.fetch(
+        "UPDATE supervision_stepstate s SET complete_by = now() - interval '1 hour' FROM supervision_run r"
+        " WHERE r.id = s.run_id AND r.key = %s AND s.position = 0",
+        [waiting],
+    )
+    tally = recovery.sweep(10)
+    assert tally.total == 0, f"swept {tally}"
+    assert kit.states(running)[0] == "Processing"
+    assert step(waiting, "alpha-step").failure_count == 0
+
+
+def a_consumer_dies(services: Any) -> None:
+    """A consumer that dies before its commit leaves the submission waiting."""
+    toy.reset()
+    key = submit("toy-plain", {"n": 1})
+    failpoints.load({"FAILPOINTS": "submit.before_commit=raise", "ALLOW_FAILPOINTS": "1"})
+    with suppress(failpoints.Injected):
+        consuming.consume_batch()
+    failpoints.load({})
+    consuming.consume_batch()
+    assert Run.objects.filter(key=key).count() == 1, "an accepted order was lost"
+
+
+def a_late_click(services: Any) -> None:
+    """Somebody resubmitted, and the step failed again: a page that still shows the first failure cannot act."""
+    toy.reset()
+    key = kit.in_error()
+    operations.resubmit(key, by="first", reason="again", attempt=1)
+    ((place, claims),) = schedule()
+    (item,) = store.start(place, claims)
+    recovery.fail(place, [(item.claim, kit.refusal())])
+    assert kit.state(key) == "Error"
+    try:
+        operations.resubmit(key, by="second", reason="again", attempt=1)
+    except ChangedMeanwhile:
+        return
+    raise AssertionError("a click on attempt 1 acted on attempt 2")
+
+
+def one_key_twice(services: Any) -> None:
+    """Two requests with one key at the same moment: one submission."""
+    toy.reset()
+
+    def accept() -> Any:
+        new = submission.NewSubmission(
+            public_id=submission.new_public_id(), payload='{"n": 1}', workflow="toy-plain", client="c", client_key="k"
+        )
+        return submission.accept([new])
+
+    kit.at_once(accept, accept)
+    accept()
+    assert Submission.objects.filter(client_key="k").count() == 1
+
+
+def the_last_piece(services: Any) -> None:
+    """Two orders want the last piece: one gets it, the other is told, and the shelf is empty."""
+    StockReservation.objects.all().delete()
+    Product.objects.filter(sku="LAST").delete()
+    Product.objects.create(sku="LAST", name="last", price="1.00", available=1)
+    lines = {"lines": [{"sku": "LAST", "name": "last", "quantity": 1, "unit_price": "1.00"}]}
+    try:
+        wanted = [StepOfOrder(order, "reserve-stock", payload=dict(lines)).request() for order in ("first", "second")]
+        with transaction.atomic():
+            answers = StockAgent().perform_many(wanted)
+        assert [isinstance(answer, PermanentFailure) for answer in answers] == [False, True], answers
+        assert Product.objects.get(sku="LAST").available == 0
+    finally:
+        StockReservation.objects.all().delete()
+        Product.objects.filter(sku="LAST").delete()
+
+
+def a_lost_charge(services: Any) -> None:
+    """The answer to a charge is lost, and the worker with it: the next attempt finds the charge."""
+    order = submission.new_public_id()
+    payment = StepOfOrder(order, "charge-payment", seconds=4)
+    payment.before_checkpoint = lambda: services.faults("payment", "timeout_after_effect")
+    hasty = StepOfOrder(order, "charge-payment", seconds=0.4, before_checkpoint=payment.before_checkpoint, noted={})
+    with suppress(AgentFailure):
+        PaymentAgent().perform(hasty.request())
+    services.clear()
+    with suppress(AgentFailure):
+        PaymentAgent().perform(payment.request(attempt=2))
+    assert services.effects("payment", "confirm", order) == 1, "charged twice"
+
+
+def an_ordinary_order(services: Any) -> None:
+    """Without any trouble a run ends Processed."""
+    toy.reset()
+    key = submit("toy", {"n": 1})
+    run_until_idle()
+    assert kit.state(key) == "Processed"
+    assert kit.healthy()
+
+
+# ----------------------------------------------------------------------------------------------------- threads
+
+
+class _Threads:
+    """Calls on threads with connections of their own, while the test goes on."""
+
+    def __init__(self, *functions: Any) -> None:
+        self.done = 0
+        self._found: list[Any] = [None] * len(functions)
+        self._threads = [threading.Thread(target=self._call, args=pair, daemon=True) for pair in enumerate(functions)]
+        for thread in self._threads:
+            thread.start()
+
+    def _call(self, index: int, function: Any) -> None:
+        try:
+            self._found[index] = function()
+        except Exception as error:
+            self._found[index] = error
+        finally:
+            self.done += 1
+            connection.close()
+
+    def answers(self) -> list[Any]:
+        """What they returned; what one raised is raised here."""
+        for thread in self._threads:
+            thread.join(30)
+        for answer in self._found:
+            if isinstance(answer, Exception):
+                raise answer
+        return self._found
+
+
+def _in_threads(*functions: Any) -> _Threads:
+    return _Threads(*functions)
+
+
+def _until_blocked_or_done(threads: _Threads, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while kit.blocked_backends() + threads.done < count:
+        assert time.monotonic() < deadline, "neither blocked nor done"
+        time.sleep(0.01)
+
+
+CHECKS = {
+    check.__name__: check
+    for check in (
+        the_walk,
+        a_late_answer,
+        two_claimers,
+        two_sweepers,
+        only_overdue_claims_expire,
+        a_consumer_dies,
+        a_late_click,
+        one_key_twice,
+        the_last_piece,
+        a_lost_charge,
+        an_ordinary_order,
+    )
+}
