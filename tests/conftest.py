@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.db import connections
 from django.db.models.signals import post_migrate
+from psycopg.pq import TransactionStatus
 
 from supervision import front, governance
 from tests import services
@@ -31,6 +34,20 @@ def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
 
 
 post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """A test that ran out of time in the middle of a statement must not leave its connection to all the others."""
+    try:
+        return (yield)
+    except BaseException:
+        for one in connections.all(initialized_only=True):
+            if one.connection is not None and one.connection.info.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(Exception):
+                    one.connection.cancel()
+                one.close()
+        raise
 
 
 @pytest.fixture(autouse=True)

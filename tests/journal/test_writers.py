@@ -168,10 +168,11 @@ def test_a_writer_that_froze_before_it_closed_a_file_changes_nothing(journal_dir
     assert whole()
 
 
-def test_writers_at_once_never_interleave_and_write_every_event_once(journal_dir, tuned):
-    """Six threads that all want to write, with a lease that is over all the time."""
+def test_writers_at_once_never_interleave_and_write_every_event_once(journal_dir, tuned, eventually):
+    """Six threads that all want to write, with a lease that is over all the time, until now and then one gets through."""
     tuned(JOURNAL_FLUSH_SECONDS=0.001, JOURNAL_LEASE_SECONDS=0.01)
     stop = threading.Event()
+    lengthened = threading.Timer(5, tuned, kwargs={"JOURNAL_LEASE_SECONDS": 2})  # a slow machine needs longer than that for a flush
 
     def write() -> None:
         writer = Writer()
@@ -183,15 +184,18 @@ def test_writers_at_once_never_interleave_and_write_every_event_once(journal_dir
     for thread in threads:
         thread.start()
     wanted = []
-    for number in range(40):
-        some = [f"e-{number}-{place}" for place in range(10)]
-        append(*some, sku="line\nbreak, comma")
-        wanted += some
-    while waiting():
-        pass
-    stop.set()
-    for thread in threads:
-        thread.join(20)
+    lengthened.start()
+    try:
+        for number in range(40):
+            some = [f"e-{number}-{place}" for place in range(10)]
+            append(*some, sku="line\nbreak, comma")
+            wanted += some
+        eventually(lambda: not waiting(), within=60, what="every event written")
+    finally:
+        stop.set()
+        lengthened.cancel()
+        for thread in threads:
+            thread.join(20)
 
     assert sorted(ids(journal_dir)) == sorted(wanted)
     assert WriterLease.objects.get().term > 1

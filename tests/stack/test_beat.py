@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+
 import pytest
 from celery import current_app
 from celery.beat import SchedulingError
@@ -12,6 +17,10 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from sasproject.beat import Scheduler
 from supervision.worker import SWEEP_TASK, set_sweep_interval
 from tests.engine.kit import another_connection
+
+
+class ToldToEnd(Exception):
+    """What beat's handler raises is SystemExit, which would end the tests."""
 
 
 class Entry:
@@ -60,3 +69,30 @@ def test_the_sweep_runs_as_often_as_it_is_told(seconds, interval):
 
     every = PeriodicTask.objects.get(name=SWEEP_TASK).interval
     assert (every.every, every.period) == interval
+
+
+@pytest.mark.django_db(transaction=True)
+def test_beat_told_to_end_in_the_middle_of_a_statement_ends(beat):
+    """Its handler writes down what was sent, on the connection that waits for the statement's answer."""
+    sent = PeriodicTask.objects.get(name=SWEEP_TASK)
+    beat.all_as_schedule()
+    entry = beat.schedule[SWEEP_TASK]
+    entry.model.total_run_count = sent.total_run_count + 7
+    beat._dirty.add(SWEEP_TASK)
+
+    def end(number, frame):
+        beat.sync()
+        raise ToldToEnd
+
+    before = signal.signal(signal.SIGTERM, end)
+    began = time.monotonic()
+    try:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(ToldToEnd), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(20)")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert time.monotonic() - began < 15
+    beat.sync()  # as beat's loop does on its way out
+
+    assert PeriodicTask.objects.get(name=SWEEP_TASK).total_run_count == sent.total_run_count + 7
