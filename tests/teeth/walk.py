@@ -219,10 +219,19 @@ class Walk:
             if key in self.cancelled:
                 raise Broken(f"{key} was cancelled and is Processed")
         elif run.process_state != "Cancelled" or net:
-            raise Broken(f"{key} is {run.process_state} with {net}")
+            raise Broken(f"{key} is {run.process_state} with {net}; {self._story(run)}")
         undone = list(dict.fromkeys(reversed(self.remote.undone[key])))
         if undone != sorted(undone):
             raise Broken(f"{key} was undone in the wrong order: {self.remote.undone[key]}")
+
+    @staticmethod
+    def _story(run: Run) -> str:
+        """What is known of it: there may be no second time."""
+        facts = ("direction", "position", "process_state", "attempt", "failure_count", "not_before", "complete_by")
+        steps = "\n".join(map(str, StepState.objects.filter(run=run).values_list(*facts)))
+        told = ("seq", "at", "direction", "position", "attempt", "from_state", "to_state", "actor", "why")
+        events = "\n".join(map(str, StepEvent.objects.filter(run_id=run.pk).order_by("seq").values_list(*told)))
+        return f"steps:\n{steps}\nevents:\n{events}"
 
 
 def walks(*seeds: int) -> None:
