@@ -182,13 +182,13 @@ class Shop(Outlook):
 
 
 @contextmanager
-def scratch_database() -> Iterator[str]:
-    """A database of its own on the server that DATABASE_URL names; yields its URL."""
+def scratch_database(template: str = "template1") -> Iterator[str]:
+    """A database of its own, a copy of `template`, on the server that DATABASE_URL names; yields its URL."""
     parts = urlsplit(os.environ["DATABASE_URL"])
     name = f"sas_shop_{uuid.uuid4().hex[:10]}"
     server = urlunsplit(parts._replace(path="/postgres"))
     with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f'CREATE DATABASE "{name}"')  # type: ignore[arg-type]
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type]
     try:
         yield urlunsplit(parts._replace(path=f"/{name}"))
     finally:
@@ -197,10 +197,10 @@ def scratch_database() -> Iterator[str]:
 
 
 @contextmanager
-def open_shop(broker_url: str, directory: Path, *names: str, **environ: str) -> Iterator[Shop]:
-    """A running shop on a scratch database; closed and dropped afterwards."""
+def open_shop(broker_url: str, directory: Path, *names: str, template: str = "template1", **environ: str) -> Iterator[Shop]:
+    """A running shop on a scratch database, a copy of `template`; closed and dropped afterwards."""
     first_port = 18000 + 300 * (os.getpid() % 10)  # a port is chosen long before it is bound: not where a neighbour looks
-    with scratch_database() as database_url:
+    with scratch_database(template) as database_url:
         shop = Shop(database_url, broker_url, directory, first_port=first_port, **environ)
         try:
             shop.open(*names)

@@ -53,6 +53,8 @@ def main(arguments: list[str]) -> int:
     ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
     os.environ["PATH"] = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     os.environ["VIRTUAL_ENV"] = str(VENV)
+    # A shop is a dozen processes: where none may keep what it compiled, each compiles the project anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if command == "manage" and not os.environ.get("SECRET_KEY"):
         os.environ.setdefault("DEBUG", "1")
     if command == "check":

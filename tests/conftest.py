@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connections
 from django.db.models.signals import post_migrate
 from psycopg.pq import TransactionStatus
 
 from supervision import front, governance
 from tests import services
+from tests.support.shop import throw_away
 
+PBKDF2PasswordHasher.iterations = 1  # a third of a second for each person of each test otherwise
 front.SLOW_SECONDS = float("inf")  # how busy this machine is decides nothing here; `test_horizon` says otherwise
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
@@ -34,6 +37,11 @@ def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
 
 
 post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=False)
+
+
+def pytest_sessionfinish() -> None:
+    """What was kept for several tests."""
+    throw_away()
 
 
 @pytest.hookimpl(wrapper=True)

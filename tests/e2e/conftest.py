@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,8 +27,8 @@ def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest
             yield shop
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """A shop on the embedded default, with short deadlines, for tests that break things."""
-    with open_shop("pgmq://", tmp_path, SUPERVISION_COMPLETE_WITHIN="3", SUPERVISION_SWEEP_SECONDS="1") as running:
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A shop on the embedded default, with short deadlines, for tests that break things and mend them again."""
+    with open_shop("pgmq://", tmp_path_factory.mktemp("shop"), SUPERVISION_COMPLETE_WITHIN="3", SUPERVISION_SWEEP_SECONDS="1") as running:
         yield running

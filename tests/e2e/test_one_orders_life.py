@@ -90,6 +90,7 @@ def test_a_refused_shipment_is_undone_to_net_zero_by_the_operator(shop: Shop) ->
 
     assert answer.status_code == 202, answer.text
     shop.ends(key, "Cancelled")
+    shop.fault()
     money = shop.ledger("payment", key)
     charged = sum(entry["amount"] for entry in money if entry["operation"] == "confirm")
     assert charged == sum(entry["amount"] for entry in money if entry["operation"] == "refund") > 0

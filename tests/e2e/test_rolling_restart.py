@@ -13,7 +13,7 @@ import pytest
 from chaos.shop import role_of
 from tests.support.shop import Shop, open_shop, order, until
 
-PROCESSES = ("scheduler", "scheduler.2", "agents", "agents.2", "supervisor", "supervisor.2", "beat", "web", "web.2")
+PROCESSES = ("scheduler", "agents", "agents.2", "supervisor", "beat", "web", "web.2")
 LONGEST_GOODBYE = 30.0
 ORDERS_PER_SECOND = 8
 
