@@ -103,8 +103,9 @@ class Shop(Outlook):
 
     def open(self, *names: str) -> None:
         """Prepare the database and start simulators and roles; returns when all of them answer."""
-        self.start_simulators()
+        self.start_simulators(wait=False)
         self.prepare()
+        self._simulators_answer()
         self.start(*(names or ROLES))
 
     def start_simulators(self, *, wait: bool = True) -> None:
@@ -113,7 +114,10 @@ class Shop(Outlook):
         ledger = ["--ledger", str(self.ledger_file)]
         self._spawn("simulators", [sys.executable, str(ROOT / "manage.py"), "simulators", *arguments, *ledger])
         if wait:
-            until(lambda: http_answers(f"{self.simulators_url}/healthz"), what="the simulators")
+            self._simulators_answer()
+
+    def _simulators_answer(self) -> None:
+        until(lambda: http_answers(f"{self.simulators_url}/healthz"), what="the simulators")
 
     @property
     def ledger_file(self) -> Path:

@@ -179,7 +179,7 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
     }
     # Lanes that open at the same time (pytest-xdist) look for ports in different places.
     first_port = 21000 + 300 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    with scratch_database() as database_url:
+    with scratch_database(directory) as database_url:
         lane = Lane(database_url, broker_url, directory, first_port=first_port, **settings)
         try:
             lane.open()
