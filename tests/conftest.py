@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connections
 from django.db.models.signals import post_migrate
@@ -20,6 +21,7 @@ from supervision import front, governance
 from tests import services
 from tests.support.shop import throw_away
 
+settings.WHITENOISE_AUTOREFRESH = True  # a static file is looked for when it is asked for, not all of them for each client
 PBKDF2PasswordHasher.iterations = 1  # a third of a second for each person of each test otherwise
 front.SLOW_SECONDS = float("inf")  # how busy this machine is decides nothing here; `test_horizon` says otherwise
 
