@@ -1,0 +1,34 @@
+"""The simulators' process as a measuring instrument: it does not stand still because it remembers much."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from orders.simulators.server import spare_what_is_remembered
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def full_collections(remembered: int) -> int:
+    before = gc.get_stats()[2]["collections"]
+    kept = [{"entry": [number]} for number in range(remembered)]
+    assert len(kept) == remembered
+    return int(gc.get_stats()[2]["collections"]) - before
+
+
+@pytest.mark.usefixtures("collector")
+def test_nothing_looks_at_all_that_is_remembered_again_and_again() -> None:
+    entries = 4 * len(gc.get_objects())
+    assert full_collections(entries) > 0, "as Python is by itself"
+
+    spare_what_is_remembered()
+
+    assert full_collections(entries) == 0
