@@ -6,8 +6,7 @@ only there. So do its retries and its undo. Everything else goes where the route
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,14 +74,13 @@ def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
         holders = [_holder(place, claim) for claim in group]
         lease = store.budget(place.definition.step(place.position).complete_within)
         taken = slots.take(name, holders, lease_seconds=lease)
-        began = time.monotonic()
         known = seen.by_name.get(name)
         settings = known.settings if known is not None else {}
         paced = known is not None and known.rate is not None
         for claim, holder in zip(group, holders, strict=True):
             if holder in taken.delays:
                 delay = taken.delays[holder]
-                _grants[holder] = Grant(name, began + delay, settings, paced)
+                _grants[holder] = Grant(name, taken.at + delay, settings, paced)
                 verdict.admitted.append(claim)
             else:
                 verdict.refused += _refuse([claim], governance.Admission(0, taken.wait, taken.why))
@@ -136,13 +134,14 @@ def _free(members: Sequence[resources.Known]) -> dict[str, float]:
     }
 
 
-def grant_of(place: Place, claim: Claim) -> Grant:
-    """The leave this call was given. Ungoverned services need none."""
-    if grant := _grants.get(_holder(place, claim)):
-        return grant
+def grants(place: Place) -> Callable[[Claim], Grant]:
+    """The leave that each claim's call was given, of claims that were admitted here. Ungoverned services need none."""
     service = place.definition.agent(place.position).resource
     known = resources.look().by_name.get(service) if service is not None else None
-    return Grant(service, 0.0, known.settings if known is not None else {})
+    free = Grant(service, 0.0, known.settings if known is not None else {})
+    if not _grants:
+        return lambda _: free
+    return lambda claim: _grants.get(_holder(place, claim), free)
 
 
 def resource_of(place: Place, claim: Claim) -> str | None:

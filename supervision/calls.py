@@ -33,6 +33,10 @@ class CallPool:
         """Whether calls of this kind have lately been too short to share out."""
         return self._pace.get(kind, 1.0) < QUICK_SECONDS
 
+    def is_idle(self) -> bool:
+        """Whether no call is running or waiting."""
+        return not self._waiting
+
     def run(self, call: Call, items: Sequence[Any], kind: str) -> deque[Any]:
         """Call `call(item)` for each item, side by side; blocks only while the pool is more than full."""
         with self._room:

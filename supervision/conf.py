@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "AGENT_THREADS": 32,  # calls side by side in one agents process
     "LINGER_SECONDS": 0.005,  # how long a cohort waits for its slower members before it moves on
     "HOLD_OFF_SECONDS": 0.02,  # pause between two batches of submissions under load, so that cohorts grow
+    "IDLE_AGENTS_CONSUME": True,  # an agents process without work takes up new orders itself, instead of waiting for a message
     "HINT_SECONDS": 0.005,  # at most one hint to a queue in this time, per process
     "DISPATCH_SECONDS": 30.0,  # how long a claim may wait for an agent to start it
     "SWEEP_BATCH": 500,
@@ -60,6 +61,7 @@ class Conf:
     agent_threads: int
     linger_seconds: float
     hold_off_seconds: float
+    idle_agents_consume: bool
     hint_seconds: float
     dispatch_within: timedelta
     sweep_batch: int
@@ -105,6 +107,7 @@ def get() -> Conf:
         agent_threads=int(value["AGENT_THREADS"]),
         linger_seconds=float(value["LINGER_SECONDS"]),
         hold_off_seconds=float(value["HOLD_OFF_SECONDS"]),
+        idle_agents_consume=bool(value["IDLE_AGENTS_CONSUME"]),
         hint_seconds=float(value["HINT_SECONDS"]),
         dispatch_within=_seconds(value["DISPATCH_SECONDS"]),
         sweep_batch=int(value["SWEEP_BATCH"]),

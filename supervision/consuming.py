@@ -8,9 +8,10 @@ taken one by one, so that only the culprit is set aside. When the application ca
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, transaction
@@ -18,7 +19,7 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 from supervision import changes, conf, db, deadletters, failpoints, fairness, governance, outbound, resources, sessions, store
 from supervision.errors import UnreadableSubmission
 from supervision.front import Front
-from supervision.handles import Place, Start, Taken
+from supervision.handles import NOTHING, Place, Start, Started, Taken
 from supervision.models import DeadLetter
 from supervision.states import Claim, Direction
 from supervision.storable import text
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 class ConsumeReport:
     """What one batch became. born: claims of first steps that went in already claimed, to be dispatched now.
 
+    begun: first steps that went in started, to be performed by this process now.
     deferred: submissions that were taken and put back, to be taken again at once.
     """
 
@@ -38,6 +40,10 @@ class ConsumeReport:
     dead_letters: int = 0
     deferred: int = 0
     born: dict[Place, list[Claim]] = field(default_factory=dict)
+    begun: dict[Place, list[Started]] = field(default_factory=dict)
+
+
+Performs = Callable[[Place, int], bool]  # whether this process performs so many orders at this place itself, and at once
 
 
 LATE_SECONDS = 5.0  # a submission that waits for longer may be what keeps its consumers from finishing
@@ -58,15 +64,16 @@ _counted: dict[int, None] = {}  # ids this process has counted: it lives, so the
 _MOST_COUNTED = 10_000
 
 
-def consume_batch(limit: int | None = None, *, born: bool = True) -> ConsumeReport:
+def consume_batch(limit: int | None = None, *, born: bool = True, performs: Performs | None = None) -> ConsumeReport:
     """Turn up to `limit` waiting submissions into runs or dead letters, in one transaction.
 
+    performs: where it says so, first steps have begun with the commit, and the caller performs them.
     A submission that is late is counted, in a commit of its own, before it is read. One that was counted by another
     process and is still there may have killed it: it is taken by itself, and set aside the fourth time.
     """
     wanted = limit or conf.get().cohort
     try:
-        report = db.transact(lambda: _consume(wanted, born=born))
+        report = db.transact(lambda: _consume(wanted, born=born, performs=performs))
     except _Suspicious as found:
         report = _consume_suspicious(found.taken)
     except (OperationalError, InterfaceError, failpoints.Injected):
@@ -102,8 +109,11 @@ def _count(ids: Sequence[int]) -> None:
     _counted.update(dict.fromkeys(ids))
 
 
-def _consume(limit: int, *, born: bool, one_by_one: bool = False, only: int | None = None) -> ConsumeReport:
+def _consume(
+    limit: int, *, born: bool, one_by_one: bool = False, only: int | None = None, performs: Performs | None = None
+) -> ConsumeReport:
     report = ConsumeReport()
+    began = time.monotonic()  # before the transaction, whose beginning is the time that its rows count from
     refused: list[tuple[Taken, Exception]] = []
     taken = store.take_submissions(limit, late=LATE_SECONDS, only=only)
     if any(item.late and item.id not in _counted for item in taken):
@@ -131,7 +141,7 @@ def _consume(limit: int, *, born: bool, one_by_one: bool = False, only: int | No
             tried = [_try(workflow, item, run, circle, report) for item, run in zip(items, runs, strict=True)]
             refused += [pair for pair in tried if pair is not None]
         else:
-            _write(workflow, items, runs, circle, born=born, report=report)
+            _write(workflow, items, runs, circle, born=born, report=report, performs=performs, began=began)
     unexpected = [error for _, error in refused if not isinstance(error, IntegrityError | DataError)]
     if unexpected and not report.consumed:
         raise unexpected[0]  # nothing at all can be written: that is not the orders' fault, and they wait
@@ -189,7 +199,15 @@ def _try(workflow: Workflow, item: Taken, run: NewRun, circle: _Circle, report: 
 
 
 def _write(
-    workflow: Workflow, items: Sequence[Taken], runs: Sequence[NewRun], circle: _Circle, *, born: bool, report: ConsumeReport
+    workflow: Workflow,
+    items: Sequence[Taken],
+    runs: Sequence[NewRun],
+    circle: _Circle,
+    *,
+    born: bool,
+    report: ConsumeReport,
+    performs: Performs | None = None,
+    began: float = 0.0,
 ) -> None:
     if not items:
         return
@@ -198,9 +216,11 @@ def _write(
     held = gate.orders.intersection(keys)
     # A cancelled order must not start, and no paused one: then nobody in this batch is born claimed.
     calm = not gate.paused and not held and not any(item.cancel_requested_at for item in items)
-    at_once = born and calm and not gate.others_wait and _is_free(workflow) and _room_for(len(items))
+    at_once = born and calm and not gate.others_wait and _is_free(workflow) and room(len(items)) >= len(items)
     starts = [circle.start(item, born=at_once) for item in items]
-    ids = store.write_runs(workflow, items, runs, starts)
+    first = Place(workflow.name, workflow.version, Direction.DO.value, 0)
+    begin = at_once and performs is not None and performs(first, len(items))
+    ids = store.write_runs(workflow, items, runs, starts, begin=begin)
     if held:
         store.bind_pauses(sorted(held))
     workflow.intake.write(
@@ -221,11 +241,20 @@ def _write(
             item = cancelled[locked.run.pk]
             locked.undo(item.cancelled_by, item.cancel_reason, cancel_requested_at=item.cancel_requested_at)
     report.consumed += len(items)
-    if at_once:
-        place = Place(workflow.name, workflow.version, Direction.DO.value, 0)
-        claims = sorted(ids[item.public_id] for item, start in zip(items, starts, strict=True) if start.born)
-        if claims:
-            report.born.setdefault(place, []).extend(Claim(run_id, 1) for run_id in claims)
+    children = [(ids[item.public_id], item, run) for item, run, start in zip(items, runs, starts, strict=True) if start.born]
+    children.sort(key=lambda child: child[0])
+    take_room(len(children))
+    if children and begin:
+        deadline = began + store.first_budget(workflow)
+        report.begun.setdefault(first, []).extend(_begun(workflow, *child, deadline) for child in children)
+    elif children:
+        report.born.setdefault(first, []).extend(Claim(run_id, 1) for run_id, _, _ in children)
+
+
+def _begun(workflow: Workflow, run_id: int, item: Taken, run: NewRun, deadline: float) -> Started:
+    payload = json.loads(json.dumps(run.payload))  # as it is read from the row
+    key = f"{item.public_id}:{workflow.steps[0].name}:do:1"
+    return Started(Claim(run_id, 1), 1, key, NOTHING, item.public_id, payload, deadline=deadline)
 
 
 def _is_free(workflow: Workflow) -> bool:
@@ -247,23 +276,28 @@ def _set_aside(item: Taken, reason: str, report: ConsumeReport) -> None:
     report.dead_letters += 1
 
 
-_room: tuple[float, int] = (0.0, 0)
-_ROOM_SECONDS = 0.25
+_seen: tuple[float, int] = (0.0, 0)  # when in_flight was read, and what it said, with what was claimed here since
+_SEEN_SECONDS = 0.25
 
 
-def _room_for(count: int) -> bool:
-    """Whether so many steps may be claimed at once.
+def room(wanted: int) -> int:
+    """How many more steps may be claimed, as far as this process knows.
 
-    The number in flight is read at most every 0.25 s: it bounds how much waits at the broker, nothing rests on it.
+    The number in flight is read four times a second, ten times as often where it leaves too little room: it bounds how
+    much waits at the broker, nothing rests on it, and counting thousands takes milliseconds.
     """
-    global _room
-    now = time.monotonic()
-    if now - _room[0] > _ROOM_SECONDS:
-        _room = (now, in_flight())
-    if _room[1] + count > conf.get().in_flight:
-        return False
-    _room = (_room[0], _room[1] + count)
-    return True
+    global _seen
+    now, limit = time.monotonic(), conf.get().in_flight
+    age = now - _seen[0]
+    if age > _SEEN_SECONDS or (_seen[1] + wanted > limit and age > _SEEN_SECONDS / 10):
+        _seen = (now, in_flight())
+    return limit - _seen[1]
+
+
+def take_room(count: int) -> None:
+    """So many have just been claimed here."""
+    global _seen
+    _seen = (_seen[0], _seen[1] + count)
 
 
 _IN_FLIGHT = """

@@ -52,7 +52,14 @@ def _with_literals(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _array(values: list[Any]) -> str:
-    return "{" + ",".join([_element(value) for value in values]) + "}"
+    kinds = set(map(type, values))
+    if kinds <= {int, float, bool}:
+        return "{" + ",".join(map(str, values)) + "}"
+    if kinds == {str}:
+        joined = "\0".join(values)
+        if joined.count("\0") == len(values) - 1:  # no value has one itself
+            return '{"' + joined.replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","') + '"}'
+    return "{" + ",".join(map(_element, values)) + "}"
 
 
 def _element(value: Any) -> str:

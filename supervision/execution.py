@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from django.db import InterfaceError, OperationalError
 
@@ -35,8 +35,50 @@ served: set[str] = set()  # the queues this worker consumes; empty = continue th
 # ------------------------------------------------------------------------------------------------ the way on
 
 
+class _Hands:
+    """How many cohorts this process has in hand, and since when it has none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._full = 0
+        self._empty_since = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._full += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._full -= 1
+            self._empty_since = time.monotonic()
+
+    def empty_seconds(self) -> float:
+        """0 while something is in hand."""
+        with self._lock:
+            return 0.0 if self._full else time.monotonic() - self._empty_since
+
+
+_hands = _Hands()
+
+
+def is_idle(seconds: float) -> bool:
+    """Whether this process has had no cohort in hand for so long, and no call of an earlier one is under way."""
+    return _hands.empty_seconds() >= seconds and (_the_workshop is None or _the_workshop.pool.is_idle())
+
+
 def run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
     """Perform one link of a chain. Returns where to go on with which claims, or None when nothing is left to do."""
+    with _hands:
+        return _run(place, claims)
+
+
+def go_on(place: Place, started: list[Started]) -> None:
+    """Perform what has begun already, here and from here on."""
+    with _hands:
+        _send_on(_walk(place, started))
+
+
+def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
     verdict = admission.admit(place, claims)
     if verdict.refused:
         recovery.fail(place, verdict.refused)
@@ -75,13 +117,16 @@ def _quick(place: Place) -> bool:
 
 
 def _serves_next(place: Place, cohort: int) -> bool:
-    """Whether this worker goes on with so many orders itself: it serves the next queue and can begin them all."""
-    if place.direction == Direction.UNDO or place.is_last:
-        return False
-    agent = place.definition.agent(place.position + 1)
+    """Whether this worker goes on with so many orders itself."""
+    return place.direction == Direction.DO and not place.is_last and performs(place.following, cohort)
+
+
+def performs(place: Place, cohort: int) -> bool:
+    """Whether this worker performs so many orders at this place itself: it serves the queue and can begin them all."""
+    agent = place.definition.agent(place.position)
     if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or governance.is_free(agent.resource)):
         return False
-    return cohort <= _workshop().pool.size or _quick(place.following)
+    return cohort <= _workshop().pool.size or _quick(place)
 
 
 def _send_on(onward: tuple[Place, list[Claim]] | None) -> None:
@@ -98,9 +143,10 @@ def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
         return Handover([], [], [])
     shop = _workshop()
     gathering = Gathering(len(started), shop.late.put)
+    ask, steps = _asker(place, checkpoints=True), [place.label]
 
     def call(item: Started) -> None:
-        gathering.report(_call(agent, place, item))
+        gathering.report(_call(agent, place, item, ask, steps))
 
     todo = shop.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
@@ -137,7 +183,8 @@ def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover
         _report_failures(place, failed)
     if not done:
         return Handover([], [], [])
-    for resource in {admission.resource_of(place, item.claim) for item, _ in done} - {None}:
+    grant_of = admission.grants(place)
+    for resource in {grant_of(item.claim).resource for item, _ in done} - {None}:
         governance.succeeded(str(resource))
     handed = _finish(place, done, go_on=go_on)
     failpoints.hit("agent.after_finish", [place.label])
@@ -191,38 +238,48 @@ def _report_failures(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> N
 # -------------------------------------------------------------------------------------------------- the call
 
 
-def _request(place: Place, started: Started, *, checkpoints: bool) -> StepRequest:
-    grant = admission.grant_of(place, started.claim)
-    return StepRequest(
-        run_id=started.run_id,
-        run_key=started.key,
-        step=place.definition.step(place.position).name,
-        payload=started.payload,
-        idempotency_key=started.idempotency_key,
-        perform_key=started.perform_key or started.idempotency_key,
-        attempt=started.attempt,
-        generation=started.generation,
-        deadline=started.deadline,
-        checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
-        performed=started.performed,
-        save_checkpoint=_workshop().checkpointer(place, started) if checkpoints else None,
-        resource=grant.resource,
-        settings=grant.settings,
-        reserve=_workshop().pacer(grant) if grant.paced else None,
-    )
+Ask = Callable[[Started], StepRequest]
 
 
-def _call(agent: Agent, place: Place, started: Started) -> Answer:
-    request = _request(place, started, checkpoints=True)
+def _asker(place: Place, *, checkpoints: bool) -> Ask:
+    """What turns a step of this cohort into what its agent is asked; what is the same for all is looked up once."""
+    name, grant_of, shop = place.definition.step(place.position).name, admission.grants(place), _workshop()
+
+    def ask(started: Started) -> StepRequest:
+        claim = started.claim
+        grant = grant_of(claim)
+        return StepRequest(
+            run_id=claim.run_id,
+            run_key=started.key,
+            step=name,
+            payload=started.payload,
+            idempotency_key=started.idempotency_key,
+            perform_key=started.perform_key or started.idempotency_key,
+            attempt=claim.attempt,
+            generation=started.generation,
+            deadline=started.deadline,
+            checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
+            performed=started.performed,
+            save_checkpoint=shop.checkpointer(place, started) if checkpoints else None,
+            resource=grant.resource,
+            settings=grant.settings,
+            reserve=shop.pacer(grant) if grant.paced else None,
+        )
+
+    return ask
+
+
+def _call(agent: Agent, place: Place, started: Started, ask: Ask, steps: list[str]) -> Answer:
+    request = ask(started)
     undo = place.direction == Direction.UNDO
     if not request.remaining:
         return Answer(
             place, started, None, recovery.as_failure(TransientFailure("its time was over before an agent was free", recovery.NO_TIME))
         )
     try:
-        failpoints.hit("agent.before_call", [place.label])
+        failpoints.hit("agent.before_call", steps)
         result = agent.compensate(request) if undo else agent.perform(request)
-        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
+        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         return Answer(place, started, result or {}, None)
     except AgentFailure as error:
         return Answer(place, started, None, recovery.as_failure(error))
@@ -238,7 +295,7 @@ def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Starte
     def work() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         held = store.hold(place, [item.claim for item in started])
         ours = [item for item in started if item.run_id in held]
-        requests = [_request(place, item, checkpoints=False) for item in ours]
+        requests = list(map(_asker(place, checkpoints=False), ours))
         failpoints.hit("agent.before_call", [place.label])
         results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
         failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from supervision.errors import DefinitionError
 from supervision.states import Claim, Direction
 from supervision.workflow import Workflow, version_of
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Place(NamedTuple):
@@ -61,16 +64,14 @@ class Taken:
     late: bool
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """A step whose attempt has begun and is ours until its deadline.
 
     deadline: a `time.monotonic()` value, counted from before the statement was sent: a process that is frozen
     between START and its call does not believe that it has time left.
     """
 
-    run_id: int
-    attempt: int
+    claim: Claim
     generation: int
     idempotency_key: str
     checkpoint: Mapping[str, Any]
@@ -78,13 +79,18 @@ class Started:
     payload: Mapping[str, Any]
     perform_key: str | None = None
     performed: Mapping[str, Any] | None = None
-    performed_checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    performed_checkpoint: Mapping[str, Any] = NOTHING
     deadline: float = 0.0
 
     @property
-    def claim(self) -> Claim:
-        """Its run and attempt."""
-        return Claim(self.run_id, self.attempt)
+    def run_id(self) -> int:
+        """Its run."""
+        return self.claim.run_id
+
+    @property
+    def attempt(self) -> int:
+        """The fence in every write about it."""
+        return self.claim.attempt
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError, transaction
 
-from supervision import admission, changes, conf, db, failpoints, governance, sql
+from supervision import admission, changes, conf, db, failpoints, governance, recovery_sql
 from supervision.errors import (
     AgentFailure,
     DefinitionError,
@@ -76,7 +76,7 @@ def _facts(locked: Sequence[tuple[Any, ...]]) -> list[Facts]:
     """What a decision needs of these locked steps and of their runs, read after the lock."""
     if not locked:
         return []
-    runs = {run_id: facts for run_id, *facts in db.fetch(sql.RUN_FACTS, {"runs": [row[0] for row in locked]})}
+    runs = {run_id: facts for run_id, *facts in db.fetch(recovery_sql.RUN_FACTS, {"runs": [row[0] for row in locked]})}
     return [Facts(*row, *runs[row[0]]) for row in locked]
 
 
@@ -145,7 +145,7 @@ def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
     def work() -> tuple[Tally, set[int]]:
         if place.direction == Direction.DO:  # an undo step that fails never takes its run along
             lock_earlier(place, claims)
-        facts = _facts(db.fetch(sql.HOLD_FAILED, params))
+        facts = _facts(db.fetch(recovery_sql.HOLD_FAILED, params))
         tally = _settle([(fact, by_run[fact.run_id]) for fact in facts])
         return tally, {fact.run_id for fact in facts}
 
@@ -178,7 +178,7 @@ def sweep(limit: int) -> Tally:
     """SWEEP: recover up to `limit` expired claims. Two sweeps at once share the work and count each expiry once."""
 
     def work() -> tuple[Tally, list[str]]:
-        facts = _facts(_with_earlier(db.fetch(sql.HOLD_OVERDUE, {"limit": limit})))
+        facts = _facts(_with_earlier(db.fetch(recovery_sql.HOLD_OVERDUE, {"limit": limit})))
         expired = [
             (
                 fact,
@@ -207,7 +207,7 @@ def _with_earlier(locked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     positions = {run_id: position for run_id, direction, position, *_ in locked if direction == Direction.DO and position > 0}
     if not positions:
         return list(locked)
-    rows = db.fetch(sql.TAKE_EARLIER, {"runs": list(positions), "positions": list(positions.values())})
+    rows = db.fetch(recovery_sql.TAKE_EARLIER, {"runs": list(positions), "positions": list(positions.values())})
     taken = Counter(run_id for (run_id,) in rows)
     return [row for row in locked if taken[row[0]] == positions.get(row[0], 0)]
 
@@ -217,13 +217,13 @@ def recall(limit: int) -> None:
     budgets = [step.complete_within for workflow in workflows() for step in workflow.steps]
     settings = conf.get()
     longest = max([settings.complete_within or settings.dispatch_within, *budgets]) + CLOCK_SLACK
-    db.run(sql.RECALL, {"longest": longest.total_seconds(), "limit": limit})
+    db.run(recovery_sql.RECALL, {"longest": longest.total_seconds(), "limit": limit})
 
 
 def forgotten(place: Place, runs: Sequence[int], ttl: timedelta) -> set[int]:
     """Those of these runs whose step has an unknown effect under a key that the service no longer remembers."""
     facts = {"runs": list(runs), "position": place.position, "direction": place.direction, "ttl": ttl.total_seconds()}
-    return {row[0] for row in db.run(sql.FORGOTTEN_KEYS, facts)}
+    return {row[0] for row in db.run(recovery_sql.FORGOTTEN_KEYS, facts)}
 
 
 def limits(policy: RetryPolicy, direction: str) -> Limits:
@@ -312,7 +312,7 @@ def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
     if not rows:
         return tally
     settled = db.fetch(
-        sql.SETTLE,
+        recovery_sql.SETTLE,
         {
             **dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)),
             "pickup": conf.get().pickup_within.total_seconds(),
@@ -378,4 +378,4 @@ def _row(fact: Facts, failure: Failure, decision: Decision, tally: Tally) -> _Ro
 
 def alert_starving(limit: int) -> None:
     """Raise an alert for Pending steps whose time to be picked up has passed; nothing is counted."""
-    db.run(sql.ALERT_STARVING, {"limit": limit, "message": "nobody has picked this step up in time"})
+    db.run(recovery_sql.ALERT_STARVING, {"limit": limit, "message": "nobody has picked this step up in time"})

@@ -51,7 +51,8 @@ def dispatch(place: Place, claims: Sequence[Claim]) -> None:
         for queue, part in partitions.spread(place.definition.agent(place.position), claims).items():
             # What `chain(...).apply_async()` sends, without its copies of every link: those take twice the time of the rest.
             args = ([list(claim) for claim in part], *place)
-            current_app.send_task(PERFORM, args=args, queue=queue, chain=later, ignore_result=True, retry=False)
+            told = f"({len(part)} orders, {place})"  # for people; Celery's own would print every claim
+            current_app.send_task(PERFORM, args=args, argsrepr=told, queue=queue, chain=later, ignore_result=True, retry=False)
     except Exception as error:
         log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
 
@@ -87,11 +88,12 @@ def hand_out(places: Mapping[Place, Sequence[Claim]], send: Dispatch = dispatch)
 
 def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
     """Claim one batch of due steps within what may be in flight, and dispatch it; returns (claimed, dispatched)."""
-    room = conf.get().in_flight - consuming.in_flight()
-    if room <= 0:
-        return 0, 0
+    limit, cohort = conf.get().in_flight, conf.get().cohort
+    room = consuming.room(cohort)
+    if room < max(1, min(cohort, limit // 8)):
+        return 0, 0  # as much as allowed is on its way: what comes next comes in cohorts, not in crumbs
     governed = governance.governed()
-    most = min(room, conf.get().cohort)
+    most = min(room, cohort)
     places = store.claim(most, shut=[*governance.shut_agents(), *resources.agents_of(governed)])
     to_probe = governance.to_probe()
     for service in to_probe - set(governed):
@@ -100,6 +102,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
         if within := admission.room(service, most)[0] or (PROBES_AT_ONCE if service in to_probe else 0):
             _gather(places, store.claim(within, only=resources.agents_of([service])))
     claimed = sum(map(len, places.values()))
+    consuming.take_room(claimed)
     if not claimed or failpoints.hit("scheduler.after_claim", [place.label for place in places]):
         return claimed, 0
     return claimed, hand_out(places, send)
@@ -146,6 +149,10 @@ class _OneAtATime:
         """Wait, but not when somebody asks meanwhile."""
         self._again.wait(seconds)
 
+    def is_running(self) -> bool:
+        """Whether a thread is at work."""
+        return self._lock.locked()
+
     def run(self, turn: Callable[[], bool]) -> None:
         """Call `turn` until it has nothing left and nobody has asked meanwhile."""
         self._again.set()
@@ -160,18 +167,29 @@ class _OneAtATime:
 
 _consuming = _OneAtATime()
 _claiming = _OneAtATime()
-_SATURATED_SECONDS = 0.02
+_SATURATED_SECONDS = 0.02  # for every thousand steps that may be in flight, within bounds: counting them costs time too
 
 
-def consume() -> None:
-    """Work off waiting submissions. Idle: what is there, at once. Under load a short pause lets the next batch grow."""
-    _consuming.run(_consume_turn)
+def consume() -> bool:
+    """Work off waiting submissions. Idle: what is there, at once. Under load a short pause lets the next batch grow.
+
+    Returns whether there were any; true as well where another thread of this process is at it.
+    """
+    counts: list[int] = []
+    _consuming.run(lambda: _consume_turn(counts.append))
+    return not counts or any(counts)
 
 
-def _consume_turn() -> bool:
+def is_consuming() -> bool:
+    """Whether a thread of this process is working off submissions."""
+    return _consuming.is_running()
+
+
+def _consume_turn(note: Callable[[int], None]) -> bool:
     batch = consuming.consume_batch()
     hand_out(batch.born)
     count = batch.consumed + batch.dead_letters
+    note(count)
     if batch.consumed and not batch.born:
         hints.send(hints.SCHEDULE)
     full = count >= conf.get().cohort
@@ -194,7 +212,7 @@ def _claim_turn() -> bool:
     if claimed:
         return True
     if due():
-        _claiming.pause(_SATURATED_SECONDS)
+        _claiming.pause(_SATURATED_SECONDS * min(max(conf.get().in_flight / 1000, 1), 4))
         return True
     if unseen := store.unseen_seconds():
         _claiming.pause(unseen)

@@ -10,6 +10,7 @@ do not put more requests into any second than allowed. Nothing is reserved furth
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,11 +29,15 @@ Holder = tuple[int, str, int, int]  # run, direction, position, attempt
 
 @dataclass(frozen=True)
 class Taken:
-    """Which calls may be made, and in how many seconds each; the others wait so long, for this reason."""
+    """Which calls may be made, and in how many seconds each; the others wait so long, for this reason.
+
+    at: the `time.monotonic()` value from which the delays count.
+    """
 
     delays: dict[Holder, float] = field(default_factory=dict)
     wait: timedelta = timedelta(0)
     why: str = ""
+    at: float = 0.0
 
 
 _LOCK = """
@@ -101,8 +106,9 @@ def take(name: str, wanted: Sequence[Holder], *, lease_seconds: float) -> Taken:
 
 def _take(name: str, wanted: Sequence[Holder], lease: float) -> Taken:
     rows = db.fetch(_LOCK, {"name": name})
+    at = time.monotonic()  # not after the commit: one that took long would move this call's moments among the next one's
     if not rows:
-        return Taken(dict.fromkeys(wanted, 0.0))
+        return Taken(dict.fromkeys(wanted, 0.0), at=at)
     capacity, rate, paused, ahead = rows[0]
     if paused:
         return Taken({}, _spread(1.0), f"{name} is paused")
@@ -123,16 +129,17 @@ def _take(name: str, wanted: Sequence[Holder], lease: float) -> Taken:
         db.fetch(_TAKE, {**facts, "leases": leases, "name": name, "me": me()})
         if rate is not None:
             db.fetch(_RESERVE, {"name": name, "ahead": ahead + room * gap(rate)})
-    return Taken(dict(zip(granted, delays, strict=True)), wait, why)
+    return Taken(dict(zip(granted, delays, strict=True)), wait, why, at)
 
 
 def reserve(name: str, count: int) -> list[float]:
-    """Moments for so many more requests of calls that are under way: the seconds until each."""
-    rows = db.run(_RESERVE_MORE, {"name": name, "count": count, "jitter": JITTER_SECONDS})
+    """Moments for so many more requests of calls that are under way, as `time.monotonic()` values."""
+    params = {"name": name, "count": count, "jitter": JITTER_SECONDS}
+    rows, at = db.transact(lambda: (db.fetch(_RESERVE_MORE, params), time.monotonic()))
     if not rows:
-        return [0.0] * count
+        return [at] * count
     end, rate = rows[0]
-    return [max(0.0, end - (count - n) * gap(rate)) for n in range(count)]
+    return [at + max(0.0, end - (count - n) * gap(rate)) for n in range(count)]
 
 
 def give_back(holders: Sequence[Holder]) -> None:

@@ -1,4 +1,5 @@
-"""The guarded statements of the hot path, each with its safety argument. Only `store` executes them.
+"""The guarded statements of the hot path, each with its safety argument. Only `store` executes them (see `recovery_sql` for
+what becomes of attempts that fail).
 
 All take lists; one item is a list of one. All compare deadlines with the database's clock. Two rules hold throughout:
 
@@ -26,9 +27,9 @@ SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at
 """
 
 # Runs, their steps and the first events, in one statement. A run that is `born` has its first step claimed already
-# (attempt 1), which saves the claim: the caller checked that there is capacity and nobody older waits. One that is
-# `blocked` waits until its session's turn comes. The unique key of the run makes a second run for the same submission
-# impossible.
+# (attempt 1), which saves the claim: the caller checked that there is capacity and nobody older waits. With `begin` it is
+# started too, because the same process performs it at once. One that is `blocked` waits until its session's turn comes.
+# The unique key of the run makes a second run for the same submission impossible.
 WRITE_RUNS = """
 WITH v AS (
     SELECT * FROM unnest(%(submissions)s::bigint[], %(keys)s::text[], %(payloads)s::jsonb[], %(priorities)s::smallint[],
@@ -49,12 +50,13 @@ d AS (
       FROM unnest(%(names)s::text[], %(agents)s::text[]) WITH ORDINALITY d(name, agent, n)),
 st AS (
     INSERT INTO supervision_stepstate (run_id, direction, position, name, agent, idempotency_key, seq, process_state,
-                                       attempt, locked_by, complete_by, not_before, turn_at)
+                                       attempt, locked_by, started_at, complete_by, not_before, turn_at)
     SELECT r.id, 'do', d.position, d.name, d.agent, r.key || ':' || d.name || ':do:1',
            CASE WHEN d.position = 0 AND v.born THEN 2 ELSE 1 END,
            CASE WHEN d.position = 0 AND v.born THEN 'Processing' ELSE 'Pending' END,
            CASE WHEN d.position = 0 AND v.born THEN 1 ELSE 0 END,
            CASE WHEN d.position = 0 AND v.born THEN %(me)s END,
+           CASE WHEN d.position = 0 AND v.born AND %(begin)s THEN now() END,
            CASE WHEN d.position = 0 AND v.born THEN now() + %(lease)s::float8 * interval '1 s' END,
            CASE WHEN d.position = 0 AND NOT v.blocked THEN now() END,
            CASE WHEN d.position = 0 AND NOT v.blocked THEN now() + v.wait * interval '1 s' END
@@ -150,8 +152,10 @@ WITH u AS (
 SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key, u.payload,
        p.idempotency_key, p.result, p.checkpoint, u.remaining
   FROM u
-  LEFT JOIN supervision_stepstate p
-    ON %(direction)s = 'undo' AND p.run_id = u.run_id AND p.direction = 'do' AND p.position = %(position)s
+  LEFT JOIN LATERAL (
+       SELECT p.idempotency_key, p.result, p.checkpoint FROM supervision_stepstate p
+        WHERE %(direction)s = 'undo' AND p.run_id = u.run_id AND p.direction = 'do' AND p.position = %(position)s
+       OFFSET 0) p ON true
  ORDER BY u.run_id
 """
 
@@ -163,19 +167,6 @@ SELECT s.run_id FROM supervision_stepstate s
     ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s
    AND s.attempt = v.attempt AND s.process_state || '' = 'Processing' AND s.complete_by > now()
  ORDER BY s.run_id FOR UPDATE OF s
-"""
-
-# Steps whose effect is unknown and whose key was first used so long ago that the remote service has forgotten it.
-# What an operator has resubmitted was looked at: its time counts from then.
-FORGOTTEN_KEYS = """
-SELECT s.run_id FROM unnest(%(runs)s::bigint[]) v(run_id)
-  JOIN supervision_stepstate s
-    ON s.run_id = v.run_id AND s.direction = 'do' AND s.position = %(position)s AND s.effect = 'unknown'
- WHERE (SELECT coalesce(max(e.at) FILTER (WHERE e.from_state = 'Error'),
-                        min(e.at) FILTER (WHERE e.direction = 'do' AND e.to_state = 'Processing'))
-          FROM supervision_stepevent e
-         WHERE e.run_id = s.run_id AND e.position = s.position AND e.direction IN ('do', %(direction)s))
-       < now() - %(ttl)s::float8 * interval '1 s'
 """
 
 # What comes before these steps in the order in which whole runs are locked. Whoever may go on from a step to its whole
@@ -223,9 +214,10 @@ UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
 # FINISH in mid-workflow: the step is Processed and its successor claimed (and, with `fuse`, started, because the same
 # worker goes on with it) in one statement, so there is no moment at which nobody owns the order. FINISH needs
 # complete_by > now(), SWEEP needs complete_by < now(), on the same clock and the same row: exactly one can win. A
-# cancel that came first has made the successor Cancelled: it is not found, and the row comes back without one. Where
-# the successor has to `wait` (its resource has limits, or it is paused) it becomes due instead, in its order's turn,
-# and CLAIM takes it when it may.
+# cancel that came first has made the successor Cancelled: it is not found. The answer has a row for each step that is
+# done and one for each successor, put together by the caller: the planner expects one row of each, and its join of 200
+# would compare each with each (two fifths of the statement's time). Where the successor has to `wait` (its resource has limits, or
+# it is paused) it becomes due instead, in its order's turn, and CLAIM takes it when it may.
 FINISH = f"""{_DONE}
 g AS MATERIALIZED (SELECT {_GATE} AS wait, {_paused("order", "run_id")} AS held),
 n AS (
@@ -242,147 +234,33 @@ n AS (
            CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w
      WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1
        AND s.process_state || '' = 'Pending'
-    RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, w.waits,
+    RETURNING s.run_id, s.seq, s.position, s.attempt, s.generation, s.idempotency_key, s.checkpoint, w.waits,
               extract(epoch FROM s.complete_by - now())::float8 AS remaining),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
     SELECT run_id, seq, position, 'do', attempt, 'Processing', 'Processed', %(me)s FROM d
     UNION ALL
-    SELECT d.run_id, d.seq + 1, (d.position + 1)::smallint, 'do', n.attempt, 'Pending', 'Processing', %(me)s
-      FROM d JOIN n ON n.run_id = d.run_id WHERE NOT n.waits)
-SELECT d.run_id, n.attempt, n.generation, n.idempotency_key, n.checkpoint, n.remaining, n.waits
-  FROM d LEFT JOIN n ON n.run_id = d.run_id ORDER BY d.run_id
+    SELECT run_id, seq, position, 'do', attempt, 'Pending', 'Processing', %(me)s FROM n WHERE NOT waits)
+SELECT run_id, NULL::int, NULL::smallint, NULL::text, NULL::jsonb, NULL::float8, NULL::bool FROM d
+UNION ALL
+SELECT run_id, attempt, generation, idempotency_key, checkpoint, remaining, waits FROM n
 """
 
-# FINISH of the last step closes the run with it; a run that is being undone stays as it is (its undo steps wait).
+# FINISH of the last step closes the run with it; a run that is being undone stays as it is (its undo steps wait). A row
+# for each step that is done, and one for each run that is.
 FINISH_LAST = f"""{_DONE}
 r AS (
     UPDATE supervision_run r SET process_state = 'Processed', finished_at = now()
       FROM d WHERE r.id = d.run_id AND r.process_state || '' = 'Processing'
-    RETURNING r.id, r.session_key),
+    RETURNING r.id, r.session_key, d.seq + 1 AS seq),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
     SELECT run_id, seq, position, 'do', attempt, 'Processing', 'Processed', %(me)s FROM d
     UNION ALL
-    SELECT d.run_id, d.seq + 1, NULL::smallint, NULL, NULL::int, 'Processing', 'Processed', %(me)s
-      FROM d JOIN r ON r.id = d.run_id)
-SELECT d.run_id, r.id IS NOT NULL, r.session_key FROM d LEFT JOIN r ON r.id = d.run_id ORDER BY d.run_id
-"""
-
-_FACTS = "s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count"
-
-# FAIL, first half: the reported claims that still stand, locked, with what the decision needs.
-HOLD_FAILED = f"""
-SELECT {_FACTS}
-  FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
-  JOIN supervision_stepstate s
-    ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt
-   AND s.process_state || '' = 'Processing' AND s.complete_by > now()
- ORDER BY s.run_id FOR UPDATE OF s
-"""
-
-# SWEEP, first half: expired claims, locked, oldest first. Only Processing rows can expire: a backlog of Pending rows
-# is nobody's failure. SKIP LOCKED: two supervisors at once share the work and count each expiry once.
-HOLD_OVERDUE = f"""
-SELECT {_FACTS}
-  FROM supervision_stepstate s
- WHERE s.process_state = 'Processing' AND s.complete_by < now()
- ORDER BY s.complete_by LIMIT %(limit)s
-   FOR UPDATE OF s SKIP LOCKED
-"""
-
-# Deadlines so far away that only a clock can have set them that ran ahead and was put right. They pass at once, and the
-# sweep takes them like any other: too early is safe, because the attempt is the fence and the key stays the same.
-RECALL = """
-WITH c AS MATERIALIZED (
-    SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
-     WHERE s.process_state = 'Processing' AND s.complete_by > now() + %(longest)s::float8 * interval '1 s'
-     ORDER BY s.complete_by LIMIT %(limit)s
-       FOR UPDATE OF s SKIP LOCKED)
-UPDATE supervision_stepstate s SET complete_by = now() - interval '1 us'
-  FROM c WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
-   AND s.process_state || '' = 'Processing'
-"""
-
-# The sweep holds its step already, so it takes what comes before it only where nobody else has it, and otherwise leaves
-# the run to the next sweep: it is about to be undone or skipped by somebody who will see the same.
-TAKE_EARLIER = """
-SELECT s.run_id FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run_id, position)
-  JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = 'do' AND s.position < v.position
- ORDER BY s.run_id, s.position FOR UPDATE OF s SKIP LOCKED
-"""
-
-# FAIL and SWEEP, in between: the runs of the steps just locked. A statement of its own, because a join in the one that
-# locks would show the run as it was before the wait (only the locked row is read again): a step whose order was
-# cancelled meanwhile would be retried. Whoever turns a run round locks its steps first, so now it stands still.
-RUN_FACTS = """
-SELECT id, workflow, version, direction, complete_by < now() FROM supervision_run WHERE id = ANY(%(runs)s)
-"""
-
-# FAIL and SWEEP, second half: what was decided, re-checked by attempt and state on the locked rows. The run's Error,
-# the alert and its notification commit with the step's. An alert of kind error is what stops the run: a step in Error
-# without one is undone in the same transaction. The alert's unique key makes a second one of the same generation and
-# kind impossible, whoever raises it.
-SETTLE = """
-WITH v AS (
-    SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
-                         %(states)s::text[], %(delays)s::float8[], %(failures)s::int[], %(dispatches)s::int[],
-                         %(effects)s::text[], %(errors)s::text[], %(whys)s::text[], %(alerts)s::text[])
-             v(run_id, direction, position, attempt, state, delay, failures, dispatches, effect, error, why, alert)),
-u AS (
-    UPDATE supervision_stepstate s
-       SET process_state = v.state, locked_by = NULL,
-           complete_by = CASE WHEN v.state = 'Pending'
-                              THEN now() + (v.delay + %(pickup)s::float8) * interval '1 s' END,
-           not_before = CASE WHEN v.state = 'Pending' THEN now() + v.delay * interval '1 s' ELSE s.not_before END,
-           turn_at = coalesce(s.turn_at, now()),
-           failure_count = s.failure_count + v.failures, dispatch_count = s.dispatch_count + v.dispatches,
-           effect = coalesce(v.effect, s.effect), last_error = coalesce(v.error, s.last_error),
-           finished_at = CASE WHEN v.state IN ('Skipped', 'Cancelled') THEN now() END,
-           seq = s.seq + CASE WHEN v.alert = 'error' THEN 2 ELSE 1 END
-      FROM v
-     WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
-       AND s.process_state || '' = 'Processing'
-    RETURNING s.run_id, s.direction, s.position, s.attempt, s.generation, s.name, s.seq, v.state, v.why, v.error, v.alert),
-r AS (
-    UPDATE supervision_run r SET process_state = 'Error'
-      FROM u WHERE u.alert = 'error' AND r.id = u.run_id AND r.process_state || '' IN ('Processing', 'Compensating')
-    RETURNING r.id, r.direction),
-ev AS (
-    INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor, why)
-    SELECT run_id, CASE WHEN alert = 'error' THEN seq - 1 ELSE seq END, position, direction, attempt, 'Processing', state,
-           %(me)s, why FROM u
-    UNION ALL
-    SELECT u.run_id, u.seq, NULL::smallint, NULL, NULL::int,
-           CASE r.direction WHEN 'do' THEN 'Processing' ELSE 'Compensating' END, 'Error', %(me)s, u.why
-      FROM u JOIN r ON r.id = u.run_id),
-a AS (
-    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message)
-    SELECT run_id, position, direction, generation, alert, name, coalesce(why, '') FROM u WHERE alert IS NOT NULL
-    ON CONFLICT DO NOTHING
-    RETURNING id, run_id),
-nt AS (
-    INSERT INTO supervision_notification (kind, run_id, payload)
-    SELECT 'alert', run_id, jsonb_build_object('alert', id) FROM a)
-SELECT run_id, direction, position, state FROM u
-"""
-
-# Pending steps whose time to be picked up has passed: an alert, never a count (X4).
-ALERT_STARVING = """
-WITH s AS (
-    SELECT run_id, position, direction, generation, name FROM supervision_stepstate s
-     WHERE process_state = 'Pending' AND complete_by IS NOT NULL AND complete_by < now()
-       AND NOT EXISTS (SELECT FROM supervision_alert a
-                        WHERE a.run_id = s.run_id AND a.position = s.position AND a.direction = s.direction
-                          AND a.generation = s.generation AND a.kind = 'starvation')
-     ORDER BY complete_by LIMIT %(limit)s),
-a AS (
-    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message)
-    SELECT run_id, position, direction, generation, 'starvation', name, %(message)s FROM s
-    ON CONFLICT DO NOTHING
-    RETURNING id, run_id)
-INSERT INTO supervision_notification (kind, run_id, payload)
-SELECT 'alert', run_id, jsonb_build_object('alert', id) FROM a
+    SELECT id, seq, NULL::smallint, NULL, NULL::int, 'Processing', 'Processed', %(me)s FROM r)
+SELECT run_id, false, NULL::text FROM d
+UNION ALL
+SELECT id, true, session_key FROM r
 """
 
 # Evidence of answers that came too late; their runs are left alone.

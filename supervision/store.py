@@ -18,7 +18,7 @@ from django.db import connection
 
 from supervision import changes, conf, db, sessions, sql
 from supervision.front import Front
-from supervision.handles import Done, Gate, Handover, Place, Start, Started, Taken
+from supervision.handles import NOTHING, Done, Gate, Handover, Place, Start, Started, Taken
 from supervision.identity import me
 from supervision.states import Claim, Direction
 from supervision.workflow import ClosedRun, NewRun, Workflow
@@ -36,6 +36,11 @@ def lease() -> float:
     """Seconds a claim may wait for an agent to start it."""
     settings = conf.get()
     return (settings.complete_within or settings.dispatch_within).total_seconds()
+
+
+def first_budget(workflow: Workflow) -> float:
+    """Seconds the first step of a new run may take: its own, within those of the whole run."""
+    return min(budget(workflow.steps[0].complete_within), workflow.complete_within.total_seconds())
 
 
 def _json(value: Any) -> Any:
@@ -64,8 +69,13 @@ def take_submissions(limit: int, *, late: float = 5.0, only: int | None = None) 
     return [Taken(*row) for row in rows]
 
 
-def write_runs(workflow: Workflow, taken: Sequence[Taken], new: Sequence[NewRun], starts: Sequence[Start]) -> dict[str, int]:
-    """Write runs, steps and first events of these submissions and mark them consumed; returns run ids by key."""
+def write_runs(
+    workflow: Workflow, taken: Sequence[Taken], new: Sequence[NewRun], starts: Sequence[Start], *, begin: bool = False
+) -> dict[str, int]:
+    """Write runs, steps and first events of these submissions and mark them consumed; returns run ids by key.
+
+    begin: those that are born have begun as well, and this process performs them.
+    """
     rows = db.fetch(
         sql.WRITE_RUNS,
         {
@@ -85,7 +95,8 @@ def write_runs(workflow: Workflow, taken: Sequence[Taken], new: Sequence[NewRun]
             "complete_within": workflow.complete_within.total_seconds(),
             "names": [step.name for step in workflow.steps],
             "agents": [step.agent for step in workflow.steps],
-            "lease": lease(),
+            "lease": first_budget(workflow) if begin else lease(),
+            "begin": begin,
             "me": me(),
         },
     )
@@ -158,16 +169,15 @@ def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
     rows = db.run(sql.START, {**addressed(place, claims), "budget": within})
     return [
         Started(
-            run_id,
-            attempt,
+            Claim(run_id, attempt),
             generation,
             idempotency_key,
-            _json(checkpoint) or {},
+            _json(checkpoint) or NOTHING,
             key,
             _json(payload),
             perform_key,
             _json(performed),
-            _json(performed_checkpoint) or {},
+            _json(performed_checkpoint) or NOTHING,
             began + remaining,
         )
         for (
@@ -245,7 +255,9 @@ def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: boo
         hook = place.definition.on_processed
         statement = lambda: db.fetch(sql.FINISH_LAST, params)  # noqa: E731
         rows = db.guarded(statement) if hook is None else db.transact(lambda: _with_hook(statement, hook, results))
-        handed = Handover([], [], [], wake_scheduler=any(not closed for _, closed, _ in rows))
+        found = {run_id for run_id, closed, _ in rows if not closed}
+        went_on = {run_id for run_id, closed, _ in rows if closed}
+        handed = Handover([], [], [], wake_scheduler=len(went_on) < len(found))
         ended = [run_id for run_id, closed, session in rows if closed and session is not None]
     else:
         following = place.following
@@ -256,11 +268,10 @@ def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: boo
         rows = db.run(sql.FINISH, params)
         started = [
             Started(
-                run_id,
-                attempt,
+                Claim(run_id, attempt),
                 generation,
                 key,
-                _json(checkpoint) or {},
+                _json(checkpoint) or NOTHING,
                 results[run_id].key,
                 results[run_id].payload,
                 deadline=began + remaining,
@@ -268,15 +279,15 @@ def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: boo
             for run_id, attempt, generation, key, checkpoint, remaining, waits in rows
             if waits is False
         ]
-        handed = Handover([item.claim for item in started], started if go_on else [], [], len(started) < len(rows))
+        found = {row[0] for row in rows if row[-1] is None}
+        went_on = {row[0] for row in rows if row[-1] is not None}
+        handed = Handover([item.claim for item in started], started if go_on else [], [], len(started) < len(found))
         ended = []
-    if len(rows) < len(done):
-        found = {row[0] for row in rows}
+    if len(found) < len(done):
         handed.stale.extend(item.claim for item, _ in done if item.run_id not in found)
         record_strays(place, [(claim, "processed", "") for claim in handed.stale])
     # Where a cancel came first, these runs are being undone, or have nothing to undo and end here.
-    cancelled = [row[0] for row in rows if (not row[1] if place.is_last else row[-1] is None)]
-    if cancelled:
+    if cancelled := sorted(found - went_on):
         _afterwards(lambda: db.transact(lambda: changes.close_undone(cancelled)), "close cancelled orders")
     if ended:
         _afterwards(lambda: sessions.release(ended), "release the next orders of their sessions")

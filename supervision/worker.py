@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import signals
@@ -18,6 +20,7 @@ from supervision import (
     failpoints,
     heartbeats,
     identity,
+    idle,
     intake_consumer,
     journal_writer,
     leadership,
@@ -31,7 +34,6 @@ log = logging.getLogger(__name__)
 FINISH_SECONDS = 15.0  # of the 30 s a process has between SIGTERM and its end
 INTAKE_SECONDS = 5.0  # for the batch in hand
 JOURNAL_SECONDS = 5.0  # for the journal's last flush
-BELL_SECONDS = 5.0  # for the orders that were just heard of
 SWEEP_TASK = "look for overdue steps"
 
 
@@ -63,7 +65,8 @@ def begin_beating(sender: Any, **_: Any) -> None:
         resource_cache.start()
     if "submissions" in queues:
         intake_consumer.start(sender.app)
-        _listen()
+    if (work := _when_rung(queues, begins=_works_here(type(sender.pool)) and idle.is_for(execution.served))) is not None:
+        _listen(work)
     if failpoints.hit("worker.deaf"):
         sender.task_consumer.cancel()
 
@@ -71,9 +74,22 @@ def begin_beating(sender: Any, **_: Any) -> None:
 _listener: bell.Listener | None = None
 
 
-def _listen() -> None:
+def _works_here(pool: type) -> bool:
+    """Whether tasks run in this process: of child processes at work it sees nothing, and would believe that it is idle."""
+    return pool.__module__ != "celery.concurrency.prefork"
+
+
+def _when_rung(queues: Sequence[str], *, begins: bool) -> Callable[[], None] | None:
+    """What this worker does when it hears of a new order. begins: it may perform one itself."""
+    consumes = "submissions" in queues
+    if consumes and begins:
+        return idle.take_up_or_consume
+    return idle.Courtesy().consume if consumes else idle.take_up if begins else None
+
+
+def _listen(work: Callable[[], None]) -> None:
     global _listener
-    _listener = bell.Listener(scheduler.consume)
+    _listener = bell.Listener(work)
     _listener.start()
 
 
@@ -103,9 +119,10 @@ def stop_loops(**_: Any) -> None:
 @signals.worker_shutdown.connect
 def resign(**_: Any) -> None:
     """Report what is still under way, and hand the lead over at once instead of letting the lease run out."""
-    execution.finish_up(FINISH_SECONDS)
+    until = time.monotonic() + FINISH_SECONDS
     if _listener is not None:
-        _listener.join(BELL_SECONDS)
+        _listener.join(FINISH_SECONDS)
+    execution.finish_up(max(0.0, until - time.monotonic()))
     intake_consumer.finish(INTAKE_SECONDS)
     journal_writer.stop(JOURNAL_SECONDS)
     resource_cache.stop(0.0)

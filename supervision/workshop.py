@@ -12,8 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError
 
@@ -29,8 +28,7 @@ from supervision.states import Claim
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """One call's end."""
 
     place: Place
@@ -95,13 +93,12 @@ class Workshop:
                 by_resource.setdefault(moment.resource, []).append(moment)
             for name, moments in by_resource.items():
                 try:
-                    delays = slots.reserve(name, len(moments))
+                    reserved = slots.reserve(name, len(moments))
                 except Exception:
                     log.exception("could not reserve %d requests of %s", len(moments), name)
-                    delays = [float("inf")] * len(moments)  # the request is not made: the rate comes first
-                now = time.monotonic()
-                for moment, delay in zip(moments, delays, strict=True):
-                    moment.at.put(now + delay)
+                    reserved = [float("inf")] * len(moments)  # the request is not made: the rate comes first
+                for moment, at in zip(moments, reserved, strict=True):
+                    moment.at.put(at)
 
     def pacer(self, grant: Grant) -> Callable[[], float]:
         """When the next request of this call may be made: the first at its own moment, others reserved."""

@@ -16,7 +16,8 @@ MOST_LINES = 400
 
 # Each line may import from the lines above it, and from nothing beside or below it.
 LEVELS = (
-    "errors states conf identity db sql front calls audit fairness destinations words loops journal_rows journal_files storable",
+    "errors states conf identity db sql recovery_sql front calls audit fairness destinations words loops journal_rows journal_files"
+    " storable",
     "bell live transports transports.envelope",
     "labels",
     "models.states models.resources models.outbound models.journal models.inbound transports.redis transports.pgmq transports.rabbitmq",
@@ -32,6 +33,7 @@ LEVELS = (
     "workshop",
     "scheduler",
     "execution supervisor",
+    "idle",
     "worker testing",
     # Doors: what people, Celery and Django come in by.
     "doctor checks management management.progress templatetags beat_admin console_lists console",
@@ -59,7 +61,7 @@ FOR_THE_SHOP = {FACADE} | {
     )
     for name in names
 }
-WRITERS = {"store", "sql", "changes", "recovery", "sessions", "archive", "testing"}
+WRITERS = {"store", "sql", "recovery_sql", "changes", "recovery", "sessions", "archive", "testing"}
 MODELS = {"Run", "StepState", "StepEvent"}
 WRITES = {"create", "bulk_create", "update", "bulk_update", "delete", "save", "get_or_create", "update_or_create", "aupdate", "acreate"}
 

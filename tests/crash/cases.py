@@ -26,6 +26,11 @@ POINTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "supervisor.after_commit": ("supervisor", EVERY),
     "relay.after_publish": ("supervisor", ("",)),
 }
+# The same where an idle agents process takes new orders up itself.
+BEGINNING: dict[str, tuple[str, tuple[str, ...]]] = {
+    "submit.before_commit": ("agents", ("",)),
+    "submit.after_commit": ("agents", ("",)),
+}
 ELSEWHERE = {
     "intake.before_commit": "tests.intake.test_amqp",  # before there is an order
     "intake.after_commit": "tests.intake.test_amqp",
@@ -60,11 +65,12 @@ class Case:
     point: str
     step: str
     time: int
+    victim: str
 
     @property
-    def victim(self) -> str:
-        """The role that dies."""
-        return POINTS[self.point][0]
+    def beginning(self) -> bool:
+        """Whether it dies taking an order up that no scheduler sent it."""
+        return self.point in BEGINNING and self.victim == BEGINNING[self.point][0]
 
     @property
     def undoing(self) -> bool:
@@ -74,7 +80,7 @@ class Case:
     @property
     def in_slice(self) -> bool:
         """Whether every run of the tests includes it."""
-        return (self.point, self.step, self.time) in SLICE
+        return (self.point, self.step, self.time) in SLICE and (not self.beginning or self.point == "submit.after_commit")
 
     @property
     def helper(self) -> dict[str, str]:
@@ -94,12 +100,12 @@ class Case:
         return {"FAILPOINTS": fault, "FAILPOINT_STEP": self.step}
 
     def __str__(self) -> str:
-        return "-".join(filter(None, (self.point, self.step, str(self.time))))
+        return "-".join(filter(None, (self.point, self.step, str(self.time), self.victim if self.beginning else "")))
 
 
 def cases() -> Iterator[Case]:
     """The whole matrix, in an order in which few workers have to be exchanged."""
-    for point, (_, steps) in POINTS.items():
+    for point, (victim, steps) in (*POINTS.items(), *BEGINNING.items()):
         for step in steps:
             for time in (1, 2):
-                yield Case(point, step, time)
+                yield Case(point, step, time, victim)

@@ -21,6 +21,9 @@ from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, 
 PIECES, PRICE = 2, 2580  # of MUG-BLUE in an order, and what they cost together
 
 
+TAKE_UP = "SUPERVISION_IDLE_AGENTS_CONSUME"
+
+
 class Lane(Shop):
     """A shop whose workers can be told at which failpoint to die."""
 
@@ -175,6 +178,7 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
         "SUPERVISION_FAILURE_THRESHOLD": "20",
         "SUPERVISION_ON_PERMANENT": "compensate",
         "ALLOW_FAILPOINTS": "1",
+        TAKE_UP: "0",  # who dies where is to be certain
         **environ,
     }
     # Lanes that open at the same time (pytest-xdist) look for ports in different places.

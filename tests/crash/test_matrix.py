@@ -15,7 +15,7 @@ import pytest
 from supervision import failpoints
 from tests import services
 from tests.crash.cases import ELSEWHERE, POINTS, SLICE, Case, cases
-from tests.crash.lane import Lane, open_lane, transport_error
+from tests.crash.lane import TAKE_UP, Lane, open_lane, transport_error
 from tests.support.shop import until
 
 
@@ -54,13 +54,13 @@ def test_an_order_ends_right_when_a_process_dies(case: Case, lane: Lane, tmp_pat
 
 def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
     """The orders of one case, the last of which saw the victim die; everybody works again."""
-    if case.point == "relay.after_publish":
-        lane.end("scheduler")  # nobody consumes: the relay has something to hint at
+    if case.point == "relay.after_publish" or case.beginning:
+        lane.end("scheduler")  # nobody consumes: the relay has something to hint at, or the agents take it up
     else:
         lane.all_work(case.victim, "agents")
     if case.victim != "agents":
         lane.work("agents", **case.helper)
-    lane.work(case.victim, **fatal)
+    lane.work(case.victim, **fatal, **({TAKE_UP: "1"} if case.beginning else {}))
 
     keys = [send(lane, case)]
     if case.time == 2 and case.point != "relay.after_publish":

@@ -17,10 +17,12 @@ from typing import Any
 
 import django
 from celery.bin.celery import main as celery
+from django.conf import settings
 from django.core.management import call_command
 
 from sasproject.celery import app
 from sasproject.children import PR_SET_PDEATHSIG
+from sasproject.env import env_bool
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 
@@ -42,6 +44,8 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ.update(environ)
+        # The settings were read before the fork.
+        settings.SUPERVISION = {**settings.SUPERVISION, "IDLE_AGENTS_CONSUME": env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)}
         run(arguments)
         code = 0
     except SystemExit as end:

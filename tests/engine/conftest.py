@@ -6,10 +6,11 @@ store is emptied afterwards (deleting a few rows is quicker than truncating ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from celery import current_app
 from django.db import connection
 from django.test.utils import setup_databases, teardown_databases
 
@@ -23,6 +24,8 @@ TABLES = (
     "stepevent", "stepstate", "strayreply", "alert", "notification", "deadletter", "leaderlease", "heartbeat", "run",
     "submission", "resource", "resourceroute", "slot", "pause", "archivedrun",
 )  # fmt: skip
+
+QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")
 
 
 def empty_the_store() -> None:
@@ -59,7 +62,7 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
         toy.reset()
         execution.served.clear()
         governance.forget()
-        consuming._room = (0.0, 0)
+        consuming._seen = (0.0, 0)
         try:
             yield
         finally:
@@ -77,3 +80,23 @@ def tuned(settings: Any) -> Any:
         settings.SUPERVISION = {**settings.SUPERVISION, **values}
 
     return tune
+
+
+@pytest.fixture
+def broker() -> Iterator[Callable[[str], list[Any]]]:
+    """Celery's in-memory broker, empty; takes what waits in a queue."""
+    with current_app.connection_for_write() as connection:
+        channel = connection.default_channel
+        for queue in QUEUES:
+            channel.queue_declare(queue)
+            channel.queue_purge(queue)
+
+        def take(queue: str) -> list[Any]:
+            found = []
+            while (message := channel.basic_get(queue, no_ack=True)) is not None:
+                found.append((message.headers["task"], message.decode()))
+            return found
+
+        yield take
+        for queue in QUEUES:
+            channel.queue_purge(queue)

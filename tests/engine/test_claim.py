@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from supervision import consuming, operations, store
+from supervision import consuming, operations, recovery, store
 from supervision.models import StepEvent, StepState
 from supervision.testing import make_due, run_until_idle, submit, submit_many
 
@@ -124,6 +124,42 @@ def test_nothing_is_claimed_beyond_what_may_be_in_flight(tuned):
     claimed = [consuming.in_flight() for _ in range(4) if kit.schedule() is not None]
 
     assert claimed == [3, 3, 3, 3]
+
+
+def leave(sent: list, count: int) -> None:
+    """So many of these claims fail for good, and make room."""
+    places = [(place, claim) for place, claims in sent for claim in claims][:count]
+    for place, claim in places:
+        store.start(place, [claim])
+        recovery.fail(place, [(claim, kit.refusal())])
+
+
+def test_at_the_limit_steps_are_claimed_in_cohorts_and_not_in_crumbs(tuned):
+    tuned(IN_FLIGHT=40, COHORT=5)
+    waiting_runs(60)
+    sent = kit.schedule()
+    assert consuming.in_flight() == 40
+
+    leave(sent, 4)
+    consuming._seen = (0.0, 0)
+    assert kit.schedule() == []
+    leave(sent[1:], 1)
+    consuming._seen = (0.0, 0)
+
+    assert sum(len(claims) for _, claims in kit.schedule()) == 5
+
+
+def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
+    tuned(IN_FLIGHT=100)
+    waiting_runs(10)
+    consuming._seen = (0.0, 0)
+    assert consuming.room(1) == 100
+
+    consuming.take_room(3)
+    assert consuming.room(1) == 97
+    store.claim(5)  # as another process does
+
+    assert kit.until(lambda: consuming.room(1) == 95, within=5)
 
 
 def test_a_claim_moves_its_run_on_and_a_bystander_stays():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from celery import current_app, signature
@@ -21,27 +20,6 @@ from tests.support import toy
 from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
-QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")
-
-
-@pytest.fixture
-def broker():
-    """Celery's in-memory broker, empty; takes what waits in a queue."""
-    with current_app.connection_for_write() as connection:
-        channel = connection.default_channel
-        for queue in QUEUES:
-            channel.queue_declare(queue)
-            channel.queue_purge(queue)
-
-        def take(queue: str) -> list[Any]:
-            found = []
-            while (message := channel.basic_get(queue, no_ack=True)) is not None:
-                found.append((message.headers["task"], message.decode()))
-            return found
-
-        yield take
-        for queue in QUEUES:
-            channel.queue_purge(queue)
 
 
 def test_a_cohort_travels_as_one_chain_of_ids(broker):

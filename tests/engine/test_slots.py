@@ -169,6 +169,34 @@ def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_lat
     assert all(later - earlier >= 1 / rate - 0.02 for earlier, later in pairwise(moments))
 
 
+@pytest.fixture
+def slow_commits(engine):
+    """What touches a slot or a resource takes 0.4 s to commit, as it does while a checkpoint keeps the disk busy."""
+    kit.fetch("CREATE FUNCTION a_slow_commit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END'")
+    for table in ("supervision_slot", "supervision_resource"):
+        kit.fetch(
+            f"CREATE CONSTRAINT TRIGGER a_slow_commit AFTER INSERT OR UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION a_slow_commit()"
+        )
+    yield
+    kit.fetch("DROP FUNCTION a_slow_commit() CASCADE")
+
+
+def test_a_moment_does_not_move_when_the_commit_that_reserved_it_takes_long(slow_commits):
+    """It is missed, and asked for anew (`StepRequest.pace`): moved, it would fall among those of the next calls."""
+    limit(rate_per_second=10)
+
+    began = time.monotonic()
+    taken = slots.take("beta", holders(1), lease_seconds=30)
+    assert time.monotonic() - began > 0.4
+    assert taken.at + taken.delays[holders(1)[0]] < began + 0.2
+
+    began = time.monotonic()
+    (moment,) = slots.reserve("beta", 1)
+    assert time.monotonic() - began > 0.4
+    assert moment < began + 0.3
+
+
 def test_calls_begin_no_faster_than_the_rate(tuned):
     tuned(LINGER_SECONDS=1.0)
     limit(rate_per_second=20)

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tests.crash.lane import Lane
+from tests.crash.lane import TAKE_UP, Lane
 from tests.support.shop import until
 
-LANE = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_FAILURE_THRESHOLD": "5", "SUPERVISION_ON_PERMANENT": ""}
+LANE = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_FAILURE_THRESHOLD": "5", "SUPERVISION_ON_PERMANENT": "", TAKE_UP: "1"}
 DOWN_SECONDS = 20.0
 MOST_CALLS = 100  # made in vain: a few to find out, then probes
 

@@ -28,7 +28,7 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
         with connection.cursor() as cursor:
             cursor.execute("SET synchronous_commit = off")
         empty_the_store()
-        consuming._room = (0.0, 0)
+        consuming._seen = (0.0, 0)
         try:
             yield
         finally:

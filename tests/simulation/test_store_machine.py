@@ -80,6 +80,10 @@ class StoreMachine(RuleBasedStateMachine):
     def consume(self, limit, born):
         self.world.consume(limit, born=born)
 
+    @rule(limit=st.integers(1, 3), worker=st.integers(0, 2))
+    def take_up(self, limit, worker):
+        self.world.consume(limit, worker=worker)
+
     @rule(limit=st.integers(1, 5))
     def claim(self, limit):
         self.world.claim(limit)

@@ -121,10 +121,11 @@ class World:
         self.look()
         return accepted.public_id
 
-    def consume(self, limit: int = 10, *, born: bool = True) -> None:
-        """Turn waiting submissions into runs."""
-        report = consuming.consume_batch(limit, born=born)
+    def consume(self, limit: int = 10, *, born: bool = True, worker: int | None = None) -> None:
+        """Turn waiting submissions into runs; an idle worker begins them itself."""
+        report = consuming.consume_batch(limit, born=born, performs=None if worker is None else lambda *_: True)
         self.messages += [Message(place, list(claims)) for place, claims in report.born.items()]
+        self.works += [Work(place, item, worker or 0) for place, begun in report.begun.items() for item in begun]
         self.look()
 
     def claim(self, limit: int = 10) -> None:

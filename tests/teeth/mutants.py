@@ -14,7 +14,7 @@ from unittest import mock
 from django.db import connection
 
 from orders.agents import payment, stock
-from supervision import changes, execution, operations, recovery, sql, store
+from supervision import changes, execution, operations, recovery, recovery_sql, sql, store
 from supervision.handles import Taken
 from supervision.retry import Outcome, Retry
 from tests.engine import kit
@@ -38,9 +38,10 @@ def _sql(*changes: tuple[str, str, str]) -> Patch:
     def patched() -> Iterator[None]:
         with ExitStack() as stack:
             for name, what, instead in changes:
-                text = getattr(sql, name)
+                module = sql if hasattr(sql, name) else recovery_sql
+                text = getattr(module, name)
                 assert what in text, f"{name} no longer contains {what!r}: the mutant has to follow"
-                stack.enter_context(mock.patch.object(sql, name, text.replace(what, instead)))
+                stack.enter_context(mock.patch.object(module, name, text.replace(what, instead)))
             yield
 
     return patched
@@ -57,11 +58,11 @@ ATTEMPT, DEADLINE = "AND s.attempt = v.attempt", "AND s.complete_by > now()"
 
 
 def _key_with_attempt(real: Callable[..., Any]) -> Callable[..., Any]:
-    def request(place: Any, started: Any, *, checkpoints: bool) -> Any:
-        key = f"{started.idempotency_key}:{started.attempt}"
-        return real(place, dataclasses.replace(started, idempotency_key=key), checkpoints=checkpoints)
+    def asker(place: Any, *, checkpoints: bool) -> Any:
+        ask = real(place, checkpoints=checkpoints)
+        return lambda started: ask(started._replace(idempotency_key=f"{started.idempotency_key}:{started.attempt}"))
 
-    return request
+    return asker
 
 
 def _consumed_too_early(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,7 +168,7 @@ MUTANTS = (
         _sql(("HOLD_OVERDUE", "s.complete_by < now()", "s.complete_by < now() + interval '10 minutes'")),
         "only_overdue_claims_expire",
     ),
-    Mutant("the idempotency key contains the attempt", _function(execution, "_request", _key_with_attempt), "the_walk"),
+    Mutant("the idempotency key contains the attempt", _function(execution, "_asker", _key_with_attempt), "the_walk"),
     Mutant(
         "consumed_at is committed before the runs",
         _function(store, "take_submissions", _consumed_too_early),

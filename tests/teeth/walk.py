@@ -80,7 +80,7 @@ class Walk:
             return
         place, item = self.working.pop(self.dice.randrange(len(self.working)))
         agent = get_agent(place.definition.step(place.position).agent)
-        request = execution._request(place, item, checkpoints=False)
+        request = execution._asker(place, checkpoints=False)(item)
         try:
             answer: Any = agent.compensate(request) if place.direction == "undo" else agent.perform(request)
         except AgentFailure as error:

@@ -1,0 +1,252 @@
+"""At rest an order needs no message: an agents process without work takes it up, and the scheduler lets it go first."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from celery.concurrency import get_implementation
+
+from supervision import consuming, execution, governance, idle, operations, pauses, scheduler, store, supervisor, worker
+from supervision.models import Resource
+from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit, submit_many
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture(autouse=True)
+def rested(tuned):
+    """Whoever has nothing in hand has had nothing for long."""
+    tuned(HOLD_OFF_SECONDS=0)
+
+
+@pytest.fixture
+def sent(broker):
+    """The chains that went out since the last look: (position, runs)."""
+
+    def look() -> list[tuple[int, list[int]]]:
+        agents = (toy.ALPHA, toy.BETA, toy.GAMMA)
+        bodies = [args for agent in agents for _, (args, _, _) in broker(agent.queue)]
+        return [(place[-1], [run_id for run_id, _ in claims]) for claims, *place in bodies]
+
+    return look
+
+
+@pytest.fixture
+def all_served(engine):
+    execution.served.update(agent.queue for agent in (toy.ALPHA, toy.BETA, toy.GAMMA))
+
+
+@pytest.mark.usefixtures("all_served")
+def test_an_idle_process_goes_all_the_way_with_a_new_order_without_a_message(sent):
+    key = submit("toy", {"n": 1})
+
+    idle.take_up()
+
+    assert (kit.state(key), kit.states(key)) == ("Processed", ["Processed"] * 3)
+    assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 1]
+    assert sent() == []
+    assert kit.healthy()
+
+
+def test_what_begins_with_the_commit_is_what_its_row_says():
+    key = submit("toy", {"n": 1, "text": "ä", "pair": [1, 2.5, None]})
+
+    before = time.monotonic()
+    ((place, (begun,)),) = consuming.consume_batch(performs=lambda *_: True).begun.items()
+
+    row = step(key, "alpha-step")
+    assert (begun.run_id, begun.attempt, begun.generation, begun.idempotency_key, begun.checkpoint, begun.key, begun.payload) == (
+        row.run_id, row.attempt, row.generation, row.idempotency_key, {}, key, run_of(key).payload,
+    )  # fmt: skip
+    assert row.process_state == "Processing"
+    assert row.started_at is not None
+    budget = place.definition.step(0).complete_within.total_seconds()
+    assert (row.complete_by - row.started_at).total_seconds() == pytest.approx(budget)
+    assert before < begun.deadline <= time.monotonic() + budget
+    assert store.start(place, [begun.claim]) == [], "a message about it finds nothing to begin"
+
+
+def test_an_order_that_began_in_a_process_that_died_is_done_by_another_under_its_key():
+    key = submit("toy", {"n": 1})
+    consuming.consume_batch(performs=lambda *_: True)
+    before = step(key, "alpha-step").idempotency_key
+
+    expire(key)
+    supervisor.sweep_once()
+    make_due(key)
+    run_until_idle()
+
+    assert kit.state(key) == "Processed"
+    assert [request.idempotency_key for request in toy.ALPHA.performed] == [before]
+    assert step(key, "alpha-step").failure_count == 1
+    assert kit.healthy()
+
+
+@pytest.mark.usefixtures("all_served")
+def test_a_process_with_work_in_hand_leaves_new_orders_to_the_scheduler(sent, tuned):
+    tuned(HOLD_OFF_SECONDS=0.2)
+    with execution._hands:
+        submit("toy", {"n": 1})
+        idle.take_up()
+        assert toy.ALPHA.performed == []
+    idle.take_up()
+    assert toy.ALPHA.performed == [], "nor has it been idle for long"
+
+    assert scheduler.consume()
+
+    assert [position for position, _ in sent()] == [0]
+
+
+@pytest.mark.usefixtures("all_served")
+def test_a_process_whose_calls_are_under_way_leaves_new_orders_to_the_scheduler():
+    hold, running = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        running.set()
+        hold.wait(10)
+
+    pool = execution._workshop().pool
+    pool.run(slow, [1], "slow")
+    assert running.wait(10)
+    try:
+        submit("toy", {"n": 1})
+        idle.take_up()
+        assert toy.ALPHA.performed == []
+    finally:
+        hold.set()
+        assert pool.wait_until_idle(10)
+
+    idle.take_up()
+
+    assert len(toy.ALPHA.performed) == 1
+
+
+@pytest.mark.parametrize(
+    ("served", "at", "states"),
+    [
+        (toy.BETA, 0, ["Processing", "Pending", "Pending"]),
+        (toy.ALPHA, 1, ["Processed", "Processing", "Pending"]),
+    ],
+    ids=["the first", "the second"],
+)
+def test_where_an_agent_is_elsewhere_the_order_is_sent_there(served, at, states, sent):
+    execution.served.add(served.queue)
+    key = submit("toy", {"n": 1})
+
+    idle.take_up()
+
+    assert sent() == [(at, [run_of(key).pk])]
+    assert kit.states(key) == states
+    assert step(key, ("alpha-step", "beta-step")[at]).started_at is None
+
+
+@pytest.mark.usefixtures("all_served")
+def test_an_order_that_must_not_begin_does_not_begin(sent):
+    first = submit("toy", {"n": 1})
+    operations.cancel(first, by="customer", reason="changed my mind")
+    idle.take_up()
+    assert kit.state(first) == "Cancelled"
+    assert toy.ALPHA.performed == []
+
+    pauses.pause("workflow", "toy", by="operator", reason="stocktaking")
+    held = submit("toy", {"n": 2})
+    idle.take_up()
+    assert kit.state(held) == "Pending"
+    assert toy.ALPHA.performed == []
+    assert sent() == []
+
+
+@pytest.mark.usefixtures("all_served")
+def test_an_order_does_not_begin_before_those_who_wait(sent):
+    older = submit("toy", {"n": 1})
+    consuming.consume_batch(born=False)
+    submit("toy", {"n": 2})
+
+    idle.take_up()
+
+    assert toy.ALPHA.performed == []
+    ((_, claims), *_) = schedule()
+    assert claims[0].run_id == run_of(older).pk
+
+
+@pytest.mark.usefixtures("all_served")
+def test_orders_that_come_together_go_together():
+    keys = submit_many("toy", [{"n": n} for n in range(5)])
+
+    idle.take_up()
+
+    assert {kit.state(key) for key in keys} == {"Processed"}
+    assert kit.healthy()
+
+
+@pytest.mark.usefixtures("all_served")
+def test_one_process_that_is_everything_performs_what_comes(sent):
+    key = submit("toy", {"n": 1})
+
+    idle.take_up_or_consume()
+
+    assert kit.state(key) == "Processed"
+    assert sent() == []
+
+
+def test_only_a_worker_that_begins_orders_listens(tuned):
+    assert idle.is_for({toy.ALPHA.queue})
+    assert not idle.is_for({"agent.nothing"})
+    tuned(IDLE_AGENTS_CONSUME=False)
+    assert not idle.is_for({toy.ALPHA.queue})
+
+
+# -------------------------------------------------------------------------------------------------- the scheduler
+
+
+def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_after_a_while(sent, monkeypatch):
+    monkeypatch.setattr(idle, "COURTESY_SECONDS", 0.2)
+    monkeypatch.setattr(idle, "FIRST_HASTE_SECONDS", 2.0)
+    here = idle.Courtesy()
+
+    def seconds() -> float:
+        began = time.monotonic()
+        here.consume()
+        return time.monotonic() - began
+
+    assert seconds() >= 0.2, "somebody else took what was announced"
+    assert seconds() >= 0.2
+    submit("toy", {"n": 1})
+    assert seconds() >= 0.2, "nobody did"
+    assert len(sent()) == 1
+    hurried = time.monotonic()
+    submit("toy", {"n": 2})
+    assert seconds() < 0.2, "in haste"
+    assert len(sent()) == 1
+
+    kit.until(lambda: seconds() >= 0.2, within=10)
+    assert time.monotonic() - hurried >= 1.5
+
+
+def test_an_order_whose_first_service_has_limits_is_not_begun(sent):
+    Resource.objects.create(name="alpha", capacity=1)
+    governance.forget()
+    execution.served.add(toy.ALPHA.queue)
+    key = submit("toy", {"n": 1})
+
+    idle.take_up()
+
+    assert step(key, "alpha-step").started_at is None
+    assert toy.ALPHA.performed == []
+
+
+@pytest.mark.parametrize(("pool", "here"), [("threads", True), ("solo", True), ("prefork", False)])
+def test_only_a_pool_in_this_process_is_known_to_be_idle(pool, here):
+    assert worker._works_here(get_implementation(pool)) is here
+
+
+def test_each_kind_of_worker_does_its_own_when_the_bell_rings():
+    assert worker._when_rung(["supervisor"], begins=False) is None
+    assert worker._when_rung(["agent.alpha"], begins=True) is idle.take_up
+    assert worker._when_rung(["submissions", "agent.alpha"], begins=True) is idle.take_up_or_consume
+    assert isinstance(worker._when_rung(["submissions"], begins=False).__self__, idle.Courtesy)
