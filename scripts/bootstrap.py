@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 # A crash at every failpoint, and the hazards that take long.
-MATRIX = ("tests/crash", "tests/hazards", "-m", "nightly or not nightly")
+MATRIX = ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2")
 
 USAGE = """usage: ./run COMMAND [arguments]
 
