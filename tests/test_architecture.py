@@ -21,7 +21,7 @@ LEVELS = (
     "bell live transports transports.envelope",
     "labels",
     "models.states models.resources models.outbound models.journal models.inbound transports.redis transports.pgmq transports.rabbitmq",
-    "models.archive tidy",
+    "models.archive models.audience tidy",
     "retry agent models hints failpoints heartbeats leadership sessions slots actors webhooks replies deliveries",
     "workflow resources partitions canary queries deadletters load waiting_facts notifications audit_checks journal_store"
     " journal_due journal_check",

@@ -1,6 +1,7 @@
 """The tables of the engine. Only `store` and its neighbours write runs, steps and events."""
 
 from supervision.models.archive import ArchivedRun
+from supervision.models.audience import Audience
 from supervision.models.inbound import Receipt
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.outbound import Delivery, ReplyToken, WebhookEndpoint
@@ -21,6 +22,7 @@ from supervision.models.states import (
 __all__ = [
     "Alert",
     "ArchivedRun",
+    "Audience",
     "CachedResult",
     "DeadLetter",
     "Delivery",

@@ -22,7 +22,7 @@ __all__ = ["no_hints", "operator", "viewer"]
 
 TABLES = (
     "stepevent", "stepstate", "strayreply", "alert", "notification", "deadletter", "leaderlease", "heartbeat", "run",
-    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun",
+    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun", "audience",
 )  # fmt: skip
 
 QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")

@@ -23,6 +23,7 @@ def listening():
     kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
     with psycopg.connect(autocommit=True, **kept) as session:
         session.execute(f"LISTEN {live.CHANNEL}")
+        session.execute(live._ATTEND, [live.AUDIENCE_SECONDS])
 
         def heard(*, within: float = 0.2, enough: int = 10**6) -> list[str]:
             return [note.payload for note in session.notifies(timeout=within, stop_after=enough)]
@@ -34,6 +35,14 @@ def test_a_committed_event_is_announced_with_its_run(listening):
     key, *_ = kit.claimed()
 
     assert listening() == [str(run_of(key).pk)]
+
+
+def test_without_an_audience_nothing_is_announced(listening):
+    kit.fetch("UPDATE supervision_audience SET until = now() - interval '1 s'")
+
+    kit.claimed()
+
+    assert listening() == []
 
 
 def test_a_scheduler_that_finds_nothing_to_do_disturbs_nobody(listening):
@@ -90,7 +99,7 @@ def test_a_subscriber_hears_of_news_as_soon_as_they_are_committed(monkeypatch):
     async def visit() -> str:
         news = live.subscribe(key)
         waiting = asyncio.ensure_future(anext(news))
-        while not kit.fetch("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN%%' AND datname = current_database()"):
+        while not kit.fetch("SELECT 1 FROM supervision_audience"):
             await asyncio.sleep(0.01)
         run_until_idle()
         await asyncio.wait_for(waiting, 5)
@@ -98,6 +107,37 @@ def test_a_subscriber_hears_of_news_as_soon_as_they_are_committed(monkeypatch):
         return kit.state(key)
 
     assert asyncio.run(visit()) == "Processed"
+
+
+def test_a_subscriber_keeps_being_announced_to(monkeypatch):
+    monkeypatch.setattr(live, "AUDIENCE_SECONDS", 0.6)
+
+    async def visit() -> float:
+        news = live.subscribe("nobody")
+        waiting = asyncio.ensure_future(anext(news))
+        await asyncio.sleep(1.5)
+        ((left,),) = kit.fetch("SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM supervision_audience")
+        await waiting
+        await news.aclose()
+        return float(left)
+
+    assert 0 < asyncio.run(visit()) <= 0.6
+
+
+def test_what_committed_while_a_subscriber_came_is_looked_at_again(monkeypatch):
+    """A transaction that asked before the audience was there announces nothing, and commits a moment later."""
+    monkeypatch.setattr(live, "POLL_SECONDS", 20.0)
+    monkeypatch.setattr(live, "UNDER_WAY_SECONDS", 0.3)
+
+    async def visit() -> float:
+        news = live.subscribe("nobody")
+        await anext(news)
+        began = asyncio.get_running_loop().time()
+        await asyncio.wait_for(anext(news), 5)
+        await news.aclose()
+        return asyncio.get_running_loop().time() - began
+
+    assert 0.2 < asyncio.run(visit()) < 2
 
 
 def test_a_subscriber_looks_again_by_itself_when_nothing_is_announced(monkeypatch):

@@ -1,0 +1,47 @@
+"""Events are announced while somebody listens."""
+
+from __future__ import annotations
+
+from django.db import migrations, models
+
+# Transactions that announce something commit one after the other, behind one lock, each with its flush of the log.
+# A payload holds 8,000 bytes: a larger batch is announced without names, and every listener looks.
+TO_AN_AUDIENCE = """
+CREATE OR REPLACE FUNCTION supervision_announce_events() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM supervision_audience WHERE until > now()) THEN
+        PERFORM pg_notify('supervision_events',
+                          CASE WHEN count(*) > 300 THEN '*' ELSE coalesce(string_agg(DISTINCT run_id::text, ','), '') END)
+           FROM written HAVING count(*) > 0;
+    END IF;
+    RETURN NULL;
+END $$;
+"""
+
+TO_EVERYBODY = """
+CREATE OR REPLACE FUNCTION supervision_announce_events() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('supervision_events',
+                      CASE WHEN count(*) > 300 THEN '*' ELSE coalesce(string_agg(DISTINCT run_id::text, ','), '') END)
+       FROM written HAVING count(*) > 0;
+    RETURN NULL;
+END $$;
+"""
+
+
+class Migration(migrations.Migration):
+    """One row, and a trigger that reads it."""
+
+    dependencies = [("supervision", "0008_archive")]
+
+    operations = [
+        migrations.CreateModel(
+            name="Audience",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("until", models.DateTimeField(verbose_name="until")),
+            ],
+            options={"verbose_name": "audience", "verbose_name_plural": "audiences", "default_permissions": ()},
+        ),
+        migrations.RunSQL(TO_AN_AUDIENCE, TO_EVERYBODY),
+    ]

@@ -1,0 +1,20 @@
+"""Whether anybody watches orders change."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Audience(models.Model):
+    """One row: until then somebody listens, and events are announced (see `live`). While nobody does, commits are cheaper."""
+
+    until = models.DateTimeField(_("until"))
+
+    class Meta:
+        verbose_name = _("audience")
+        verbose_name_plural = _("audiences")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"until {self.until:%Y-%m-%d %H:%M:%S}"
