@@ -80,6 +80,10 @@ class Lab:
             with children(self.directory / "log") as group:
                 group.run(self._preparation(kind))
         self._create(kind, f"{kind}_template")
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Now rather than while something is measured: what is touched for the first time after it is logged whole."""
         with self.connect() as admin, contextlib.suppress(psycopg.errors.InsufficientPrivilege):
             admin.execute("CHECKPOINT")
 
