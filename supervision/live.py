@@ -2,7 +2,7 @@
 
 The database announces events itself (a trigger on the event table, at commit), so every writer is heard. It does so only
 while somebody listens, which the `Audience` row says: PostgreSQL commits transactions that announce something one after the
-other, and that costs the engine 7 % of what it can do. A lost announcement delays a page by its poll, never an order.
+other (docs/adr/0013). A lost announcement delays a page by its poll, never an order.
 """
 
 from __future__ import annotations

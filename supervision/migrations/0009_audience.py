@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
-# Transactions that announce something commit one after the other, behind one lock, each with its flush of the log.
-# A payload holds 8,000 bytes: a larger batch is announced without names, and every listener looks.
-TO_AN_AUDIENCE = """
+
+
+def announce_if(condition: str) -> str:
+    """The trigger's function. Transactions that announce something commit one after the other, behind one lock.
+
+    A payload holds 8,000 bytes: a larger batch is announced without names, and every listener looks.
+    """
+    return f"""
 CREATE OR REPLACE FUNCTION supervision_announce_events() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM supervision_audience WHERE until > now()) THEN
+    IF {condition} THEN
         PERFORM pg_notify('supervision_events',
                           CASE WHEN count(*) > 300 THEN '*' ELSE coalesce(string_agg(DISTINCT run_id::text, ','), '') END)
            FROM written HAVING count(*) > 0;
     END IF;
-    RETURN NULL;
-END $$;
-"""
-
-TO_EVERYBODY = """
-CREATE OR REPLACE FUNCTION supervision_announce_events() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_notify('supervision_events',
-                      CASE WHEN count(*) > 300 THEN '*' ELSE coalesce(string_agg(DISTINCT run_id::text, ','), '') END)
-       FROM written HAVING count(*) > 0;
     RETURN NULL;
 END $$;
 """
@@ -43,5 +38,5 @@ class Migration(migrations.Migration):
             ],
             options={"verbose_name": "audience", "verbose_name_plural": "audiences", "default_permissions": ()},
         ),
-        migrations.RunSQL(TO_AN_AUDIENCE, TO_EVERYBODY),
+        migrations.RunSQL(announce_if("EXISTS (SELECT FROM supervision_audience WHERE until > now())"), announce_if("true")),
     ]

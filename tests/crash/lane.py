@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 
 from sasproject.roles import ROOT, procfile
+from supervision import bell
 from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, until
 
 PIECES, PRICE = 2, 2580  # of MUG-BLUE in an order, and what they cost together
-
 
 TAKE_UP = "SUPERVISION_IDLE_AGENTS_CONSUME"
 
@@ -104,10 +104,20 @@ class Lane(Shop):
             os.kill(pid, signal.SIGKILL)
             until(lambda: self.exit_code(pid) is not None, what=f"{name} to end")
 
-    def dies(self, name: str, *, within: float = 30.0) -> int:
-        """Wait until this worker has ended; its exit status."""
+    def dies(self, name: str, *, within: float = 30.0, meanwhile: Callable[[], object] | None = None) -> int:
+        """Wait until this worker has ended, doing something meanwhile; its exit status."""
         pid, _ = self.workers.pop(name)
-        return int(until(lambda: self.exit_code(pid), within=within, what=f"{name} to die"))
+
+        def ended() -> int | None:
+            if meanwhile is not None:
+                meanwhile()
+            return self.exit_code(pid)
+
+        return int(until(ended, within=within, what=f"{name} to die"))
+
+    def ring(self) -> None:
+        """Tell who listens that an order waits."""
+        self.rows("SELECT pg_notify(%s, '')", bell.CHANNEL)
 
     def web(self, **environ: str) -> None:
         """Another web role, with this environment on top."""

@@ -23,7 +23,7 @@ def finished_in_order(keys):
 
 
 def test_twenty_orders_of_one_customer_run_strictly_in_sequence_while_others_pass(tuned):
-    tuned(LINGER_SECONDS=1.0)
+    tuned(LINGER_SECONDS=10.0)
     mine = in_session(10)
     others = submit_many("toy-plain", [{"n": n} for n in range(30)])  # with one of mine they are begun at once
     mine += in_session(10)
