@@ -3,24 +3,36 @@
     POST   /v1/shipments            201 {"id", "tracking_number"}; the same key gives the same answer; 410 once deleted
     GET    /v1/shipments/by-key/KEY 200 or 404
     DELETE /v1/shipments/by-key/KEY 204, also for a key never seen: it can never be booked afterwards
+    GET    /v1/shipments/ID         200 with its `state`, or 404
+    DELETE /v1/shipments/ID         204: this one, whatever others its key has
+    GET    /v1/shipments?since=&cursor=&limit=
+                                    200 {"results": [{"id", "key", "reference", "state", "created_at", "tracking_number"}], "next"}
+                                    oldest first; `state` is booked or deleted
     GET    /v1/rates?country=IT     200 {"country", "serviceable", "days": [least, most] or null}
 
 An address with the postal code 00000, or in Antarctica (AQ), on Bouvet Island (BV) or on Heard Island (HM), is not
-serviceable. In the ledger the operations are `create` and `delete`.
-Rates are only read; they are not in the ledger.
+serviceable. In the ledger the operations are `create`, `delete` and `forget`: the control call after which a key that
+comes again books again. Rates are only read; they are not in the ledger.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from orders.simulators.faults import Fault, Mode
 from orders.simulators.ledger import Entry, Ledger
 from orders.simulators.web import Answer, Outcome, Request
 
+PAGE = 100
+OLD = "1970-01-01T00:00:00Z"  # booked by a version that did not note the time
 NOT_SERVED_COUNTRIES = frozenset({"AQ", "BV", "HM"})
 NOT_SERVED_POSTAL_CODE = "00000"
 HOME = "IT"
@@ -39,15 +51,33 @@ class Carrier:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
-        self._shipments: dict[str, dict[str, Any]] = {}  # by key
-        self._deleted: set[str] = set()
+        self._all: list[dict[str, Any]] = []
+        self._shipments: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by key
+        self._answered: set[str] = set()  # the keys whose first answer is replayed
+        self._deleted: set[str] = set()  # keys
+        self._ended: set[str] = set()  # ids, deleted one by one
+        self._by_id: dict[str, dict[str, Any]] = {}
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
         if shipment := memory.get("shipment"):
-            self._shipments[shipment["key"]] = shipment
+            self._all.append(shipment)
+            self._by_id[shipment["id"]] = shipment
+            self._shipments[shipment["key"]].append(shipment)
+            self._answered.add(shipment["key"])
+        if "ended" in memory:
+            self._ended.add(memory["ended"])
+        if "forgot" in memory:
+            self._answered.clear()
         if "deleted" in memory:
             self._deleted.add(memory["deleted"])
+
+    def about(self, request: Request) -> dict[str, str]:
+        """What this call tells of itself, for faults that befall some calls only."""
+        told = {"order": request.headers.get("x-order-id", "")}
+        with suppress(ValueError, TypeError, KeyError):
+            told["postal_code"] = str(request.json()["to"]["postal_code"])
+        return told
 
     def handle(self, request: Request, fault: Fault, flying: int) -> Outcome:
         """Answer one call."""
@@ -55,11 +85,24 @@ class Carrier:
             case "POST", ["v1", "shipments"]:
                 with self._lock:
                     return self._book(request, fault, flying)
+            case "GET", ["v1", "shipments"]:
+                if fault.mode is Mode.ERROR_BEFORE:
+                    return Outcome(_unavailable(fault))
+                with self._lock:
+                    return self._list(request.query)
             case "GET", ["v1", "shipments", "by-key", key]:
                 if fault.mode is Mode.ERROR_BEFORE:
                     return Outcome(_unavailable(fault))
                 with self._lock:
                     return self._find(key)
+            case "GET", ["v1", "shipments", name]:
+                if fault.mode is Mode.ERROR_BEFORE:
+                    return Outcome(_unavailable(fault))
+                with self._lock:
+                    return self._show(name)
+            case "DELETE", ["v1", "shipments", name]:
+                with self._lock:
+                    return self._delete_one(name, fault, flying)
             case "DELETE", ["v1", "shipments", "by-key", key]:
                 with self._lock:
                     return self._delete(request, key, fault, flying)
@@ -68,10 +111,67 @@ class Carrier:
         return Outcome(Answer.json(404, {"error": "not_found", "message": f"{request.method} {request.path} is unknown"}))
 
     def _find(self, key: str) -> Outcome:
-        shipment = self._shipments.get(key)
-        if shipment is None or key in self._deleted:
+        shipment = self._standing(key)
+        if shipment is None:
             return Outcome(Answer.json(404, {"error": "not_found"}), written=self._ledger.settled())
         return Outcome(Answer.json(200, shipment), written=self._ledger.settled())
+
+    def _list(self, query: Mapping[str, str]) -> Outcome:
+        """One page of all shipments. The cursor is a place among them, and stays true while new ones are added."""
+        limit, cursor = query.get("limit", str(PAGE)), query.get("cursor", "")
+        try:
+            since = datetime.fromisoformat(query["since"]) if query.get("since") else None
+        except ValueError:
+            return Outcome(Answer.json(400, {"error": "invalid_request", "message": "since: expected an ISO 8601 time"}))
+        if since and not since.tzinfo:
+            since = since.replace(tzinfo=UTC)
+        if not limit.isdecimal() or not 1 <= int(limit) <= PAGE or not (cursor or "0").isdecimal():
+            return Outcome(Answer.json(400, {"error": "invalid_request", "message": f"limit: 1 to {PAGE}; cursor: as given in `next`"}))
+        first = int(cursor) if cursor else bisect_left(self._all, since, key=_created) if since else 0
+        page = self._all[first : first + int(limit)]
+        end = first + len(page)
+        answer = {"results": [self._listed(one) for one in page], "next": str(end) if end < len(self._all) else None}
+        return Outcome(Answer.json(200, answer), written=self._ledger.settled())
+
+    def _listed(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "id": one["id"],
+            "key": one["key"],
+            "reference": one["reference"],
+            "state": self._state(one),
+            "created_at": one.get("created_at", OLD),
+            "tracking_number": one["tracking_number"],
+        }
+
+    def _standing(self, key: str) -> dict[str, Any] | None:
+        """The newest shipment under this key that was not deleted."""
+        return next((one for one in reversed(self._shipments.get(key, ())) if self._state(one) != "deleted"), None)
+
+    def _state(self, shipment: Mapping[str, Any]) -> str:
+        return "deleted" if shipment["key"] in self._deleted or shipment["id"] in self._ended else "booked"
+
+    def _show(self, name: str) -> Outcome:
+        shipment = self._by_id.get(name)
+        answer = Answer.json(200, self._listed(shipment)) if shipment else Answer.json(404, {"error": "not_found"})
+        return Outcome(answer, written=self._ledger.settled())
+
+    def _delete_one(self, name: str, fault: Fault, flying: int) -> Outcome:
+        shipment = self._by_id.get(name)
+        if shipment is None:
+            return Outcome(Answer.json(404, {"error": "not_found"}), written=self._ledger.settled())
+        key, order = shipment["key"], shipment["reference"]
+        if fault.mode is Mode.ERROR_BEFORE:
+            return self._report(key, order, "delete", fault, flying, _unavailable(fault), False, False, {})
+        new = self._state(shipment) != "deleted"
+        return self._report(key, order, "delete", fault, flying, Answer(204), new, new, {"ended": name} if new else {})
+
+    def forget(self) -> Future[None]:
+        """Forget which keys were answered: one that comes again books again. What is booked or deleted stays so."""
+        with self._lock:
+            memory = {"forgot": True}
+            self.remember(memory)
+            entry = Entry(service="carrier", key="", order=None, operation="forget", effect=False, answer="", memory=memory)
+            return self._ledger.append(entry)
 
     def _book(self, request: Request, fault: Fault, flying: int) -> Outcome:
         key = request.headers.get("idempotency-key", "")
@@ -79,7 +179,7 @@ class Carrier:
             order, to, items = _read(request, key)
         except Unclear as problem:
             return Outcome(Answer.json(400, {"error": "invalid_request", "message": str(problem)}))
-        shipment, said = self._shipments.get(key), ""
+        shipment, said = self._shipments[key][-1] if key in self._answered else None, ""
         effect = False
         if fault.mode is Mode.ERROR_BEFORE:
             answer = _unavailable(fault)
@@ -98,20 +198,22 @@ class Carrier:
                 "reference": order,
                 "to": to,
                 "items": items,
+                "created_at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             }
             answer = _booked(shipment)
         memory = {"shipment": shipment} if effect else {}
         return self._report(key, order, "create", fault, flying, answer, effect, effect, memory, said)
 
     def _delete(self, request: Request, key: str, fault: Fault, flying: int) -> Outcome:
-        shipment = self._shipments.get(key)
+        shipment = next(reversed(self._shipments.get(key, ())), None)
+        standing = self._standing(key) is not None
         order = shipment["reference"] if shipment else request.headers.get("x-order-id")
         if fault.mode is Mode.ERROR_BEFORE:
             return self._report(key, order, "delete", fault, flying, _unavailable(fault), False, False, {})
         new = key not in self._deleted
         said = "" if shipment else "204 (never booked)"
         memory = {"deleted": key} if new else {}
-        return self._report(key, order, "delete", fault, flying, Answer(204), new, new and shipment is not None, memory, said)
+        return self._report(key, order, "delete", fault, flying, Answer(204), new, new and standing, memory, said)
 
     def _report(
         self,
@@ -166,6 +268,10 @@ def _read(request: Request, key: str) -> tuple[str, dict[str, Any], list[Any]]:
         if not isinstance(item, dict) or not isinstance(item.get("sku"), str) or not isinstance(item.get("quantity"), int):
             raise Unclear("items: expected objects with sku and quantity")
     return reference, to, items
+
+
+def _created(shipment: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(shipment.get("created_at", OLD))
 
 
 def _rates(country: str) -> Answer:

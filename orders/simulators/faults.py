@@ -1,6 +1,7 @@
 """Faults on command, and the meter that shows how hard a service is used.
 
-One fault per service at a time. What each mode means:
+One fault per service at a time, and beside it any number that befall one `order`, or at the carrier one `postal_code`,
+and go before it. What each mode means:
 
     ok                    nothing (with `latency_ms`: every call takes that much longer)
     error_before          payment 500, carrier 503 with Retry-After, mail 451; nothing was done. `status` chooses another code
@@ -9,9 +10,11 @@ One fault per service at a time. What each mode means:
     reset_after_effect    the work is done, the connection is reset instead of an answer
     decline               payment 402 card_declined, carrier 422 address_not_serviceable, mail 550; nothing was done
     slow                  every call takes `latency_ms` (2000) longer
+    refund_fails          payment: a refund is under way for `latency_ms` (refund_settles) and then fails
     down                  HTTP connections are reset unanswered, SMTP greets with 421
 
-The three `_after_effect` modes spare calls that do nothing new: reads, refusals and replays of a stored answer.
+The three `_after_effect` modes spare calls that do nothing new: reads, refusals and replays of a stored answer; a mail
+that comes again is new.
 """
 
 from __future__ import annotations
@@ -40,14 +43,16 @@ class Mode(StrEnum):
     RESET_AFTER_EFFECT = "reset_after_effect"
     DECLINE = "decline"
     SLOW = "slow"
+    REFUND_FAILS = "refund_fails"
     DOWN = "down"
 
 
 ALL = "all"
 AFTER_EFFECT = frozenset({Mode.ERROR_AFTER_EFFECT, Mode.TIMEOUT_AFTER_EFFECT, Mode.RESET_AFTER_EFFECT})
-STATUSES = (429, 500, 502, 503, 504)
+STATUSES = (401, 403, 429, 500, 502, 503, 504)
 MAX_LATENCY_MS = 600_000
-_FIELDS = ("service", "mode", "probability", "latency_ms", "until", "status")
+NARROW = {"order": ("payment", "carrier"), "postal_code": ("carrier",)}  # which services' calls tell it
+_FIELDS = ("service", "mode", "probability", "latency_ms", "until", "status", *NARROW)
 
 
 class BadFault(Exception):
@@ -56,20 +61,29 @@ class BadFault(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One service's present behaviour. `until` is the moment it ends by itself, or None."""
+    """One service's present behaviour. `until` is the moment it ends by itself, or None.
+
+    only: the field and the value that a call has to have for it, or None for every call.
+    """
 
     mode: Mode = Mode.OK
     probability: float = 1.0
     latency_ms: float | None = None
     until: datetime | None = None
     status: int | None = None
+    only: tuple[str, str] | None = None
 
     @property
     def delay(self) -> float:
         """Seconds to wait before the work."""
-        if self.mode is Mode.TIMEOUT_AFTER_EFFECT:
+        if self.mode in (Mode.TIMEOUT_AFTER_EFFECT, Mode.REFUND_FAILS):
             return 0.0
         return (2000.0 if self.latency_ms is None and self.mode is Mode.SLOW else self.latency_ms or 0.0) / 1000
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time has passed."""
+        return self.until is not None and self.until <= datetime.now(UTC)
 
     @property
     def hold(self) -> float:
@@ -85,10 +99,13 @@ class Fault:
             "latency_ms": self.latency_ms,
             "until": until,
             "status": self.status,
+            **({self.only[0]: self.only[1]} if self.only else {}),
         }
 
 
 NONE = Fault()
+About = Mapping[str, str]  # what a call tells of itself: the fields of NARROW
+NOTHING: About = {}
 
 
 class Faults:
@@ -97,13 +114,17 @@ class Faults:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._faults: dict[str, Fault] = {}
+        self._narrow: dict[str, dict[tuple[str, str], Fault]] = {}
 
     def put(self, request: Any) -> None:
         """Set what a control request asks for. Raises BadFault and changes nothing where it is wrong."""
         services, fault = _read(request)
         with self._lock:
             for service in services:
-                self._faults[service] = fault
+                if fault.only is None:
+                    self._faults[service] = fault
+                else:
+                    self._narrow.setdefault(service, {})[fault.only] = fault
 
     def clear(self, service: str = ALL) -> None:
         """Heal one service, or all."""
@@ -112,26 +133,42 @@ class Faults:
         with self._lock:
             for name in SERVICES if service == ALL else (service,):
                 self._faults.pop(name, None)
+                self._narrow.pop(name, None)
 
-    def now(self, service: str) -> Fault:
-        """The fault in force, whatever the dice would say."""
+    def are_narrow(self, service: str) -> bool:
+        """Whether it matters what a call of this service is about."""
+        return bool(self._narrow.get(service))
+
+    def now(self, service: str, about: About = NOTHING) -> Fault:
+        """The fault in force for a call about this, whatever the dice would say."""
         with self._lock:
+            narrow = self._narrow.get(service, {})
+            for only in [only for only, fault in narrow.items() if fault.is_over]:
+                del narrow[only]
+            for only in about.items():
+                if only in narrow:
+                    return narrow[only]
             fault = self._faults.get(service, NONE)
-            if fault.until is not None and fault.until <= datetime.now(UTC):
+            if fault.is_over:
                 del self._faults[service]
                 return NONE
         return fault
 
-    def roll(self, service: str) -> Fault:
+    def roll(self, service: str, about: About = NOTHING) -> Fault:
         """What befalls one call: the fault in force, or with the rest of its probability none."""
-        fault = self.now(service)
+        fault = self.now(service, about)
         if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice, not secrets
             return NONE
         return fault
 
     def describe(self) -> dict[str, Any]:
-        """Every service's behaviour, as JSON."""
-        return {service: self.now(service).describe() for service in SERVICES}
+        """Every service's behaviour, as JSON; `narrow`: the faults of single orders and postal codes."""
+        told = {service: self.now(service).describe() for service in SERVICES}
+        return told | {service: {**told[service], "narrow": [one.describe() for one in of.values()]} for service, of in self._each()}
+
+    def _each(self) -> list[tuple[str, dict[tuple[str, str], Fault]]]:
+        with self._lock:
+            return [(service, dict(of)) for service, of in self._narrow.items() if of]
 
 
 def _read(request: Any) -> tuple[tuple[str, ...], Fault]:
@@ -149,11 +186,25 @@ def _read(request: Any) -> tuple[tuple[str, ...], Fault]:
     if status is not None and status not in STATUSES:
         raise BadFault(f"status: expected {_list([str(known) for known in STATUSES])}")
     fault = Fault(mode=Mode(request["mode"]), until=_moment(request.get("until")), status=status)
+    if (only := _only(request)) is not None:
+        fault = replace(fault, only=only)
     if request.get("probability") is not None:
         fault = replace(fault, probability=_number(request["probability"], "probability", 1))
     if request.get("latency_ms") is not None:
         fault = replace(fault, latency_ms=_number(request["latency_ms"], "latency_ms", MAX_LATENCY_MS))
     return SERVICES if service == ALL else (service,), fault
+
+
+def _only(request: Mapping[str, Any]) -> tuple[str, str] | None:
+    given = [name for name in NARROW if request.get(name) is not None]
+    if not given:
+        return None
+    name = given[0]
+    if len(given) > 1 or request["service"] not in NARROW[name]:
+        raise BadFault(f"{name}: expected alone, and with the service {' or '.join(NARROW[name])}")
+    if not isinstance(request[name], str):
+        raise BadFault(f"{name}: expected a string")
+    return name, request[name]
 
 
 def _number(value: Any, name: str, most: float) -> float:

@@ -21,6 +21,8 @@ _DECLINES = {
     "chargeDeclinedLostCard": "lost_card",
     "chargeDeclinedStolenCard": "stolen_card",
 }
+_PECULIAR = {"refundFail", "pendingRefund", "createDispute"}  # charged as any other; what follows is different
+_FAILED = ("failed", "canceled")
 _CHARGEABLE = ("requires_payment_method", "requires_confirmation")
 
 
@@ -101,17 +103,25 @@ def cancel(intent: JSON, form: JSON) -> JSON:
     return {**intent, "status": "canceled", "canceled_at": int(time.time()), "cancellation_reason": reason}
 
 
-def refund(intent: JSON, earlier: list[JSON], form: JSON) -> JSON:
+def refund(intent: JSON, earlier: list[JSON], form: JSON, *, fails: bool = False) -> tuple[JSON, str | None]:
+    """The new refund, and the state it will have later, where that is another one.
+
+    fails: it is under way for a while and then fails. A charge of `pm_card_refundFail` looks refunded at once and fails
+    later all the same; one of `pm_card_pendingRefund` is under way for a while and succeeds.
+    """
     if intent["status"] != "succeeded":
         raise Problem(400, f"This PaymentIntent ({intent['id']}) does not have a successful charge to refund.")
-    left = intent["amount_received"] - sum(refund["amount"] for refund in earlier)
+    left = intent["amount_received"] - sum(refund["amount"] for refund in earlier if refund["status"] not in _FAILED)
     if left == 0:
         message = f"Charge {intent['latest_charge']} has already been refunded."
         raise Problem(400, message, code="charge_already_refunded")
     wanted = form.get("amount", str(left))
     if not wanted.isdecimal() or not 1 <= int(wanted) <= left:
         raise Problem(400, f"Refund amount is greater than unrefunded amount on charge ({left}).", param="amount")
-    return {
+    method = intent["payment_method"]
+    now = "pending" if fails or method == "pm_card_pendingRefund" else "succeeded"
+    later = "failed" if fails or method == "pm_card_refundFail" else "succeeded"
+    made = {
         "id": f"re_{secrets.token_hex(12)}",
         "object": "refund",
         "amount": int(wanted),
@@ -121,7 +131,32 @@ def refund(intent: JSON, earlier: list[JSON], form: JSON) -> JSON:
         "metadata": {name[9:-1]: text for name, text in form.items() if name.startswith("metadata[")},
         "payment_intent": intent["id"],
         "reason": form.get("reason"),
-        "status": "succeeded",
+        "status": now,
+    }
+    return made, None if later == now else later
+
+
+def settled(refund: JSON, status: str) -> JSON:
+    """A refund that has come to its end: `succeeded`, or `failed`: the money is back with the shop."""
+    return {**refund, "status": status, **({"failure_reason": "expired_or_canceled_card"} if status in _FAILED else {})}
+
+
+def dispute(intent: JSON, reason: str = "fraudulent") -> JSON:
+    """The customer asks the bank for the money back. Raises Problem where there is no charge."""
+    if intent["status"] != "succeeded":
+        raise Problem(400, f"This PaymentIntent ({intent['id']}) does not have a successful charge to dispute.")
+    return {
+        "id": f"dp_{secrets.token_hex(12)}",
+        "object": "dispute",
+        "amount": intent["amount_received"],
+        "charge": intent["latest_charge"],
+        "created": int(time.time()),
+        "currency": intent["currency"],
+        "is_charge_refundable": False,
+        "metadata": {},
+        "payment_intent": intent["id"],
+        "reason": reason,
+        "status": "needs_response",
     }
 
 
@@ -129,7 +164,7 @@ def _brand(method: str) -> str:
     """The test card behind a payment method: a brand, or the kind of its refusal."""
     name = method.removeprefix("pm_card_")
     refusal = name.removeprefix("visa_")
-    if method != name and (name in _GOOD or refusal in _DECLINES):
+    if method != name and (name in _GOOD or name in _PECULIAR or refusal in _DECLINES):
         return refusal
     message = f"No such PaymentMethod: '{method[:100]}'"
     raise Problem(400, message, code="resource_missing", param="payment_method")

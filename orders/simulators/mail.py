@@ -1,7 +1,8 @@
-"""The mail server: takes messages by SMTP and delivers each Message-ID once.
+"""The mail server: takes messages by SMTP and delivers them.
 
 In the ledger `key` is the Message-ID's local part (percent-decoded), `order` the X-Order-ID header, `to` the
-recipients; the operation is `deliver`. A second delivery of a message is accepted and has no effect.
+recipients; the operation is `deliver`. What becomes of a Message-ID that comes again says `behaviour`: real servers
+deliver it again, and so does this one (`250 (repeated)`) unless it is told to drop it (`250 (delivered before)`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import unquote
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+from orders.simulators.behaviour import Behaviour
 from orders.simulators.faults import AFTER_EFFECT, Faults, Meter, Mode
 from orders.simulators.ledger import Entry, Ledger
 
@@ -30,8 +32,8 @@ logging.getLogger("mail.log").setLevel(logging.ERROR)
 class Mail:
     """All messages there are."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, behaviour: Behaviour) -> None:
+        self._ledger, self._behaviour = ledger, behaviour
         self._lock = threading.Lock()
         self._delivered: set[str] = set()
 
@@ -41,11 +43,12 @@ class Mail:
             self._delivered.add(memory["delivered"])
 
     def deliver(self, envelope: Envelope, mode: Mode, flying: int) -> tuple[bool, Any]:
-        """Take one message; gives whether it is a new one, and the future of its ledger entry."""
+        """Take one message; gives whether it is delivered, and the future of its ledger entry."""
         message = message_from_bytes(bytes(envelope.original_content or b""))
         message_id = str(message.get("Message-ID", "")).strip().strip("<>")
         with self._lock:
-            effect = not message_id or message_id not in self._delivered
+            repeated = bool(message_id) and message_id in self._delivered
+            effect = not (repeated and self._behaviour.drops_repeated_mail)
             memory = {"delivered": message_id} if effect and message_id else {}
             self.remember(memory)
             entry = Entry(
@@ -54,7 +57,7 @@ class Mail:
                 order=message.get("X-Order-ID"),
                 operation="deliver",
                 effect=effect,
-                answer=f"none or error, {mode}" if effect and mode in AFTER_EFFECT else "250" if effect else "250 (delivered before)",
+                answer=_said(effect, repeated, mode),
                 extra={"to": list(envelope.rcpt_tos), "subject": _header(message, "Subject"), "in_flight": flying},
                 memory=memory,
             )
@@ -65,6 +68,14 @@ class Mail:
         extra = {"to": [*envelope.rcpt_tos, address], "subject": ""}
         entry = Entry(service="mail", key="", order=None, operation="deliver", effect=False, answer=answer, extra=extra)
         return self._ledger.append(entry)
+
+
+def _said(effect: bool, repeated: bool, mode: Mode) -> str:
+    if not effect:
+        return "250 (delivered before)"
+    if mode in AFTER_EFFECT:
+        return f"none or error, {mode}"
+    return "250 (repeated)" if repeated else "250"
 
 
 def _header(message: Message, name: str) -> str:

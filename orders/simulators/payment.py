@@ -4,11 +4,15 @@
     POST /v1/payment_intents/ID/confirm charge, once in the intent's life
     POST /v1/payment_intents/ID/cancel  and it can never be charged
     GET  /v1/payment_intents/ID, GET /v1/payment_intents/search?query=metadata['order']:'...'
-    POST /v1/refunds, GET /v1/refunds?payment_intent=ID
+    GET  /v1/payment_intents?created[gte]=&limit=&starting_after=
+    POST /v1/refunds, GET /v1/refunds?payment_intent=&created[gte]=&limit=&starting_after=, GET /v1/refunds/ID
+    GET  /v1/disputes, likewise
 
 As with Stripe the first answer under an `Idempotency-Key` is stored and replayed, refusals (402) and server errors
 included; the same key with other parameters is an `idempotency_error`. In the ledger the operations are `create`,
-`confirm`, `cancel` and `refund`; only `confirm` and `refund` have an amount, for only they move money.
+`confirm`, `cancel` and `refund`; only `confirm` and `refund` have an amount, for only they move money. What happens by
+itself or by a control call is in the ledger too: `refund_failed` (the money is back with the shop), `dispute`,
+`dispute_closed`, `forget`.
 """
 
 from __future__ import annotations
@@ -17,16 +21,20 @@ import hashlib
 import json
 import re
 import threading
-from collections import defaultdict
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from orders.simulators import intents
+from orders.simulators.accounts import Accounts
+from orders.simulators.behaviour import Behaviour
 from orders.simulators.faults import Fault, Mode
 from orders.simulators.intents import JSON, Problem
 from orders.simulators.ledger import Entry, Ledger
+from orders.simulators.listing import MOST, Book
 from orders.simulators.web import Answer, Outcome, Request
 
 _SEARCH = re.compile(r"""^\s*metadata\[(['"])order\1\]\s*:\s*(['"])(?P<order>[^'"]*)\2\s*$""")
@@ -46,25 +54,24 @@ class _Call:
 class Payment:
     """All payments there are."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, behaviour: Behaviour) -> None:
+        self._ledger, self._behaviour = ledger, behaviour
         self._lock = threading.Lock()
-        self._intents: dict[str, JSON] = {}
-        self._of_order: dict[str, list[str]] = defaultdict(list)
-        self._refunds: dict[str, list[JSON]] = defaultdict(list)
-        self._first: dict[str, JSON] = {}  # idempotency key: the first answer
+        self._accounts = Accounts()
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
-        if "first" in memory:
-            self._first[memory["first"]["key"]] = memory["first"]
-        if intent := memory.get("intent"):
-            order = intent["metadata"].get("order")
-            if order and intent["id"] not in self._intents:
-                self._of_order[order].append(intent["id"])
-            self._intents[intent["id"]] = intent
-        if refund := memory.get("refund"):
-            self._refunds[refund["payment_intent"]].append(refund)
+        self._accounts.remember(memory)
+
+    def about(self, request: Request) -> dict[str, str]:
+        """What this call tells of itself, for faults that befall some calls only."""
+        with suppress(ValueError, Problem):
+            form = request.form()
+            parts = request.parts()
+            name = parts[2] if parts[1:2] == ["payment_intents"] and parts[2:3] not in ([], ["search"]) else form.get("payment_intent")
+            order = self._intent(name)["metadata"].get("order") if name else form.get("metadata[order]")
+            return {"order": order or ""}
+        return {}
 
     def handle(self, request: Request, fault: Fault, flying: int) -> Outcome:
         """Answer one call."""
@@ -73,11 +80,13 @@ class Payment:
         try:
             if request.method == "POST":
                 with self._lock:
+                    self._settle_due()
                     return self._post(request, fault, flying)
             if request.method == "GET":
                 if fault.mode is Mode.ERROR_BEFORE:
                     return Outcome(_server_error(fault))
                 with self._lock:
+                    self._settle_due()
                     return Outcome(Answer.json(200, self._get(request)), written=self._ledger.settled())
         except Problem as problem:
             return Outcome(problem.answer)
@@ -91,20 +100,30 @@ class Payment:
                 found = _SEARCH.match(request.query.get("query", ""))
                 if not found:
                     raise Problem(400, "The simulator searches by metadata['order']:'...' only.", param="query")
-                ids = self._of_order.get(found["order"], [])
-                return _page("search_result", [self._intents[one] for one in reversed(ids)], request.path)
-            case ["v1", "payment_intents", intent]:
-                return self._intent(intent)
-            case ["v1", "refunds"]:
-                return _page("list", self._refunds.get(request.query.get("payment_intent", ""), [])[::-1], request.path)
+                return self._search(found["order"], request)
+            case ["v1", ("payment_intents" | "refunds" | "disputes") as kind]:
+                return self._book(kind).page(request.query, request.path)
+            case ["v1", ("payment_intents" | "refunds" | "disputes") as kind, name]:
+                return self._book(kind).get(name, "intent" if kind == "payment_intents" else "id")
         raise Problem(404, f"Unrecognized request URL (GET: {request.path}).")
 
+    def _book(self, kind: str) -> Book:
+        accounts = self._accounts
+        return {"payment_intents": accounts.intents, "refunds": accounts.refunds, "disputes": accounts.disputes}[kind]
+
+    def _search(self, order: str, request: Request) -> JSON:
+        """A search's page. Its tokens are opaque; ours say how many were shown before."""
+        limit, page = request.query.get("limit", "10"), request.query.get("page", "0")
+        if not limit.isdecimal() or not 1 <= int(limit) <= MOST or not page.isdecimal():
+            raise Problem(400, "Invalid limit or page.", param="limit")
+        found = self._accounts.found(order, self._behaviour.search_lag)
+        end = int(page) + int(limit)
+        more = end < len(found)
+        data = found[int(page) : end]
+        return {"object": "search_result", "data": data, "has_more": more, "url": request.path, "next_page": str(end) if more else None}
+
     def _intent(self, intent: str) -> JSON:
-        try:
-            return self._intents[intent]
-        except KeyError:
-            message = f"No such payment_intent: '{intent}'"
-            raise Problem(404, message, code="resource_missing", param="intent") from None
+        return self._accounts.intents.get(intent, "intent")
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +141,7 @@ class Payment:
             or request.headers.get("x-order-id"),
             shown={"intent": intent["id"] if intent else None, "in_flight": flying},
         )
-        first = self._first.get(call.key) if call.key else None
+        first = self._accounts.first.get(call.key) if call.key else None
         if first is not None:
             return self._replay(call, first)
         return self._execute(call, intent, form, fault)
@@ -145,7 +164,7 @@ class Payment:
             said = f"{answer.status} {fault.mode}"
         else:
             try:
-                amount, memory = self._do(call.operation, intent, form, declined=fault.mode is Mode.DECLINE)
+                amount, memory = self._do(call.operation, intent, form, fault)
             except Problem as problem:
                 amount, memory, answer = problem.amount, dict(problem.state), problem.answer
                 said = f"{answer.status} {problem.code}"
@@ -156,7 +175,7 @@ class Payment:
         if effect and fault.mode is Mode.ERROR_AFTER_EFFECT:
             answer = _server_error(fault)
             said = f"{answer.status} {fault.mode}"
-        if call.key and answer.status != 429:  # a call that was throttled never began
+        if call.key and answer.status not in (401, 403, 429):  # a call that was throttled, or not let in, never began
             memory["first"] = {
                 "key": call.key,
                 "parameters": call.parameters,
@@ -195,17 +214,68 @@ class Payment:
                 return "refund", self._intent(form.get("payment_intent", ""))
         raise Problem(404, f"Unrecognized request URL (POST: {request.path}).")
 
-    def _do(self, operation: str, intent: JSON | None, form: JSON, *, declined: bool) -> tuple[int, JSON]:
+    def _do(self, operation: str, intent: JSON | None, form: JSON, fault: Fault) -> tuple[int, JSON]:
         """The money moved, and what to remember. Raises Problem, whose `state` is to be remembered all the same."""
         if intent is None:
-            return 0, {"intent": intents.new(form)}
+            return 0, {"intent": intents.new(form), "at": time.time()}
         match operation:
             case "confirm":
-                return intent["amount"], {"intent": intents.confirm(intent, form, declined=declined)}
+                charged = intents.confirm(intent, form, declined=fault.mode is Mode.DECLINE)
+                disputed = charged["payment_method"] == "pm_card_createDispute"
+                return intent["amount"], {"intent": charged, **({"dispute": intents.dispute(charged)} if disputed else {})}
             case "cancel":
                 return 0, {"intent": intents.cancel(intent, form)}
-        refund = intents.refund(intent, self._refunds.get(intent["id"], []), form)
-        return refund["amount"], {"refund": refund}
+        fails = fault.mode is Mode.REFUND_FAILS
+        refund, later = intents.refund(intent, self._accounts.refunds.of(intent["id"]), form, fails=fails)
+        memory: JSON = {"refund": refund}
+        if later:
+            seconds = self._behaviour.refund_settles if fault.latency_ms is None or not fails else fault.latency_ms / 1000
+            memory["later"] = {"refund": refund["id"], "status": later, "at": time.time() + seconds}
+        return refund["amount"], memory
+
+    # --- what happens without a request -----------------------------------------------------------------------------
+
+    def _settle_due(self) -> None:
+        for refund in self._accounts.due():
+            self._settle(refund)
+
+    def _settle(self, refund: JSON) -> None:
+        failed = refund["status"] == "failed"
+        operation = "refund_failed" if failed else "refund_succeeded"
+        self._happened(operation, refund, {"refund": refund}, refund["amount"] if failed else 0)
+
+    def _happened(self, operation: str, of: JSON, memory: JSON, amount: int = 0) -> Future[None]:
+        intent = self._intent(of["payment_intent"])
+        self.remember(memory)
+        call = _Call(key="", parameters="", operation=operation, order=intent["metadata"].get("order"), shown={"intent": intent["id"]})
+        return self._append(call, said=of["status"], effect=True, amount=amount, memory=memory)
+
+    def fail_refund(self, name: str) -> Outcome:
+        """Let a refund fail that looked well so far."""
+        with self._lock:
+            refund = intents.settled(self._accounts.refunds.get(name, "id"), "failed")
+            self._settle(refund)
+            return Outcome(Answer.json(200, refund), written=self._ledger.settled())
+
+    def dispute(self, intent: str, reason: str) -> Outcome:
+        """Let the customer dispute a charge."""
+        with self._lock:
+            dispute = intents.dispute(self._intent(intent), reason)
+            written = self._happened("dispute", dispute, {"dispute": dispute}, dispute["amount"])
+            return Outcome(Answer.json(200, dispute), written=written)
+
+    def close_dispute(self, name: str, status: str) -> Outcome:
+        """Let the bank decide: `won` or `lost`, as the shop sees it."""
+        with self._lock:
+            dispute = {**self._accounts.disputes.get(name, "id"), "status": status}
+            return Outcome(Answer.json(200, dispute), written=self._happened("dispute_closed", dispute, {"dispute": dispute}))
+
+    def forget(self) -> Future[None]:
+        """Forget every idempotency key, as the service does after a day or more."""
+        with self._lock:
+            memory = {"forgot": True}
+            self.remember(memory)
+            return self._append(_Call(key="", parameters="", operation="forget", order=None, shown={}), said="", memory=memory)
 
 
 def _server_error(fault: Fault) -> Answer:
@@ -214,8 +284,3 @@ def _server_error(fault: Fault) -> Answer:
     if status not in (429, 503):
         return problem.answer
     return Answer(status, problem.answer.body, {"Retry-After": "1"})
-
-
-def _page(kind: str, data: list[JSON], path: str) -> JSON:
-    more: JSON = {"next_page": None} if kind == "search_result" else {}
-    return {"object": kind, "data": data, "has_more": False, "url": path, **more}

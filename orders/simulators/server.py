@@ -4,6 +4,10 @@ GET  /                                  a page for people: faults, use, the newe
 GET  /ledger/{payment|carrier|mail}     every call received, JSON lines; ?order=ID for one order's, ?last=N
 GET, POST, DELETE /faults               see `faults`; DELETE /faults?service=NAME heals one service
 GET, DELETE /stats                      calls and how many were in flight at most; DELETE counts anew
+GET, POST   /behaviour                  what healthy services do: see `behaviour`
+POST /forget/{payment|carrier}          the service forgets every idempotency key
+POST /refunds/ID/fail                   a refund that looked well fails
+POST /disputes {"payment_intent", "reason"?}, POST /disputes/ID/{won|lost}
 GET  /healthz
 """
 
@@ -17,8 +21,10 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
+from orders.simulators.behaviour import BadBehaviour, Behaviour
 from orders.simulators.carrier import Carrier
-from orders.simulators.faults import AFTER_EFFECT, ALL, BadFault, Faults, Meter, Mode
+from orders.simulators.faults import AFTER_EFFECT, ALL, About, BadFault, Faults, Meter, Mode
+from orders.simulators.intents import Problem
 from orders.simulators.ledger import SERVICES, Ledger
 from orders.simulators.mail import Mail, MailServer
 from orders.simulators.payment import Payment
@@ -40,10 +46,13 @@ def spare_what_is_remembered() -> None:
 class Simulators:
     """Everything in one process. Ports may be 0: the system then chooses."""
 
-    def __init__(self, *, host: str, port: int, smtp_port: int, ledger: Path) -> None:
+    def __init__(self, *, host: str, port: int, smtp_port: int, ledger: Path, behaviour: Behaviour | None = None) -> None:
         self.ledger = Ledger(ledger)
         self.faults, self.meter = Faults(), Meter()
-        self.payment, self.carrier, self.mail = Payment(self.ledger), Carrier(self.ledger), Mail(self.ledger)
+        self.behaviour = behaviour or Behaviour()
+        self.payment = Payment(self.ledger, self.behaviour)
+        self.carrier = Carrier(self.ledger)
+        self.mail = Mail(self.ledger, self.behaviour)
         remember = {"payment": self.payment.remember, "carrier": self.carrier.remember, "mail": self.mail.remember}
         for service, _, memory in self.ledger.replay():
             remember[service](memory)
@@ -81,13 +90,15 @@ class _Connection(Connection):
             return self._serve(service, request, flying)
 
     def _serve(self, service: str, request: Request, flying: int) -> Answer | None:
-        fault = self.simulators.faults.roll(service)
+        app: Payment | Carrier = getattr(self.simulators, service)
+        faults = self.simulators.faults
+        about = app.about(request) if faults.are_narrow(service) else {}
+        fault = faults.roll(service, about)
         if fault.mode is Mode.DOWN:
             self.reset_connection()
             return None
         if fault.delay:
             time.sleep(fault.delay)
-        app: Payment | Carrier = getattr(self.simulators, service)
         outcome: Outcome = app.handle(request, fault, flying)
         if outcome.written is not None:
             outcome.written.result()
@@ -95,20 +106,20 @@ class _Connection(Connection):
             self.reset_connection()
             return None
         if outcome.changed and fault.mode is Mode.TIMEOUT_AFTER_EFFECT:
-            self._hold(service, fault.hold)
+            self._hold(service, about, fault.hold)
             return None
         return outcome.answer
 
-    def _hold(self, service: str, seconds: float) -> None:
+    def _hold(self, service: str, about: About, seconds: float) -> None:
         """Leave the client without an answer until the time is over, it hangs up or the fault is healed."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self.simulators.faults.now(service).mode in AFTER_EFFECT:
+        while time.monotonic() < end and self.simulators.faults.now(service, about).mode in AFTER_EFFECT:
             if self.client_left(min(0.1, max(0.0, end - time.monotonic()))):
                 return
 
 
 def _service(path: str) -> str | None:
-    if path.startswith(("/v1/payment_intents", "/v1/refunds")):
+    if path.startswith(("/v1/payment_intents", "/v1/refunds", "/v1/disputes")):
         return "payment"
     return "carrier" if path.startswith(("/v1/shipments", "/v1/rates")) else None
 
@@ -116,8 +127,10 @@ def _service(path: str) -> str | None:
 def _control(simulators: Simulators, request: Request) -> Answer | None:
     try:
         return _controlled(simulators, request)
-    except (BadFault, ValueError) as problem:
+    except (BadFault, BadBehaviour, ValueError) as problem:
         return Answer.json(400, {"error": str(problem)})
+    except Problem as problem:
+        return problem.answer
 
 
 def _controlled(simulators: Simulators, request: Request) -> Answer:
@@ -134,11 +147,7 @@ def _controlled(simulators: Simulators, request: Request) -> Answer:
         case "GET", ["faults"]:
             return Answer.json(200, faults.describe())
         case "POST", ["faults"]:
-            try:
-                wanted = request.json()
-            except ValueError:
-                raise BadFault("the body is not JSON") from None
-            faults.put(wanted)
+            faults.put(_body(request))
             return Answer.json(200, faults.describe())
         case "DELETE", ["faults"]:
             faults.clear(request.query.get("service", ALL))
@@ -148,7 +157,44 @@ def _controlled(simulators: Simulators, request: Request) -> Answer:
         case "DELETE", ["stats"]:
             meter.reset()
             return Answer(204)
+        case "GET", ["behaviour"]:
+            return Answer.json(200, simulators.behaviour.describe())
+        case "POST", ["behaviour"]:
+            simulators.behaviour.put(_body(request))
+            return Answer.json(200, simulators.behaviour.describe())
+        case "POST", [("forget" | "refunds" | "disputes"), *_]:
+            return _happen(simulators, request)
     return Answer.json(404, {"error": f"{request.method} {request.path} is unknown here"})
+
+
+def _happen(simulators: Simulators, request: Request) -> Answer:
+    """What the world does to the services without the shop."""
+    match request.parts():
+        case ["forget", ("payment" | "carrier") as service]:
+            app: Payment | Carrier = getattr(simulators, service)
+            app.forget().result()
+            return Answer(204)
+        case ["refunds", refund, "fail"]:
+            outcome = simulators.payment.fail_refund(refund)
+        case ["disputes"]:
+            wanted = _body(request)
+            if not isinstance(wanted, dict) or not isinstance(wanted.get("payment_intent"), str):
+                raise BadBehaviour("payment_intent: expected a string")
+            outcome = simulators.payment.dispute(wanted["payment_intent"], str(wanted.get("reason", "fraudulent")))
+        case ["disputes", dispute, ("won" | "lost") as status]:
+            outcome = simulators.payment.close_dispute(dispute, status)
+        case _:
+            return Answer.json(404, {"error": f"{request.method} {request.path} is unknown here"})
+    if outcome.written is not None:
+        outcome.written.result()
+    return outcome.answer
+
+
+def _body(request: Request) -> Any:
+    try:
+        return request.json()
+    except ValueError:
+        raise ValueError("the body is not JSON") from None
 
 
 def _page(simulators: Simulators) -> str:

@@ -142,6 +142,10 @@ def test_all_services_can_be_broken_and_one_be_healed(simulators):
         ({"service": "payment", "mode": "slow", "until": "tomorrow"}, "until"),
         ({"service": "payment", "mode": "error_before", "status": 200}, "status"),
         ({"service": "payment", "mode": "ok", "color": "red"}, "color"),
+        ({"service": "mail", "mode": "error_before", "order": "x"}, "order"),
+        ({"service": "payment", "mode": "error_before", "postal_code": "10121"}, "postal_code"),
+        ({"service": "carrier", "mode": "error_before", "order": "x", "postal_code": "10121"}, "order"),
+        ({"service": "carrier", "mode": "error_before", "postal_code": 10121}, "postal_code"),
         (["payment"], "object"),
         ("payment", "object"),
     ],
@@ -174,3 +178,44 @@ def test_the_page_shows_calls_and_faults_to_people(simulators, create, order):
     assert "<script>" not in page
     assert simulators.http.get(f"{simulators.url}/healthz").json() == {"status": "ok"}
     assert simulators.http.get(f"{simulators.url}/nothing").status_code == 404
+
+
+@pytest.fixture
+def book(simulators, order):
+    """Book a shipment to a postal code."""
+
+    def call(postal_code: str, of: str = order) -> int:
+        body = {"reference": of, "to": {"country": "IT", "postal_code": postal_code}, "items": [{"sku": "MUG", "quantity": 1}]}
+        headers = {**KEY, "Idempotency-Key": f"{of}:{postal_code}", "X-Order-ID": of}
+        return simulators.http.post(f"{simulators.url}/v1/shipments", json=body, headers=headers).status_code
+
+    return call
+
+
+def test_a_fault_of_one_postal_code_befalls_the_bookings_there_and_no_others(simulators, book):
+    simulators.faults("carrier", "error_before", postal_code="13013", status=500)
+
+    assert [book("13013"), book("10121"), book("13013")] == [500, 201, 500]
+    assert simulators.http.get(f"{simulators.url}/faults").json()["carrier"]["mode"] == "ok"
+    simulators.clear()
+    assert book("13013") == 201
+
+
+def test_a_fault_of_one_order_befalls_all_of_its_calls_and_goes_before_the_services_own(simulators, order, book, create):
+    intent = create().json()["id"]
+    simulators.faults("payment", "error_before", order=order, status=503)
+    simulators.faults("carrier", "error_before", order=order, status=500)
+    simulators.faults("carrier", "error_before", status=429)
+
+    confirm = simulators.http.post(
+        f"{simulators.url}/v1/payment_intents/{intent}/confirm", data={"payment_method": "pm_card_visa"}, headers=KEY
+    )
+
+    assert (create("again").status_code, confirm.status_code) == (503, 503)
+    assert (book("10121"), book("10121", f"{order}-other")) == (500, 429)
+
+
+def test_a_narrow_fault_ends_by_itself_when_its_time_is_over(simulators, book, eventually):
+    simulators.faults("carrier", "error_before", postal_code="13013", until=0.2)
+
+    eventually(lambda: book("13013") == 201)

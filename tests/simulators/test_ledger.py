@@ -63,7 +63,7 @@ def test_the_services_know_everything_again_after_kill_9(own):
     assert _book(own, "o").json() == shipment
     assert _book(own, "tombstone").status_code == 410
     _mail(own, "key@shop.example")
-    assert [entry["effect"] for entry in own.ledger("mail")] == [True, False]
+    assert [entry["answer"] for entry in own.ledger("mail")] == ["250", "250 (repeated)"]
 
 
 def test_whatever_was_answered_is_in_the_ledger_when_the_process_is_killed_under_load(own):

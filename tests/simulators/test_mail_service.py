@@ -1,4 +1,4 @@
-"""The mail server delivers each Message-ID once and tells the rest apart."""
+"""The mail server delivers whatever comes, a Message-ID that it had before too, and tells what is new from what is not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ def send(simulators, order):
     return call
 
 
-def test_a_message_is_delivered_once_when_it_is_sent_twice(simulators, order, send):
+def test_a_message_that_is_sent_twice_is_delivered_twice(simulators, order, send):
     send()
     send()
     send("another")
 
     entries = simulators.ledger("mail", order)
-    assert [entry["effect"] for entry in entries] == [True, False, True]
+    assert [entry["effect"] for entry in entries] == [True, True, True]
+    assert [entry["answer"] for entry in entries] == ["250", "250 (repeated)", "250"]
     assert entries[0]["key"] == f"{order}.key:do:1"
     assert entries[0]["to"] == ["ada@example.com"]
     assert entries[0]["subject"] == "Perché no?"
@@ -66,4 +67,4 @@ def test_a_message_whose_answer_is_lost_was_delivered(simulators, order, send, m
     simulators.clear()
     send()
 
-    assert [entry["effect"] for entry in simulators.ledger("mail", order)] == [True, False]
+    assert [entry["effect"] for entry in simulators.ledger("mail", order)] == [True, True]

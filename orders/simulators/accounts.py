@@ -1,0 +1,56 @@
+"""What the payment service knows: payments, refunds, disputes, first answers, and what is still to happen by itself."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orders.simulators import intents
+from orders.simulators.intents import JSON
+from orders.simulators.listing import Book
+
+
+class Accounts:
+    """The state behind the payment service. Its owner holds a lock while it is read or written."""
+
+    def __init__(self) -> None:
+        self.intents = Book("payment_intent")
+        self.refunds = Book("refund", by="payment_intent")
+        self.disputes = Book("dispute", by="payment_intent")
+        self.first: dict[str, JSON] = {}  # idempotency key: the first answer
+        self._of_order: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        self._later: list[tuple[float, str, str]] = []  # when, which refund, which state
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
+        if "forgot" in memory:
+            self.first.clear()
+        if "first" in memory:
+            self.first[memory["first"]["key"]] = memory["first"]
+        if intent := memory.get("intent"):
+            order = intent["metadata"].get("order")
+            if order and intent["id"] not in self.intents:
+                self._of_order[order].append((memory.get("at", intent["created"]), intent["id"]))
+            self.intents.put(intent)
+        if refund := memory.get("refund"):
+            self.refunds.put(refund)
+        if dispute := memory.get("dispute"):
+            self.disputes.put(dispute)
+        if later := memory.get("later"):
+            heapq.heappush(self._later, (later["at"], later["refund"], later["status"]))
+
+    def found(self, order: str, lag: float) -> list[JSON]:
+        """The order's payments as the search shows them: newest first, and none younger than `lag` seconds."""
+        known = time.time() - lag
+        return [self.intents.get(one, "id") for at, one in reversed(self._of_order.get(order, [])) if at <= known]
+
+    def due(self) -> Iterator[JSON]:
+        """The refunds whose end has come, as they are from now on; each is given once."""
+        while self._later and self._later[0][0] <= time.time():
+            _at, name, status = heapq.heappop(self._later)
+            refund = self.refunds.get(name, "id")
+            if refund["status"] in ("pending", "succeeded") and refund["status"] != status:
+                yield intents.settled(refund, status)
