@@ -7,17 +7,37 @@ knows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import stamina
 
 from orders.gateways import http
-from orders.gateways.http import GatewayError, NotSent
+from orders.gateways.http import GatewayError, NoTime, NotSent, RefusesUs
 
 T = TypeVar("T")
 
+
+class Evidence(TypedDict):
+    """What a problem says of the service itself, as the engine's failures take it."""
+
+    retry_after: float | None
+    unreachable: bool
+    refuses_us: bool
+    since: float | None
+
+
 TRIES = 3
 PATIENCE = 0.5  # the longest pause, in seconds, that is waited for inside a step; no less must be left to try again
+
+
+def evidence(problem: GatewayError | None) -> Evidence:
+    """By which the engine tells an outage from an order's own failure; call it in or right after the step's budget."""
+    return Evidence(
+        retry_after=getattr(problem, "retry_after", None),
+        unreachable=isinstance(problem, NotSent) and not isinstance(problem, NoTime),
+        refuses_us=isinstance(problem, RefusesUs),
+        since=http.troubled_since(),
+    )
 
 
 def retried(call: Callable[[], T], *, on: tuple[type[GatewayError], ...] = (NotSent,)) -> T:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from django.utils.translation import gettext as _
 
-from orders.agents.calls import retried
+from orders.agents.calls import evidence, retried
+from orders.agents.listings import Listing
 from orders.gateways import http, payment
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
 from orders.gateways.payment import CANCELLED, PAID, Broken, Intent, KeyConflict, Unavailable, WrongState
-from supervision import OutcomeUnknown, StepRequest, TransientFailure
+from supervision import EffectOutcome, Operation, OutcomeUnknown, StepRequest, TransientFailure
 
 T = TypeVar("T")
 
+SERVICE = "payment"
+KEYS_REMEMBERED = timedelta(hours=20)  # Stripe says at least 24 hours
+listing: Listing[Intent] = Listing(payment.listed, lambda one: one.order, lambda one: one.id, lambda one: one.created)
 HARMLESS = (NotSent, NoAnswer, Broken, Unavailable)  # to repeat, for reads
 
 
@@ -25,6 +30,7 @@ class Calls:
     def __init__(self, request: StepRequest) -> None:
         self.request = request
         self.unsure = False  # a call got no good answer, and nothing has told yet what became of it
+        self.before: list[Operation] = []  # what the ledger knew when `known` asked it
 
     def once(self, operation: str, call: Callable[[str], T], look: Callable[[], T | None]) -> T:
         """What `call(key)` gives, or what `look()` shows that it has done. Raises OutcomeUnknown when neither tells."""
@@ -53,7 +59,7 @@ class Calls:
             if found is not None:
                 self.unsure = False
                 return found
-        raise OutcomeUnknown(_words(problem))
+        raise OutcomeUnknown(_words(problem), **evidence(problem))
 
     def told(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Run it within the budget, and say in the engine's words what the service's errors mean."""
@@ -62,8 +68,8 @@ class Calls:
                 return work()
         except GatewayError as problem:
             if isinstance(problem, NotSent | Unavailable) and not self.unsure:
-                raise TransientFailure(_words(problem), retry_after=getattr(problem, "retry_after", None)) from problem
-            raise OutcomeUnknown(_words(problem)) from problem
+                raise TransientFailure(_words(problem), **evidence(problem)) from problem
+            raise OutcomeUnknown(_words(problem), **evidence(problem)) from problem
 
     def get(self, intent: str) -> Intent:
         """The intent as it is now."""
@@ -74,11 +80,37 @@ class Calls:
         return retried(lambda: payment.of_order(self.request.run_key), on=HARMLESS)
 
     def known(self, *ids: str | None) -> list[Intent]:
-        """The order's intents: those with these ids first, then what the search finds besides."""
-        intents = {one: self.get(one) for one in dict.fromkeys(ids) if one}
+        """The order's intents: those with these ids first, then the ledger's, then what the service finds besides.
+
+        The search lags behind by a minute. Where the ledger may have lost something, or where the service may have
+        forgotten the keys by which it is asked, the service's listing tells what there is.
+        """
+        self.before = self.request.effects()
+        noted = [one.external_id for one in self.before if one.direction == "do"]
+        intents = {one: self.get(one) for one in dict.fromkeys([*ids, *noted]) if one}
         for found in self.of_order():
             intents.setdefault(found.id, found)
+        if self.request.look_first or self._old():
+            for found in listing.of(self.request.run_key, self.request.ordered_at()):
+                if found.id not in intents:
+                    intents[found.id] = self.get(found.id)
         return list(intents.values())
+
+    def learn(self, intents: Sequence[Intent]) -> None:
+        """Settle what earlier attempts left open, by what their intents are now."""
+        now = {one.id: one.status for one in intents}
+        for one in self.before:
+            status = now.get(one.external_id)
+            if one.direction != "do" or one.outcome not in (EffectOutcome.INTENDED, EffectOutcome.UNKNOWN):
+                continue
+            if status == PAID or (status == CANCELLED and one.operation == "create"):
+                one.settle(EffectOutcome.DONE if status == PAID else EffectOutcome.UNDONE)
+            elif status == CANCELLED:
+                one.settle(EffectOutcome.REFUSED)
+
+    def _old(self) -> bool:
+        """Whether something of unknown effect was first called so long ago that the service forgets its key."""
+        return any(one.may_exist and one.age > KEYS_REMEMBERED for one in self.before)
 
     def refunded(self, intent: Intent) -> int:
         """How much of it was paid back."""

@@ -114,6 +114,7 @@ def _out_of_stock(sku: str, wanted: int, available: int) -> PermanentFailure:
     return PermanentFailure(
         _("Out of stock: %(wanted)d of %(sku)s wanted, %(available)d available.") % {"sku": sku, "wanted": wanted, "available": available},
         code="out_of_stock",
+        for_customer=True,
         public_message=_("Something in your order is sold out."),
     )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
 
 from orders.gateways import http
-from orders.gateways.http import GatewayError, Reply
+from orders.gateways.http import GatewayError, RefusesUs, Reply
+
+DELETED = "deleted"  # the state of a shipment that was deleted; in any other it stands
 
 
 class AddressNotServiceable(GatewayError):
@@ -34,6 +37,10 @@ class Unavailable(GatewayError):
         self.retry_after = retry_after
 
 
+class KeyRefused(Unavailable, RefusesUs):
+    """The carrier does not accept our API key; it did nothing."""
+
+
 class Broken(GatewayError):
     """The carrier failed while working; it may or may not have done it."""
 
@@ -44,6 +51,23 @@ class Shipment:
 
     id: str
     tracking_number: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Booking:
+    """A shipment as the carrier lists it. order: the public id that it was booked for."""
+
+    id: str
+    key: str
+    order: str
+    state: str
+    created: datetime
+    tracking_number: str
+
+    @property
+    def live(self) -> bool:
+        """Whether it stands."""
+        return self.state != DELETED
 
 
 def book(key: str, order: str, to: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> Shipment:
@@ -70,11 +94,54 @@ def find(key: str, order: str) -> Shipment | None:
     return _shipment(reply)
 
 
+def listed(since: datetime) -> Iterator[Booking]:
+    """Every shipment booked since then, oldest first, deleted ones included.
+
+    Read page by page within the caller's budget. The times are the carrier's: allow for a clock that differs from ours.
+    """
+    query = f"since={quote(since.astimezone(UTC).isoformat(), safe='')}"
+    cursor = ""
+    while True:
+        reply = _call("GET", f"/v1/shipments?{query}{cursor}")
+        if reply.status != 200:
+            raise Broken(f"answered {reply.status} to a listing")
+        try:
+            page = json.loads(reply.body)
+            bookings = [_booking(one) for one in page["results"]]
+            following = page["next"]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise Broken("gave an answer that cannot be read") from problem
+        yield from bookings
+        if not following:
+            return
+        cursor = f"&cursor={quote(str(following), safe='')}"
+
+
 def delete(key: str, order: str) -> None:
     """Delete what was booked under the key, and bar the key for ever; success too where nothing was."""
     reply = _call("DELETE", f"/v1/shipments/by-key/{quote(key, safe='')}", order)
     if reply.status not in (200, 204):
         raise Broken(f"answered {reply.status} to a deletion")
+
+
+def delete_one(shipment: str, order: str) -> None:
+    """Delete one shipment by the carrier's id; its key may have others. Success too where it is deleted already."""
+    reply = _call("DELETE", f"/v1/shipments/{quote(shipment, safe='')}", order)
+    if reply.status not in (200, 204):
+        raise Broken(f"answered {reply.status} to a deletion")
+
+
+def stands(shipment: str) -> bool:
+    """Whether the shipment of this id exists and was not deleted."""
+    reply = _call("GET", f"/v1/shipments/{quote(shipment, safe='')}")
+    if reply.status == 404:
+        return False
+    if reply.status != 200:
+        raise Broken(f"answered {reply.status} to a look-up")
+    try:
+        return bool(json.loads(reply.body)["state"] != DELETED)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise Broken("gave an answer that cannot be read") from problem
 
 
 @dataclass(frozen=True)
@@ -105,7 +172,7 @@ def _call(method: str, path: str, order: str = "", content: str | None = None, h
     if reply.status in (429, 503):
         raise Unavailable(f"is not available ({reply.status})", reply.retry_after)
     if reply.status in (401, 403):
-        raise Unavailable(f"refuses our API key ({reply.status}): check CARRIER_API_KEY", None)
+        raise KeyRefused(f"refuses our API key ({reply.status}): check CARRIER_API_KEY", None)
     if reply.status >= 500:
         raise Broken(f"failed ({reply.status})")
     return reply
@@ -117,6 +184,17 @@ def _shipment(reply: Reply) -> Shipment:
         return Shipment(id=str(body["id"]), tracking_number=str(body["tracking_number"]))
     except (ValueError, KeyError, TypeError) as problem:
         raise Broken("gave an answer that cannot be read") from problem
+
+
+def _booking(one: Mapping[str, Any]) -> Booking:
+    return Booking(
+        id=str(one["id"]),
+        key=str(one["key"]),
+        order=str(one["reference"]),
+        state=str(one["state"]),
+        created=datetime.fromisoformat(one["created_at"]),
+        tracking_number=str(one.get("tracking_number") or ""),
+    )
 
 
 def _error(reply: Reply) -> str:

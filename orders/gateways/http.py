@@ -23,6 +23,7 @@ CONNECTIONS = 64
 
 _deadline: ContextVar[float] = ContextVar("deadline")
 _pace: ContextVar[Callable[[], bool] | None] = ContextVar("pace", default=None)
+_trouble: ContextVar[float | None] = ContextVar("trouble", default=None)
 
 
 class GatewayError(Exception):
@@ -31,6 +32,14 @@ class GatewayError(Exception):
 
 class NotSent(GatewayError):
     """The service was not reached: it did nothing."""
+
+
+class NoTime(NotSent):
+    """Our own time was over before the call: that says nothing of the service."""
+
+
+class RefusesUs(GatewayError):
+    """The service does not accept our key, or does not let it do this: no call of ours gets through. It did nothing."""
 
 
 class NoAnswer(GatewayError):
@@ -59,6 +68,7 @@ def budget(deadline: float, pace: Callable[[], bool] | None = None) -> Iterator[
     pace: waits before each request for as long as the service's rate demands; false when there is no time for that.
     """
     tokens = _deadline.set(deadline), _pace.set(pace)
+    _trouble.set(None)
     try:
         yield
     finally:
@@ -71,24 +81,42 @@ def remaining() -> float:
     return max(0.0, _deadline.get() - time.monotonic())
 
 
+def troubled_since() -> float | None:
+    """The `time.monotonic()` value at which the service first failed a call of this budget, or of the last one."""
+    return _trouble.get()
+
+
+def _note_trouble() -> None:
+    if _trouble.get() is None:
+        _trouble.set(time.monotonic())
+
+
 def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
     """Make one call within the budget, at the service's pace. Raises NotSent or NoAnswer."""
     if (pace := _pace.get()) is not None and not pace():
-        raise NotSent("no time is left before its rate allows another call")
+        raise NoTime("no time is left before its rate allows another call")
     seconds = min(CALL_SECONDS, remaining() / 2)
     if seconds < 0.005:
-        raise NotSent("no time is left for another call")
+        raise NoTime("no time is left for another call")
     end = time.monotonic() + seconds
     limits = httpx2.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds, write=seconds, pool=seconds)
     try:
         with _client().stream(method, url, headers=dict(headers), content=content, timeout=limits) as response:
-            return Reply(response.status_code, response.headers, _body(response, end))
-    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as problem:
+            reply = Reply(response.status_code, response.headers, _body(response, end))
+    except httpx2.PoolTimeout as problem:
+        raise NoTime("no connection of ours was free") from problem
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as problem:
+        _note_trouble()
         raise NotSent(f"cannot be reached ({type(problem).__name__})") from problem
     except httpx2.TimeoutException as problem:
+        _note_trouble()
         raise NoAnswer(f"gave no answer in {seconds:.1f} s") from problem
     except httpx2.HTTPError as problem:
+        _note_trouble()
         raise NoAnswer(f"broke the connection ({type(problem).__name__})") from problem
+    if reply.status >= 500 or reply.status in (401, 403, 429):
+        _note_trouble()
+    return reply
 
 
 def _body(response: httpx2.Response, end: float) -> bytes:

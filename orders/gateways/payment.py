@@ -6,8 +6,9 @@ better when a repetition is safe), and its calls go through this process's one H
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -15,12 +16,15 @@ import stripe
 from django.conf import settings
 
 from orders.gateways import http
-from orders.gateways.http import GatewayError
+from orders.gateways.http import GatewayError, RefusesUs
 
 # What an intent's status means to us.
 LIVE = frozenset({"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"})
 PAID, CANCELLED = "succeeded", "canceled"
 SEARCH_PAGE = 20
+LIST_PAGE = 100  # the most that Stripe gives at once
+GIVEN_BACK = frozenset({"succeeded", "pending"})  # a refund in any other state gave nothing back
+OVER = frozenset({"won", "lost", "warning_closed", "prevented"})  # what ends a dispute
 
 
 class Declined(GatewayError):
@@ -51,13 +55,21 @@ class Unavailable(GatewayError):
         self.retry_after = retry_after
 
 
+class KeyRefused(Unavailable, RefusesUs):
+    """Stripe does not accept our API key, or does not let it do this; it did nothing."""
+
+
 class Broken(GatewayError):
     """Stripe answered with a server error: it may or may not have done it, and the key will replay this answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """A payment as Stripe sees it. `refusal`: why its last confirmation was refused, if it was."""
+    """A payment as Stripe sees it.
+
+    refusal: why its last confirmation was refused, if it was. order: the public id that it was made for.
+    received: what was charged, in minor units.
+    """
 
     id: str
     status: str
@@ -65,11 +77,50 @@ class Intent:
     currency: str
     refusal: str | None = None
     step_key: str | None = None
+    order: str | None = None
+    received: int = 0
+    created: datetime | None = None
 
     @property
     def live(self) -> bool:
         """Whether it can still be charged."""
         return self.status in LIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refund:
+    """Money on its way back. Only `succeeded` and `pending` count as given back; a refund may fail weeks later."""
+
+    id: str
+    intent: str
+    status: str
+    amount: int
+    currency: str
+    reason: str | None = None
+    created: datetime | None = None
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether the customer gets the money, as far as Stripe knows today."""
+        return self.status in GIVEN_BACK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute:
+    """A customer who asks the bank for the money back."""
+
+    id: str
+    intent: str
+    status: str
+    amount: int
+    currency: str
+    reason: str | None = None
+    created: datetime | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it is decided or withdrawn."""
+        return self.status in OVER
 
 
 def create(*, amount: int, currency: str, order: str, step_key: str, key: str) -> Intent:
@@ -107,15 +158,56 @@ def of_order(order: str) -> list[Intent]:
     return [_intent(one) for one in found.data]
 
 
-def refund(intent: str, *, key: str) -> None:
-    """Pay everything back that was not paid back before. Raises WrongState where nothing is left to pay back."""
-    _call(lambda client: client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": key}))
+def refund(intent: str, *, key: str, amount: int | None = None) -> str:
+    """Pay everything back that was not paid back before, or so much; the refund's id. Raises WrongState where nothing is left."""
+    params: dict[str, Any] = {"payment_intent": intent} if amount is None else {"payment_intent": intent, "amount": amount}
+    return str(_call(lambda client: client.v1.refunds.create(params, {"idempotency_key": key})).id)  # type: ignore[arg-type]
 
 
 def refunded(intent: str) -> int:
     """How much was paid back."""
-    found = _call(lambda client: client.v1.refunds.list({"payment_intent": intent, "limit": 100}))
-    return sum(one.amount for one in found.data if one.status in ("succeeded", "pending"))
+    return sum(one.amount for one in refunds_of(intent) if one.gives_back)
+
+
+def refunds_of(intent: str) -> list[Refund]:
+    """Every refund of a payment, newest first, failed ones included."""
+    found = _call(lambda client: client.v1.refunds.list({"payment_intent": intent, "limit": LIST_PAGE}))
+    return [_refund(one) for one in found.data]
+
+
+def listed(since: datetime) -> Iterator[Intent]:
+    """Every payment created since then, newest first: unlike the search, the list lags behind nothing.
+
+    Read page by page within the caller's budget. The times are Stripe's: allow for a clock that differs from ours.
+    """
+    return map(_intent, _listed(since, lambda client: client.v1.payment_intents))
+
+
+def refunds_listed(since: datetime) -> Iterator[Refund]:
+    """Every refund created since then, newest first."""
+    return map(_refund, _listed(since, lambda client: client.v1.refunds))
+
+
+def disputes_listed(since: datetime) -> Iterator[Dispute]:
+    """Every dispute created since then, newest first."""
+    return map(_dispute, _listed(since, lambda client: client.v1.disputes))
+
+
+def disputes_of(intent: str) -> list[Dispute]:
+    """Every dispute of a payment, newest first."""
+    found = _call(lambda client: client.v1.disputes.list({"payment_intent": intent, "limit": LIST_PAGE}))
+    return [_dispute(one) for one in found.data]
+
+
+def _listed(since: datetime, service: Callable[[stripe.StripeClient], Any]) -> Iterator[Any]:
+    """The objects of one list, one page in memory at a time."""
+    query: dict[str, Any] = {"created": {"gte": int(since.timestamp())}, "limit": LIST_PAGE}
+    while True:
+        page = _call(lambda client: service(client).list(dict(query)))
+        yield from page.data
+        if not page.has_more or not page.data:
+            return
+        query["starting_after"] = page.data[-1].id
 
 
 class _Transport(stripe.HTTPClient):
@@ -150,7 +242,7 @@ def _call(call: Callable[[stripe.StripeClient], Any]) -> Any:
     except stripe.RateLimitError as problem:
         raise Unavailable("limits our rate (429)", _retry_after(problem)) from problem
     except (stripe.AuthenticationError, stripe.PermissionError) as problem:
-        raise Unavailable(f"refuses our API key ({problem.http_status}): check STRIPE_API_KEY") from problem
+        raise KeyRefused(f"refuses our API key ({problem.http_status}): check STRIPE_API_KEY") from problem
     except stripe.InvalidRequestError as problem:
         if problem.code in ("payment_intent_unexpected_state", "charge_already_refunded"):
             raise WrongState(str(problem.user_message)[:300]) from problem
@@ -175,4 +267,35 @@ def _intent(found: Any) -> Intent:
         currency=found.currency,
         refusal=(getattr(error, "decline_code", None) or getattr(error, "code", None) or "declined") if error else None,
         step_key=getattr(found.metadata, "step_key", None),
+        order=getattr(found.metadata, "order", None),
+        received=found.amount_received or 0,
+        created=_moment(found.created),
     )
+
+
+def _refund(found: Any) -> Refund:
+    return Refund(
+        id=found.id,
+        intent=str(found.payment_intent),
+        status=found.status,
+        amount=found.amount,
+        currency=found.currency,
+        reason=getattr(found, "failure_reason", None),
+        created=_moment(found.created),
+    )
+
+
+def _dispute(found: Any) -> Dispute:
+    return Dispute(
+        id=found.id,
+        intent=str(found.payment_intent),
+        status=found.status,
+        amount=found.amount,
+        currency=found.currency,
+        reason=found.reason,
+        created=_moment(found.created),
+    )
+
+
+def _moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

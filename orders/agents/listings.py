@@ -1,0 +1,69 @@
+"""What the services list, by order: how agents prove that something is not there when a key or a search cannot tell.
+
+A listing is read once for all orders that ask at the same time, and only its end is read again later. What it finds is a
+hint to an id: its state may be seconds old, so agents ask for the thing itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 5.0  # how long one reading answers everybody's questions
+CLOCKS = timedelta(minutes=10)  # how far the service's clock may differ from ours
+MOST_KEPT = 200_000
+
+
+class Listing(Generic[T]):
+    """The things that a service holds, by the order they were made for.
+
+    read: everything since a moment. order_of, name_of, created_of: a thing's order, its own name, and when it was made by
+    the service's clock.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[datetime], Iterable[T]],
+        order_of: Callable[[T], str | None],
+        name_of: Callable[[T], str],
+        created_of: Callable[[T], datetime | None],
+    ) -> None:
+        self._read, self._order_of, self._name_of, self._created_of = read, order_of, name_of, created_of
+        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew with the next question."""
+        self._from: datetime | None = None
+        self._newest: datetime | None = None  # by the service's clock
+        self._read_at = float("-inf")
+        self._of: dict[str, dict[str, T]] = {}
+
+    def of(self, order: str, since: datetime) -> list[T]:
+        """What the service listed for this order since then, as it was at most FRESH_SECONDS before the question.
+
+        Raises what the service's gateway raises.
+        """
+        with self._lock:
+            if len(self._of) > MOST_KEPT:
+                self.forget()
+            if self._from is None or since < self._from:
+                self._take(since - CLOCKS)
+                self._from = since
+            elif time.monotonic() - self._read_at > FRESH_SECONDS:
+                self._take((self._newest or self._from) - CLOCKS)
+            return list(self._of.get(order, {}).values())
+
+    def _take(self, since: datetime) -> None:
+        at = time.monotonic()
+        for one in self._read(since):
+            if (created := self._created_of(one)) is not None:
+                self._newest = created if self._newest is None else max(self._newest, created)
+            if order := self._order_of(one):
+                self._of.setdefault(order, {})[self._name_of(one)] = one
+        self._read_at = at

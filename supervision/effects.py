@@ -1,0 +1,177 @@
+"""What a step does outside, as its agent tells it: operations, each noted before its call and settled after it.
+
+Free of the database: agents import it, and tests use it without an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # before anything that a service can list
+
+
+class EffectOutcome(StrEnum):
+    """What is known of one external operation. `intended` and `unknown`: it may have been done."""
+
+    INTENDED = "intended"
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    UNDONE = "undone"
+
+
+class Intention(NamedTuple):
+    """An operation that is about to be called.
+
+    key: the idempotency key of the call. amount: in the currency's usual unit, where money moves. external_id: what the
+    operation acts on, where that is known before the call. checkpoint: facts to note durably in the same commit.
+    """
+
+    operation: str
+    key: str
+    service: str
+    amount: Decimal | None = None
+    currency: str | None = None
+    external_id: str = ""
+    checkpoint: Mapping[str, Any] | None = None
+
+
+class Settlement(NamedTuple):
+    """What became of an operation. sure: the agent says so; otherwise it follows from how the attempt ended."""
+
+    direction: str
+    key: str
+    operation: str
+    outcome: EffectOutcome
+    external_id: str
+    sure: bool
+
+
+@dataclass(slots=True)
+class Operation:
+    """One row of the ledger: an external operation under its key, whichever attempts have called it.
+
+    direction, generation, attempt: of the attempt that called it last. age: how long ago it was first called, by the
+    database's clock when this was read.
+    """
+
+    operation: str
+    key: str
+    service: str
+    amount: Decimal | None = None
+    currency: str | None = None
+    external_id: str = ""
+    outcome: EffectOutcome = EffectOutcome.INTENDED
+    direction: str = "do"
+    generation: int = 1
+    attempt: int = 1
+    age: timedelta = timedelta(0)
+    settled: bool = False  # by this attempt
+    book: Book | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def may_exist(self) -> bool:
+        """Whether its effect is there, or may be."""
+        return self.outcome in (EffectOutcome.INTENDED, EffectOutcome.UNKNOWN, EffectOutcome.DONE)
+
+    def settle(self, outcome: EffectOutcome, external_id: str = "") -> None:
+        """Say what became of it. Written with the next intention of this attempt, or before its end is recorded.
+
+        external_id: what the service calls what it made; empty keeps what is known.
+        """
+        self.outcome, self.settled = outcome, True
+        self.external_id = external_id or self.external_id
+        if self.book is not None:
+            self.book.settled(self, sure=True)
+
+
+class Book:
+    """The operations of one attempt, on their way to the ledger. This one keeps them to itself; the engine's writes them."""
+
+    __slots__ = ("_mine", "_pending", "attempt", "direction", "generation")
+
+    def __init__(self, *, direction: str = "do", generation: int = 1, attempt: int = 1) -> None:
+        self.direction, self.generation, self.attempt = direction, generation, attempt
+        self._mine: list[Operation] | None = None
+        self._pending: list[Settlement] | None = None
+
+    def write(self, intention: Intention, settled: Sequence[Settlement]) -> tuple[EffectOutcome, str]:
+        """Commit the intention; gives the row's outcome and external id. Raises TransientFailure for a lost claim."""
+        return EffectOutcome.INTENDED, intention.external_id
+
+    def read(self) -> Sequence[Operation]:
+        """Every operation of this run at this position, the oldest first."""
+        return ()
+
+    def ordered_at(self) -> datetime:
+        """When the order was accepted. This one does not know: nothing is older than what it says."""
+        return LONG_AGO
+
+    def intend(self, intention: Intention) -> Operation:
+        """Commit that this operation is about to be called. Its outcome is `intended` where no earlier attempt called it."""
+        waiting = list(self._pending or ())
+        known = self.write(intention, waiting)
+        if waiting and self._pending is not None:
+            del self._pending[: len(waiting)]
+        return self.opened(intention, *known)
+
+    def opened(self, intention: Intention, outcome: EffectOutcome, external_id: str) -> Operation:
+        """Take over an operation whose row is committed."""
+        operation = Operation(
+            intention.operation,
+            intention.key,
+            intention.service,
+            intention.amount,
+            intention.currency,
+            external_id,
+            outcome,
+            self.direction,
+            self.generation,
+            self.attempt,
+            book=self,
+        )
+        if self._mine is None:
+            self._mine = [operation]
+        else:
+            self._mine.append(operation)
+        return operation
+
+    def opening(self, operation: str, key: str) -> Operation | None:
+        """This operation, where it is noted for this attempt already and not settled."""
+        for one in self._mine or ():
+            if one.operation == operation and one.key == key and not one.settled:
+                return one
+        return None
+
+    def effects(self) -> list[Operation]:
+        """Every operation of this run and position before this attempt's own: all generations, both directions."""
+        mine = {(one.direction, one.key, one.operation) for one in self._mine or ()}
+        found = []
+        for one in self.read():
+            fresh = one.outcome is EffectOutcome.INTENDED and one.attempt == self.attempt
+            if not (fresh and (one.direction, one.key, one.operation) in mine):
+                one.book = self
+                found.append(one)
+        return found
+
+    def settled(self, operation: Operation, *, sure: bool) -> None:
+        """Keep what became of an operation until it is written."""
+        settlement = Settlement(operation.direction, operation.key, operation.operation, operation.outcome, operation.external_id, sure)
+        if self._pending is None:
+            self._pending = [settlement]
+        else:
+            self._pending.append(settlement)
+
+    def close(self, rest: EffectOutcome) -> Sequence[Settlement]:
+        """The attempt is over: what is left to be written. rest: what became of operations that nobody settled."""
+        for operation in self._mine or ():
+            if not operation.settled:
+                operation.outcome, operation.settled = rest, True
+                self.settled(operation, sure=False)
+            operation.book = None  # no cycles: the rest is freed at once
+        return self._pending or ()

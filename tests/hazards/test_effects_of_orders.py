@@ -1,0 +1,160 @@
+"""Charges and shipments of orders whose answers were lost, through the engine and at the simulated services.
+
+What an order did outside is found under every key it ever had: nothing is made twice, and nothing outlives a cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import orders.workflows  # noqa: F401 - registers the shop's agents
+from orders.agents.payment_calls import listing as charges
+from orders.agents.shipping import listing as shipments
+from supervision import (
+    PermanentFailure,
+    RetryPolicy,
+    Step,
+    Workflow,
+    consuming,
+    epochs,
+    execution,
+    failpoints,
+    operations,
+    register,
+    supervisor,
+)
+from supervision.testing import expire, make_due, run_until_idle, submit
+from tests.engine import kit
+from tests.support import toy
+from tests.support.requests import ADDRESS, PAYLOAD
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+ONCE = RetryPolicy(threshold=1)
+BUYING = register(
+    Workflow(
+        "buying",
+        (
+            Step("charge-payment", agent="payment", complete_within=timedelta(seconds=20)),
+            Step("book-shipment", agent="shipping", complete_within=timedelta(seconds=20), retry=ONCE, amendable=("shipping_address",)),
+            Step("alpha-step", agent="alpha", complete_within=timedelta(seconds=20), retry=ONCE),
+        ),
+        intake=toy.INTAKE,
+    )
+)
+
+
+@pytest.fixture(autouse=True)
+def no_failpoint_left() -> Iterator[None]:
+    yield
+    failpoints.load({})
+
+
+def lose_the_answer_of(step: str) -> None:
+    """The next call at this step has its effect, and nobody hears of it."""
+    failpoints.load({"FAILPOINTS": "agent.after_effect=raise@1", "FAILPOINT_STEP": step, "ALLOW_FAILPOINTS": "1"})
+
+
+def work(key: str) -> str:
+    """Play scheduler and agents until the order rests; gives its state."""
+    for _ in range(50):
+        run_until_idle()
+        execution.finish_up(20)  # calls that took longer than their cohort waited
+        if (state := kit.state(key)) in ("Processed", "Error", "Cancelled"):
+            return state
+        # What a late answer handed on went to a broker that delivers nothing here.
+        expire(key)
+        make_due(key)
+        supervisor.sweep_once()
+    raise AssertionError("the order does not come to rest")
+
+
+def refuse(_: Any) -> None:
+    raise PermanentFailure("no")
+
+
+def live(services: Any, key: str) -> int:
+    return services.effects("carrier", "create", key) - services.effects("carrier", "delete", key)
+
+
+def test_a_cancel_deletes_the_shipments_of_every_generation(services):
+    lose_the_answer_of("book-shipment")
+    key = submit("buying", {**PAYLOAD, "n": 1})
+    assert (work(key), live(services, key)) == ("Error", 1)
+    toy.ALPHA.on_perform = refuse
+
+    corrected = {**ADDRESS, "line1": "Via Roma 2"}
+    operations.resubmit(key, by="olga", reason="wrong address", new_generation=True, amend={"shipping_address": corrected})
+    work(key)
+    once_booked = live(services, key)
+    operations.cancel(key, by="olga", reason="the customer called")
+
+    assert work(key) == "Cancelled"
+    assert services.charged(key) == 0
+    assert live(services, key) == 0
+    assert once_booked == 1
+    assert kit.healthy()
+
+
+TABLES = ("submission", "run", "stepstate", "stepevent")
+
+
+def back_up() -> None:
+    kit.fetch(";".join(f"CREATE TEMP TABLE saved_{table} AS TABLE supervision_{table}" for table in TABLES))
+
+
+def restore() -> None:
+    """The rows as they were, in another life of the database; the services go on from where they are, without the old keys."""
+    for table in (*TABLES, "effect"):
+        kit.fetch(f"DELETE FROM supervision_{table}")  # noqa: S608 - the names above
+    for table in TABLES:
+        kit.fetch(f"INSERT INTO supervision_{table} OVERRIDING SYSTEM VALUE TABLE saved_{table}; DROP TABLE saved_{table}")
+    kit.fetch("UPDATE supervision_epoch SET timeline = timeline - 1")
+    for listing in (charges, shipments):
+        listing.forget()
+    supervisor.sweep_once()
+
+
+@pytest.fixture
+def one_epoch(engine: None) -> Iterator[None]:
+    kit.fetch("DELETE FROM supervision_epoch")
+    epochs.look()
+    yield
+    kit.fetch("DELETE FROM supervision_epoch")
+    epochs.look()
+
+
+@pytest.mark.usefixtures("one_epoch")
+def test_a_restored_order_is_neither_charged_nor_shipped_again_though_the_services_forgot_its_keys(services):
+    key = submit("buying", {**PAYLOAD, "n": 1})
+    consuming.consume_batch(10, born=False)
+    back_up()
+    assert work(key) == "Processed"
+    services.behave(search_lag=3600)
+    services.forget("payment")
+    services.forget("carrier")
+
+    restore()
+
+    assert work(key) == "Processed"
+    assert (services.charged(key), services.effects("payment", "confirm", key), live(services, key)) == (2580, 1, 1)
+    assert kit.healthy()
+
+
+@pytest.mark.usefixtures("one_epoch")
+def test_a_restored_order_that_is_cancelled_before_it_begins_again_leaves_nothing_outside(services):
+    key = submit("buying", {**PAYLOAD, "n": 1})
+    back_up()
+    assert work(key) == "Processed"
+    services.behave(search_lag=3600)
+
+    restore()
+    operations.cancel(key, by="olga", reason="the customer called")
+
+    assert work(key) == "Cancelled"
+    assert (services.charged(key), live(services, key)) == (0, 0)
+    assert kit.healthy()
