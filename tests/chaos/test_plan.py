@@ -30,7 +30,8 @@ def test_a_long_run_has_every_kind_of_fault_and_restarts_the_database_every_five
 
     assert {fault.kind for fault in faults} >= {
         *("kill", "kill-workers", "kill-everything", "kill-role", "freeze", "postgres-restart", "kill-backends", "service", "replay"),
-        *("broker-purge", "broker-cut_connections"),
+        *("poison", "forget"),
+        *("broker-purge", "broker-cut_connections", "backlog"),
     }
     restarts = [fault.at for fault in faults if fault.kind == "postgres-restart"]
     assert all(5 <= later - earlier <= 40 for earlier, later in pairwise(restarts))
@@ -42,4 +43,4 @@ def test_the_same_seed_gives_the_same_orders():
 
     assert wishes == [wish(3, number, 2.0) for number in range(500)]
     traits = {trait for one in wishes for trait in one.traits}
-    assert traits == {"malformed", "scarce", "declined", "nowhere", "twice", "other-body", "cancel"}
+    assert traits == {"malformed", "scarce", "declined", "nowhere", "twice", "other-body", "cancel", "poison"}

@@ -1,0 +1,53 @@
+"""Claims that this process's code has no plan for, or another one than their rows, are given back for others to take.
+
+Nothing is counted as a failure and no call was made. Two reasons differ in what people hear of them. A version that this
+code does not know is ordinary while a new release is rolled out; where no process knows it, one incident says so. A row
+at another step than the code expects is a mistake: it counts as a lost dispatch, and every few of those raise an alert.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+from supervision import plans, recovery, store
+from supervision.handles import Place
+from supervision.retry import Failure, Outcome
+from supervision.states import ATTEMPTS_PER_EPOCH, Claim
+
+log = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 16
+
+
+def has_plan(place: Place) -> bool:
+    """Whether this process's code knows this version."""
+    return plans.knows(place.workflow, place.version)
+
+
+def unknown(place: Place, claims: Sequence[Claim]) -> None:
+    """Postpone these: another process may know their version. Each time longer, so that they do not go round and round."""
+    why = f"left to a process that knows {place.workflow} version {place.version}"
+    log.info("%d claims are %s", len(claims), why)
+    recovery.fail(place, [(claim, _failure(Outcome.POSTPONED, claim, why)) for claim in claims])
+
+
+def mistaken(place: Place, claims: Sequence[Claim]) -> None:
+    """Give back those of these claims, none of which could be started, whose rows stand at another step or agent."""
+    found = store.mistaken(place, claims)
+    if not found:
+        return
+    expected = place.definition.step(place.position)
+    failed = []
+    for claim, name, agent in found:
+        why = f"its step is {name} by agent {agent}; the code of this process means {expected.name} by agent {expected.agent}"
+        failed.append((claim, _failure(Outcome.EXPIRED, claim, why)))
+    log.error("%d claims of %s are given back: %s", len(failed), place, failed[0][1].message)
+    recovery.fail(place, failed)
+
+
+def _failure(outcome: Outcome, claim: Claim, why: str) -> Failure:
+    times = (claim.attempt - 1) % ATTEMPTS_PER_EPOCH
+    seconds = min(2 ** min(times, 30), LONGEST_SECONDS)
+    return Failure(outcome=outcome, started=False, message=why, not_before=timedelta(seconds=seconds))

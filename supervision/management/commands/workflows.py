@@ -1,0 +1,58 @@
+"""Which versions of workflows there are, and which of them the code may drop."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from supervision import plans, versions
+from supervision.management.base import Command as Base
+from supervision.versions import Version
+
+
+class Command(Base):
+    """One row for each version that is registered or known to this code."""
+
+    help = (
+        "List the versions of every workflow: the fingerprint of what each means and when it was first seen, how many of its "
+        "orders are unfinished (in flight) and how many of those no process is working on (waiting), and whether this code may "
+        "drop it: it is not the newest, and nothing of it is unfinished. A version that this code means otherwise than the "
+        "database is named; such code does not start."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="one JSON array")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rows = versions.versions()
+        if options["json"]:
+            self.say_json([asdict(row) for row in rows])
+        else:
+            self.say_table(
+                ("WORKFLOW", "VERSION", "FINGERPRINT", "REGISTERED", "IN FLIGHT", "WAITING", "MAY GO"),
+                [
+                    (
+                        row.name,
+                        row.version,
+                        row.fingerprint,
+                        row.registered and f"{row.registered:%Y-%m-%d %H:%M}",
+                        row.in_flight,
+                        row.waiting,
+                        _verdict(row),
+                    )
+                    for row in rows
+                ],
+            )
+        for what in plans.differences():
+            self.stderr.write(f"this code does not start: {what}")
+
+
+def _verdict(row: Version) -> str:
+    if not row.known:
+        who = f" and unknown to {', '.join(row.unknown_to)}" if row.in_flight and row.unknown_to else ""
+        return f"not in this code{who}"
+    if row.newest:
+        return "no: new orders run it"
+    return f"no: {row.in_flight} orders are unfinished" if row.in_flight else "yes"

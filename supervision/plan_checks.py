@@ -1,0 +1,44 @@
+"""The system check that compares this code's plans with the registered ones.
+
+It is the one check that asks the database, so it says nothing where there is none, or none with our tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, register
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from supervision import plans
+
+TAG = "supervision"
+HINT = "Raise the version in the definition, and keep the old one registered while `manage.py workflows` counts runs of it."
+_off = False
+
+
+@register(TAG)
+def check_plans(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """A version of a workflow means the same in this code as in the database."""
+    if _off or connection.in_atomic_block:
+        return []
+    try:
+        connection.ensure_connection()  # at once or not at all: statements of the engine are patient
+        found = plans.differences()
+    except DatabaseError:
+        return []
+    return [Error(f"{what[0].upper()}{what[1:]}.", hint=HINT, id="supervision.E020") for what in found]
+
+
+@contextmanager
+def left_out() -> Iterator[None]:
+    """Without the check of plans: for commands that only look, and for those that refuse in a line of their own."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before

@@ -1,0 +1,44 @@
+"""How a process refuses to run plans other than the registered ones: when it starts, and while it lives."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from supervision import plans
+from supervision.errors import PlanChanged
+
+log = logging.getLogger(__name__)
+
+EXIT_CODE = 1
+
+
+def refuse_other_plans() -> None:
+    """At the start of a process: end it, with one line and exit code 1, where its code means something else by a version.
+
+    A database that is away ends nothing: each heartbeat, and the first run that is written, asks again.
+    """
+    try:
+        connection.ensure_connection()
+        plans.confirm()
+    except PlanChanged as changed:
+        sys.stderr.write(f"refused: {changed}\n")
+        sys.exit(EXIT_CODE)
+    except DatabaseError as error:
+        log.warning("could not compare the workflows with the registered ones: %s", str(error).strip().splitlines()[:1])
+    finally:
+        connection.close()
+
+
+def keep_confirming() -> dict[str, list[int]]:
+    """What a heartbeat says of the plans; ends the process where they turn out to be others than the registered ones."""
+    try:
+        plans.confirm(again=True)
+    except PlanChanged as changed:
+        log.critical("refused: %s", changed)
+        os._exit(EXIT_CODE)
+    return plans.told()

@@ -1,0 +1,271 @@
+"""What code means by a version is kept once per database, and code that means something else does not start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, consuming, plan_checks, plan_guard, plans, workflow
+from supervision.agent import Agent, _agents
+from supervision.errors import PlanChanged
+from supervision.models import Run, WorkflowVersion
+from supervision.testing import run_until_idle, submit
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+FIRST = Step("first", agent="alpha")
+SECOND = Step("second", agent="beta")
+THIRD = Step("third", agent="gamma")
+
+
+@pytest.fixture
+def code(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`code(FIRST, SECOND)`: what a process that starts now means by version 1 of the workflow `changing`."""
+
+    def deploy(*steps: Step, version: int = 1, **fields: Any) -> Workflow:
+        monkeypatch.setattr(workflow, "_workflows", {})
+        monkeypatch.setattr(workflow, "_newest", {})
+        plans.forget()
+        return workflow.register(Workflow("changing", steps, intake=toy.INTAKE, version=version, **fields))
+
+    return deploy
+
+
+def refusal() -> str:
+    with pytest.raises(PlanChanged) as refused:
+        plans.confirm()
+    return str(refused.value)
+
+
+class Indelible(Agent):
+    """As alpha, but nothing can be undone."""
+
+    name = "alpha"
+    undoable = False
+
+    def perform(self, request: Any) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((FIRST, SECOND, THIRD), "step 3 (third) is not in the registered plan"),
+        ((FIRST,), "step 2 (second) of the registered plan is missing in this code"),
+        ((SECOND, FIRST), "step 1 is second in this code and first in the registered plan"),
+        ((FIRST, replace(SECOND, name="other")), "step 2 is other in this code and second in the registered plan"),
+        ((FIRST, replace(SECOND, agent="gamma")), "agent of step 2 (second) is gamma in this code and beta in the registered plan"),
+        (
+            (FIRST, replace(SECOND, retry=RetryPolicy(on_exhausted=OnExhausted.SKIP))),
+            "on_exhausted of step 2 (second) is skip in this code and error in the registered plan",
+        ),
+        (
+            (replace(FIRST, retry=RetryPolicy(on_permanent=OnPermanent.COMPENSATE)), SECOND),
+            "on_permanent of step 1 (first) is compensate in this code and error in the registered plan",
+        ),
+    ],
+    ids=["added", "removed", "swapped", "renamed", "another agent", "on_exhausted", "on_permanent"],
+)
+def test_a_definition_that_changes_under_its_version_is_refused_and_the_first_difference_is_named(code, steps, words):
+    code(FIRST, SECOND)
+    plans.confirm()
+
+    code(*steps)
+
+    assert refusal() == f"workflow changing version 1: {words}; give the new definition a new version"
+
+
+def test_an_agent_whose_work_can_no_longer_be_undone_is_another_plan(code, monkeypatch):
+    code(FIRST)
+    plans.confirm()
+    monkeypatch.setitem(_agents, "alpha", Indelible())
+
+    code(FIRST)
+
+    assert "undoable of step 1 (first) is no in this code and yes in the registered plan" in refusal()
+
+
+def test_budgets_retries_and_overrides_change_without_a_new_version(code, tuned):
+    code(FIRST, SECOND)
+    plans.confirm()
+    patient = RetryPolicy(threshold=9, first_delay=timedelta(seconds=9), long_wait=timedelta(hours=1))
+    tuned(ON_EXHAUSTED="wait", ON_PERMANENT="skip", COMPLETE_WITHIN=7, FAILURE_THRESHOLD=2)
+
+    code(replace(FIRST, complete_within=timedelta(hours=1), retry=patient, amendable=("colour",)), SECOND)
+
+    plans.confirm()
+    assert plans.differences() == []
+
+
+def test_the_same_change_with_a_new_version_is_registered_beside_the_old_one(code):
+    code(FIRST, SECOND)
+    plans.confirm()
+
+    code(SECOND, FIRST, version=2)
+    plans.confirm()
+
+    kept = WorkflowVersion.objects.order_by("version")
+    assert [(row.version, [step["name"] for step in row.definition["steps"]]) for row in kept] == [
+        (1, ["first", "second"]),
+        (2, ["second", "first"]),
+    ]
+    assert kept[0].fingerprint != kept[1].fingerprint
+
+
+def test_a_fingerprint_that_fits_no_definition_is_a_difference(code):
+    here = code(FIRST, SECOND)
+    plans.confirm()
+    WorkflowVersion.objects.update(fingerprint="0123456789abcdef")
+    plans.forget()
+
+    assert plans.fingerprint(plans.definition_of(here)) in refusal()
+
+
+def test_a_definition_written_before_a_release_that_says_more_is_no_difference(code):
+    code(FIRST)
+    plans.confirm()
+    [row] = WorkflowVersion.objects.all()
+    del row.definition["steps"][0]["undoable"]
+    row.fingerprint = plans.fingerprint(row.definition)
+    row.save()
+    plans.forget()
+
+    plans.confirm()
+
+
+def test_what_is_confirmed_costs_nothing_until_the_code_is_another(code, monkeypatch):
+    code(FIRST)
+    plans.confirm()
+    asked: list[str] = []
+    monkeypatch.setattr(plans.db, "run", lambda statement, params: asked.append(statement) or [])
+
+    plans.confirm()
+
+    assert asked == []
+
+
+def test_processes_that_start_at_once_with_different_code_agree_on_one_plan():
+    one, other = (Workflow("changing", steps, intake=toy.INTAKE) for steps in ((FIRST, SECOND), (SECOND, FIRST)))
+
+    kit.at_once(lambda: plans._register([one]), lambda: plans._register([other]))
+
+    [row] = WorkflowVersion.objects.all()
+    assert row.fingerprint in [plans.fingerprint(plans.definition_of(each)) for each in (one, other)]
+
+
+def test_no_run_is_written_by_code_that_means_something_else(code):
+    code(FIRST, SECOND)
+    plans.confirm()
+    code(SECOND, FIRST)
+    submit("changing", {"n": 1})
+
+    with pytest.raises(PlanChanged):
+        consuming.consume_batch()
+
+    assert Run.objects.count() == 0
+    code(FIRST, SECOND)
+    run_until_idle()
+    assert [run.process_state for run in Run.objects.all()] == ["Processed"]
+
+
+# ----------------------------------------------------------------------------------------------------- who refuses
+
+
+def test_a_process_that_begins_with_other_plans_ends_with_one_line(code, capsys):
+    code(FIRST, SECOND)
+    plan_guard.refuse_other_plans()
+    code(SECOND, FIRST)
+
+    with pytest.raises(SystemExit) as ended:
+        plan_guard.refuse_other_plans()
+
+    assert ended.value.code == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"refused: {refusal()}"]
+
+
+def test_a_process_begins_while_the_database_is_away_and_each_heartbeat_asks_again(code, monkeypatch):
+    code(FIRST, SECOND)
+    plans.confirm()
+    code(SECOND, FIRST)
+    ended: list[int] = []
+    monkeypatch.setattr(plan_guard.os, "_exit", ended.append)
+    with monkeypatch.context() as away:
+        away.setitem(connection.settings_dict, "PORT", "1")
+        away.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+        connection.close()
+        plan_guard.refuse_other_plans()
+    assert ended == []
+
+    plan_guard.keep_confirming()
+
+    assert ended == [1]
+
+
+def test_a_heartbeat_tells_which_versions_its_process_knows(code):
+    code(FIRST)
+    workflow.register(Workflow("changing", (FIRST, SECOND), intake=toy.INTAKE, version=3))
+
+    assert plan_guard.keep_confirming() == {"changing": [1, 3]}
+
+
+def test_the_system_check_says_what_a_worker_would(code):
+    code(FIRST, SECOND)
+    plans.confirm()
+    assert plan_checks.check_plans(None) == []
+
+    code(SECOND, FIRST)
+
+    [message] = plan_checks.check_plans(None)
+    assert message.id == "supervision.E020"
+    assert message.msg == f"W{refusal()[1:]}."
+
+
+def test_the_system_check_registers_nothing(code):
+    code(FIRST)
+
+    assert plan_checks.check_plans(None) == []
+    assert not WorkflowVersion.objects.filter(name="changing").exists()
+
+
+def test_the_system_check_is_silent_without_its_table(code):
+    code(FIRST)
+    with kit.transaction.atomic():
+        kit.fetch("ALTER TABLE supervision_workflowversion RENAME TO elsewhere")
+    try:
+        assert plan_checks.check_plans(None) == []
+    finally:
+        kit.fetch("ALTER TABLE elsewhere RENAME TO supervision_workflowversion")
+
+
+@pytest.mark.parametrize(
+    "command", [("schedule", "--once"), ("supervise", "--once"), ("cancel", "abc", "--reason", "r")], ids=lambda c: c[0]
+)
+def test_a_command_that_moves_orders_refuses_in_one_line(code, command):
+    code(FIRST, SECOND)
+    plans.confirm()
+    code(SECOND, FIRST)
+
+    with pytest.raises(CommandError) as refused:
+        call_command(*command, skip_checks=False)
+
+    assert str(refused.value) == f"refused: {refusal()}"
+
+
+def test_a_command_that_only_looks_still_looks(code, capsys):
+    code(FIRST, SECOND)
+    plans.confirm()
+    code(SECOND, FIRST)
+
+    call_command("queue_depth", "--json", skip_checks=False)
+
+    assert capsys.readouterr().out.startswith("[")
