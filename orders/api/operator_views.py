@@ -214,10 +214,12 @@ def _alert(alert: Alert) -> dict[str, Any]:
         "order": alert.run.key,
         "step": alert.step,
         "kind": alert.kind,
+        "incident": alert.incident_id,
         "message": alert.message,
         "raised_at": iso(alert.raised_at),
         "acknowledged_at": iso(alert.acknowledged_at),
         "acknowledged_by": alert.acknowledged_by or None,
+        "closed_at": iso(alert.closed_at),
     }
 
 

@@ -25,7 +25,8 @@ _HEARTBEATS = """
 SELECT role, min(extract(epoch FROM now() - seen_at))::float8, count(*) FILTER (WHERE seen_at > now() - interval '30 s')
 FROM supervision_heartbeat GROUP BY role ORDER BY role
 """
-_OPEN_ALERTS = "SELECT count(*) FROM supervision_alert WHERE acknowledged_at IS NULL"
+_OPEN_ALERTS = "SELECT count(*) FROM supervision_alert WHERE closed_at IS NULL AND acknowledged_at IS NULL"
+_OPEN_INCIDENTS = "SELECT kind, severity, count(*) FROM supervision_incident WHERE closed_at IS NULL GROUP BY kind, severity ORDER BY 1, 2"
 _DEAD_LETTERS = "SELECT count(*) FROM supervision_deadletter WHERE resolved_at IS NULL"
 
 
@@ -71,7 +72,11 @@ class _Tables:
             orders.add_metric([state], count)
         yield orders
         yield GaugeMetricFamily("sas_steps_overdue", "Steps past their complete-by", value=queries.overdue_count())
-        yield GaugeMetricFamily("sas_alerts_open", "Alerts nobody has acknowledged", value=_row(_OPEN_ALERTS)[0])
+        yield GaugeMetricFamily("sas_alerts_open", "Open alerts nobody has acknowledged", value=_row(_OPEN_ALERTS)[0])
+        standing = GaugeMetricFamily("sas_incidents_open", "Open incidents", labels=["kind", "severity"])
+        for kind, severity, count in _rows(_OPEN_INCIDENTS):
+            standing.add_metric([kind, severity], count)
+        yield standing
         yield GaugeMetricFamily("sas_dead_letters_open", "Dead letters nobody has resolved", value=_row(_DEAD_LETTERS)[0])
         waiting, oldest = _row(_BACKLOG)
         yield GaugeMetricFamily("sas_submissions_waiting", "Accepted orders not yet taken up", value=waiting)

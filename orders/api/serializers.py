@@ -114,6 +114,7 @@ class OrderAnswer(Shape):
     process_state = serializers.ChoiceField(RUN_STATES)
     direction = serializers.ChoiceField(DIRECTIONS)
     waiting_because = serializers.CharField(allow_null=True)
+    incident = serializers.IntegerField(allow_null=True, help_text="the open incident that holds it up")
     total = serializers.CharField(help_text="decimal string")
     currency = serializers.CharField()
     email = serializers.CharField()
@@ -189,16 +190,18 @@ class ProductAnswer(Shape):
 
 
 class AlertAnswer(Shape):
-    """Something an operator must know."""
+    """What one order needs an operator for."""
 
     id = serializers.IntegerField()
     order = serializers.CharField()
     step = serializers.CharField(allow_blank=True)
     kind = serializers.CharField()
+    incident = serializers.IntegerField(allow_null=True)
     message = serializers.CharField(allow_blank=True)
     raised_at = serializers.DateTimeField()
     acknowledged_at = serializers.DateTimeField(allow_null=True)
     acknowledged_by = serializers.CharField(allow_null=True)
+    closed_at = serializers.DateTimeField(allow_null=True)
 
 
 class DeadLetterAnswer(Shape):

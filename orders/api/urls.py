@@ -9,7 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 import orders.api.converters  # noqa: F401 - registers the ids' shapes
-from orders.api import catalogue, governance_views, operator_views, views, webhooks
+from orders.api import catalogue, governance_views, incident_views, operator_views, views, webhooks
 from orders.api.errors import problem
 from orders.api.events import EventsView
 
@@ -42,6 +42,9 @@ version_1: list[URLPattern | URLResolver] = [
     path("products/", catalogue.ProductsView.as_view(), name="products"),
     path("alerts/", operator_views.AlertsView.as_view(), name="alerts"),
     path("alerts/<rowid:pk>/acknowledge/", operator_views.AcknowledgeView.as_view(), name="acknowledge"),
+    path("incidents/", incident_views.IncidentsView.as_view(), name="incidents"),
+    path("incidents/<rowid:pk>/", incident_views.IncidentView.as_view(), name="incident"),
+    path("incidents/<rowid:pk>/acknowledge/", incident_views.AcknowledgeIncidentView.as_view(), name="acknowledge-incident"),
     path("dead-letters/", operator_views.DeadLettersView.as_view(), name="dead-letters"),
     path("dead-letters/<rowid:pk>/", operator_views.DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<rowid:pk>/requeue/", operator_views.RequeueView.as_view(), name="requeue"),

@@ -1,0 +1,144 @@
+"""Incidents at the API: what holds up orders or needs an operator, one row per cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders.api.base import Door, account_of
+from orders.api.operator_views import yes_or_no
+from orders.api.pages import page_of, refuse_unknown
+from orders.api.permissions import Operators, Watchers
+from orders.api.schema import PAGING
+from orders.api.serializers import ReasonSerializer, Shape, page_answer
+from orders.queries import iso
+from supervision import incidents, operations
+from supervision.incident_mail import link
+from supervision.models import Incident, Run
+
+ORDERS_NAMED = 200
+SEVERITIES = [severity.value for severity in Incident.Severity]
+
+
+class IncidentAnswer(Shape):
+    """One cause that holds up orders or needs an operator. `orders`: how many it holds now."""
+
+    id = serializers.IntegerField()
+    kind = serializers.CharField()
+    cause = serializers.CharField(help_text="stable key")
+    title = serializers.CharField()
+    resource = serializers.CharField(allow_null=True)
+    step = serializers.CharField(allow_null=True)
+    code = serializers.CharField(allow_null=True)
+    severity = serializers.ChoiceField(SEVERITIES)
+    orders = serializers.IntegerField()
+    opened_at = serializers.DateTimeField()
+    closed_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_by = serializers.CharField(allow_null=True)
+    notified_at = serializers.DateTimeField(allow_null=True)
+    link = serializers.CharField(help_text="its page in the console")
+
+
+class MoneyAnswer(Shape):
+    """An amount of money."""
+
+    amount = serializers.CharField(help_text="decimal string")
+    currency = serializers.CharField()
+
+
+class IncidentDetailAnswer(IncidentAnswer):
+    """One cause, with what it holds up."""
+
+    held = MoneyAnswer(many=True)
+    order_ids = serializers.ListField(child=serializers.CharField(), help_text=f"of at most {ORDERS_NAMED} of the orders")
+    acknowledge_reason = serializers.CharField(allow_null=True)
+
+
+IncidentPage = page_answer(IncidentAnswer)
+
+
+class IncidentsView(Door):
+    """What stands, and what stood."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(
+        operation_id="list_incidents",
+        parameters=[
+            OpenApiParameter("open", OpenApiTypes.STR, enum=["true", "false"], description="only these; else all"),
+            OpenApiParameter("kind", OpenApiTypes.STR),
+            *PAGING,
+        ],
+        responses=IncidentPage,
+    )
+    def get(self, request: Request) -> Response:
+        """Incidents, the newest first."""
+        refuse_unknown(request, ["open", "kind", "cursor", "page_size"])
+        found = Incident.objects.all()
+        if (standing := yes_or_no(request, "open")) is not None:
+            found = found.filter(closed_at__isnull=standing)
+        if kind := request.query_params.get("kind"):
+            found = found.filter(kind=kind.replace("\0", ""))
+        rows, links = page_of(found, request, field="opened_at")
+        return Response({"results": [_incident(row) for row in rows], **links})
+
+
+class IncidentView(Door):
+    """One cause."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="get_incident", responses=IncidentDetailAnswer)
+    def get(self, request: Request, pk: int) -> Response:
+        """The incident with the orders that it holds, and what they are worth."""
+        return Response(_detail(get_object_or_404(Incident, pk=pk)))
+
+
+class AcknowledgeIncidentView(Door):
+    """Telling that somebody looks after an incident."""
+
+    permission_classes = [Operators]
+
+    @extend_schema(operation_id="acknowledge_incident", request=ReasonSerializer, responses=IncidentDetailAnswer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Note who looks after it, and why. It stays open until its cause is gone; harmless when repeated."""
+        get_object_or_404(Incident, pk=pk)
+        operations.acknowledge_incident(pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        return Response(_detail(Incident.objects.get(pk=pk)))
+
+
+def _incident(row: Incident) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "kind": row.kind,
+        "cause": row.cause,
+        "title": row.title,
+        "resource": row.resource or None,
+        "step": row.step or None,
+        "code": row.code or None,
+        "severity": row.severity,
+        "orders": row.orders,
+        "opened_at": iso(row.opened_at),
+        "closed_at": iso(row.closed_at),
+        "acknowledged_at": iso(row.acknowledged_at),
+        "acknowledged_by": row.acknowledged_by or None,
+        "notified_at": iso(row.notified_at),
+        "link": link(row.pk),
+    }
+
+
+def _detail(row: Incident) -> dict[str, Any]:
+    runs = incidents.runs_of(row.kind, row.cause) if row.closed_at is None else []
+    return {
+        **_incident(row),
+        "held": [{"amount": str(amount), "currency": currency} for currency, amount in incidents.held(runs)],
+        "order_ids": list(Run.objects.filter(pk__in=runs[:ORDERS_NAMED]).order_by("pk").values_list("key", flat=True)),
+        "acknowledge_reason": row.acknowledge_reason or None,
+    }

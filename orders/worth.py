@@ -1,0 +1,16 @@
+"""What orders are worth: told to the engine, which knows no money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from supervision import db, incidents
+
+_WORTH = "SELECT currency, sum(total) FROM orders_order WHERE run_id = ANY (%(runs)s) GROUP BY currency"
+
+
+@incidents.money
+def worth(run_ids: Sequence[int]) -> Mapping[str, Decimal]:
+    """The totals of the orders behind these runs, by currency."""
+    return dict(db.run(_WORTH, {"runs": list(run_ids)}))

@@ -1,0 +1,120 @@
+"""Incidents: what people are told, one row per cause that stands or stood; and alerts, one row per order that it stopped."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from supervision.labels import DIRECTION_LABELS
+
+
+class Incident(models.Model):
+    """One cause. Open while it stands; `incidents.look` opens, counts and closes it.
+
+    cause: the stable key of what is wrong; at most one open incident has it. orders: how many unfinished orders it holds now.
+    reopened_at: when its cause last returned soon after it had closed. notified_at: when people were last told;
+    told_severity: the highest severity they were told, empty while they were not; told_closed_at: when they were told
+    that it is over.
+    """
+
+    class Severity(models.TextChoices):
+        INFO = "info", _("info")
+        WARNING = "warning", _("warning")
+        CRITICAL = "critical", _("critical")
+
+    kind = models.TextField(_("kind"))
+    cause = models.TextField(_("cause"))
+    title = models.TextField(_("title"), db_default="", default="")
+    resource = models.TextField(_("resource"), db_default="", default="")
+    step = models.TextField(_("step"), db_default="", default="")
+    code = models.TextField(_("code"), db_default="", default="")
+    severity = models.TextField(_("severity"), choices=Severity.choices, db_default=Severity.WARNING.value, default=Severity.WARNING)
+    orders = models.IntegerField(_("orders"), db_default=0, default=0)
+    opened_at = models.DateTimeField(_("opened at"), db_default=Now())
+    reopened_at = models.DateTimeField(_("returned at"), null=True)
+    closed_at = models.DateTimeField(_("closed at"), null=True)
+    acknowledged_at = models.DateTimeField(_("acknowledged at"), null=True)
+    acknowledged_by = models.TextField(_("acknowledged by"), db_default="", default="")
+    acknowledge_reason = models.TextField(_("reason of the acknowledgement"), db_default="", default="")
+    notified_at = models.DateTimeField(_("notified at"), null=True)
+    told_severity = models.TextField(_("severity told"), db_default="", default="")
+    told_closed_at = models.DateTimeField(_("told of its end at"), null=True)
+
+    class Meta:
+        verbose_name = _("incident")
+        verbose_name_plural = _("incidents")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(name="a_cause_has_one_open_incident", fields=["cause"], condition=Q(closed_at__isnull=True)),
+            models.CheckConstraint(
+                name="an_incidents_severity_is_known_by_name", condition=Q(severity__in=["info", "warning", "critical"])
+            ),
+        ]
+        indexes = [
+            models.Index(name="incident_closed", fields=["cause", "-closed_at"], condition=Q(closed_at__isnull=False)),
+            models.Index(name="incident_opened", fields=["-opened_at"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.cause
+
+
+class Alert(models.Model):
+    """What one order needs an operator for: written with the transition that made it necessary. People are told of incidents.
+
+    Open until its order leaves Error, or what it tells of is over; acknowledged is still open. cause: of the incident
+    that gathers it, empty until `incidents.look` has seen it.
+    """
+
+    class Kind(models.TextChoices):
+        ERROR = "error", _("Step in error")
+        EXHAUSTED = "exhausted", _("Attempts exhausted, waiting longer")
+        SKIPPED = "skipped", _("Step given up, order went on")
+        STARVATION = "starvation", _("Nobody picks the step up")
+        LOST_DISPATCH = "lost-dispatch", _("Claims that no agent starts")
+
+    run = models.ForeignKey("supervision.Run", on_delete=models.DO_NOTHING, db_constraint=False, related_name="alerts")
+    position = models.SmallIntegerField(_("position"))
+    direction = models.TextField(_("direction"), choices=list(DIRECTION_LABELS.items()))
+    generation = models.SmallIntegerField(_("generation"))
+    kind = models.TextField(_("kind"), choices=Kind.choices)
+    step = models.TextField(_("step"), db_default="")
+    message = models.TextField(_("message"), db_default="")
+    raised_at = models.DateTimeField(_("raised at"), db_default=Now())
+    acknowledged_at = models.DateTimeField(_("acknowledged at"), null=True, blank=True)
+    acknowledged_by = models.TextField(_("acknowledged by"), db_default="", blank=True)
+    code = models.TextField(_("code"), db_default="", default="")
+    severity = models.TextField(_("severity"), db_default="warning", default="warning")
+    cause = models.TextField(_("cause"), db_default="", default="")
+    incident = models.ForeignKey(
+        Incident,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        null=True,
+        related_name="alerts",
+        verbose_name=_("incident"),
+    )
+    closed_at = models.DateTimeField(_("closed at"), null=True)
+
+    class Meta:
+        verbose_name = _("alert")
+        verbose_name_plural = _("alerts")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(
+                name="a_step_has_one_open_alert_of_a_kind",
+                fields=["run", "position", "direction", "kind"],
+                condition=Q(closed_at__isnull=True),
+            )
+        ]
+        indexes = [
+            models.Index(name="alert_open", fields=["-raised_at"], condition=Q(closed_at__isnull=True)),
+            models.Index(name="alert_standing", fields=["id"], condition=Q(closed_at__isnull=True)),
+            models.Index(name="alert_by_cause", fields=["cause", "run"], condition=Q(closed_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()}: {self.step}"

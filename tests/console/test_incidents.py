@@ -1,0 +1,96 @@
+"""Incidents in the console: first on the overview, a page each, acknowledged with a reason by who may operate."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from supervision import incidents
+from supervision.models import Incident
+from tests.support.console import ATTACK, fail, page
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/supervision/incident/"
+
+
+@pytest.fixture
+def standing() -> Incident:
+    """Two orders that were refused, and the supervisor's look at them."""
+    fail(2)
+    incidents.look()
+    return Incident.objects.get()
+
+
+def address(row: Incident) -> str:
+    return reverse("admin:supervision_incident_change", args=[row.pk])
+
+
+def test_the_overview_shows_what_stands_before_everything_else(operator: Client, standing: Incident):
+    html = operator.get("/admin/").content.decode()
+
+    assert html.index("sc-incidents") < html.index("sc-states")
+    assert address(standing) in html
+    assert "charge-payment fails" in html
+    assert "2 orders" in html
+
+
+def test_the_page_of_an_incident_names_its_orders_and_what_they_are_worth(operator: Client, standing: Incident):
+    orders = fail(1)
+    incidents.look()
+
+    html = operator.get(address(standing)).content.decode()
+
+    assert reverse("admin:orders_order_of_run", args=[orders[0].run_id]) in html
+    assert "worth 77.40 EUR" in html
+    assert standing.cause in html
+    assert "charge-payment fails" in operator.get(f"{LIST}?open=yes").content.decode()
+    assert address(standing) in operator.get(page(orders[0])).content.decode()
+
+
+def test_it_is_acknowledged_with_a_reason_and_stays_open(operator: Client, standing: Incident):
+    assert operator.post(address(standing), {"reason": ""}).status_code == 200
+    standing.refresh_from_db()
+    assert standing.acknowledged_at is None
+
+    assert operator.post(address(standing), {"reason": "the bank is asked"}).status_code == 302
+    standing.refresh_from_db()
+    html = operator.get(address(standing)).content.decode()
+
+    assert (standing.acknowledged_by, standing.acknowledge_reason, standing.closed_at) == ("olga", "the bank is asked", None)
+    assert "acknowledged by olga" in html
+    assert 'name="reason"' not in html
+
+
+def test_who_only_looks_cannot_acknowledge(viewer: Client, standing: Incident):
+    html = viewer.get(address(standing)).content.decode()
+
+    assert 'name="reason"' not in html
+    assert viewer.post(address(standing), {"reason": "r"}).status_code == 403
+    standing.refresh_from_db()
+    assert standing.acknowledged_at is None
+
+
+def test_what_is_over_holds_nothing_and_is_listed_apart(operator: Client, standing: Incident):
+    Incident.objects.update(closed_at="2026-01-01T00:00Z")
+
+    assert "charge-payment fails" not in operator.get(f"{LIST}?open=yes").content.decode()
+    assert "charge-payment fails" in operator.get(f"{LIST}?open=no").content.decode()
+    html = operator.get(address(standing)).content.decode()
+    assert 'id="sc-held"' not in html
+    assert 'name="reason"' not in html
+    assert "Nothing stands in the way." in operator.get("/admin/").content.decode()
+
+
+def test_words_of_others_are_shown_as_words(operator: Client):
+    row = Incident.objects.create(
+        kind="journal", cause=ATTACK, title=ATTACK, step=ATTACK, code=ATTACK, resource=ATTACK, acknowledged_by=ATTACK
+    )
+
+    for place in ("/admin/", LIST, address(row)):
+        assert ATTACK not in operator.get(place).content.decode()
+
+
+@pytest.mark.parametrize("number", ["424242", "x"])
+def test_an_incident_nobody_knows_is_not_found(operator: Client, number: str):
+    assert operator.get(f"{LIST}{number}/change/").status_code == 404

@@ -1,0 +1,182 @@
+"""Causes that no step tells of: dead letters, forgotten pauses, receivers that take nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from supervision import consuming, incidents, operations, pauses
+from supervision.models import DeadLetter, Incident, Notification, Resource, WebhookEndpoint
+from supervision.testing import run_of, run_until_idle, submit_many
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def waiting(count: int = 2) -> list[str]:
+    keys = submit_many("toy-plain", [{"n": n} for n in range(count)])
+    consuming.consume_batch(born=False)
+    return keys
+
+
+def hours_ago(hours: float) -> str:
+    return (timezone.now() - timedelta(hours=hours)).isoformat()
+
+
+def test_open_dead_letters_are_one_incident_until_each_is_decided(tuned):
+    tuned(INCIDENT_CRITICAL_ORDERS=3)
+    letters = [DeadLetter.objects.create(source="test", body=b"x", reason="y") for _ in range(2)]
+    assert kit.incidents() == ["dead_letters"]
+    assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (2, "warning", 1)
+
+    DeadLetter.objects.create(source="test", body=b"x", reason="y")
+    kit.looked()
+    assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (3, "critical", 2)
+
+    for letter in [*letters, DeadLetter.objects.latest("id")]:
+        operations.discard_dead_letter(letter.pk, by="olga", reason="noise")
+    assert kit.incidents() == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "cause"),
+    [
+        ("all", "", "pause_overrun:all"),
+        ("agent", "alpha", "pause_overrun:agent:alpha"),
+        ("workflow", "toy-plain", "pause_overrun:workflow:toy-plain"),
+        ("order", "first", "pause_overrun:order"),
+    ],
+)
+def test_a_pause_without_an_end_that_outlived_its_bound_is_an_incident(scope, name, cause):
+    keys = waiting()
+    pauses.pause(scope, keys[0] if scope == "order" else name, reason="maintenance", by="olga")
+    assert kit.incidents() == []
+
+    kit.fetch("UPDATE supervision_pause SET paused_at = now() - interval '241 min'")
+    assert kit.incidents() == [cause]
+
+    row = Incident.objects.get()
+    held = [run_of(key).pk for key in (keys[:1] if scope == "order" else keys)]
+    assert row.orders == len(held)
+    assert incidents.runs_of(row.kind, row.cause) == sorted(held)
+    assert incidents.holding([run_of(key).pk for key in keys]) == dict.fromkeys(held, row.pk)
+    assert timezone.now() - row.opened_at > timedelta(hours=4)
+
+    pauses.lift(scope, keys[0] if scope == "order" else name, by="olga")
+    assert kit.incidents() == []
+
+
+def test_a_pause_with_an_end_or_that_holds_nobody_is_none():
+    pauses.pause("agent", "alpha", reason="r", by="olga")
+    pauses.pause("all", reason="r", by="olga", until=timedelta(days=1))
+    kit.fetch("UPDATE supervision_pause SET paused_at = now() - interval '5 hours'")
+    assert kit.incidents() == []
+
+    waiting()
+    assert kit.incidents() == ["pause_overrun:agent:alpha"]
+
+
+def test_a_resource_that_stays_paused_while_steps_wait_is_an_incident():
+    keys = waiting()
+    Resource.objects.update_or_create(name="alpha", defaults={"paused": True})
+    assert kit.incidents() == []
+
+    kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '5 hours' WHERE not_before IS NOT NULL")
+    assert kit.incidents() == ["pause_overrun:resource:alpha"]
+    row = Incident.objects.get()
+    assert (row.orders, row.resource) == (2, "alpha")
+    assert incidents.runs_of(row.kind, row.cause) == sorted(run_of(key).pk for key in keys)
+    assert set(incidents.holding([run_of(key).pk for key in keys]).values()) == {row.pk}
+
+
+def test_a_webhook_that_takes_nothing_for_long_is_an_incident_until_it_takes_something():
+    hook = WebhookEndpoint.objects.create(
+        public_id="wh_x", client="shop", url="https://shop.example/", secret="s", failing_since=timezone.now()
+    )
+    try:
+        assert kit.incidents() == []
+        WebhookEndpoint.objects.update(failing_since=hours_ago(1))
+        assert kit.incidents() == ["delivery_failed:webhook:wh_x"]
+        assert "https://shop.example/" in Incident.objects.get().title
+
+        WebhookEndpoint.objects.update(failing_since=None)
+        assert kit.incidents() == []
+    finally:
+        hook.delete()
+
+
+def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
+    Notification.objects.create(kind="letter", given_up_at=timezone.now(), last_error="550 no such user")
+    assert kit.incidents() == ["delivery_failed:notifications"]
+
+    operations.acknowledge_incident(Incident.objects.get().pk, by="olga", reason="an old address")
+    assert kit.incidents() == []
+
+    Notification.objects.create(kind="letter", given_up_at=timezone.now() + timedelta(seconds=1), last_error="550 no such user")
+    assert kit.incidents() == ["delivery_failed:notifications"]
+
+
+# ------------------------------------------------------------------------------------------------ who is held
+
+
+def test_an_order_behind_its_sessions_head_is_held_by_what_holds_the_head():
+    first, second = submit_many("toy-plain", [{"n": 1, "session": "s"}, {"n": 2, "session": "s"}])
+    consuming.consume_batch(born=False)
+    head, behind = run_of(first), run_of(second)
+    kit.fetch("UPDATE supervision_run SET session_key = 's' WHERE id = ANY (%s)", [[head.pk, behind.pk]])
+    kit.fetch("UPDATE supervision_stepstate SET not_before = NULL WHERE run_id = %s", [behind.pk])
+    kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '10 min' WHERE run_id = %s AND position = 0", [head.pk])
+    assert kit.incidents() == ["starvation:agent.alpha"]
+
+    row = Incident.objects.get()
+
+    assert row.orders == 1
+    assert incidents.holding([head.pk, behind.pk]) == {head.pk: row.pk, behind.pk: row.pk}
+
+
+def test_an_outage_of_its_resource_holds_every_order_that_waits_there():
+    keys = waiting(3)
+    Resource.objects.update_or_create(
+        name="alpha", defaults={"breaker_state": "open", "opened_at": hours_ago(1), "retry_at": hours_ago(-1)}
+    )
+    assert kit.incidents() == ["outage:alpha"]
+    row = Incident.objects.get()
+
+    runs = [run_of(key).pk for key in keys]
+
+    assert incidents.holding(runs) == dict.fromkeys(runs, row.pk)
+    assert incidents.runs_of(row.kind, row.cause) == sorted(runs)
+    assert (row.orders, kit.told()) == (3, 1)
+
+
+def test_an_outage_of_an_hour_is_one_incident_and_its_orders_end_without_another(tuned):
+    keys = waiting(30)
+    down = {"breaker_state": "open", "opened_at": hours_ago(1), "retry_at": hours_ago(-1), "last_error_at": timezone.now()}
+    Resource.objects.update_or_create(name="alpha", defaults=down)
+    kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '1 hour' WHERE not_before IS NOT NULL")
+    for _ in range(3):
+        kit.looked()
+    kit.fetch("UPDATE supervision_resource SET breaker_state = 'closed', opened_at = NULL, retry_at = NULL, failures = 0")
+    for _ in range(3):
+        kit.looked()
+
+    assert list(Incident.objects.values_list("cause", flat=True)) == ["outage:alpha"]
+    events = [row["event"] for row in Notification.objects.filter(kind="incident").order_by("pk").values_list("payload", flat=True)]
+    assert events == ["opened", "closed"]
+    kit.governance.forget()
+    run_until_idle()
+    assert {kit.state(key) for key in keys} == {"Processed"}
+
+
+def test_orders_of_a_version_that_nobody_knows_are_held_by_its_incident():
+    (key,) = waiting(1)
+    run = run_of(key)
+    Incident.objects.create(kind="unknown_version", cause="unknown_version:toy-plain:1")
+
+    assert set(incidents.holding([run.pk])) == {run.pk}
+    assert incidents.runs_of("unknown_version", "unknown_version:toy-plain:1") == [run.pk]
+    assert incidents.runs_of("unknown_version", "unknown_version:odd") == []
+    assert incidents.runs_of("of-a-newer-version", "x") == []
