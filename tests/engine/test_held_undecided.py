@@ -1,0 +1,70 @@
+"""Held time of an order that fails where nobody can tell whose fault it is: its time is not to blame."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervision import agent as agents
+from supervision import consuming, governance, supervisor
+from supervision.errors import TransientFailure
+from supervision.testing import run_until_idle, step, submit
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine", "service")
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """Agent alpha alone calls a service."""
+    monkeypatch.setattr(type(agents.get_agent("alpha")), "resource", "the-service", raising=False)
+    for name in ("beta", "gamma"):
+        monkeypatch.setattr(agents.get_agent(name), "resource", None, raising=False)
+    governance.know(["the-service"])
+
+
+def waiting() -> list[str]:
+    key = submit("toy-plain", {"n": 0})
+    consuming.consume_batch(born=False)
+    return [key]
+
+
+def sweep() -> None:
+    supervisor.sweep_once()
+
+
+def test_a_lone_order_whose_service_fails_for_a_day_is_not_stopped_for_its_time():
+    def broken(request):
+        raise TransientFailure("500")
+
+    agents.get_agent("alpha").on_perform = broken
+    (key,) = waiting()
+    for _ in range(4):
+        run_until_idle()
+        kit.hours_pass(7)
+        governance.forget()
+        sweep()
+
+    assert (kit.state(key), step(key, "alpha-step").failure_count) == ("Processing", 0)
+    agents.get_agent("alpha").on_perform = None
+    kit.hours_pass(1)
+    run_until_idle()
+    assert kit.state(key) == "Processed"
+
+
+def test_an_order_that_fails_while_others_succeed_is_stopped_when_its_time_is_over():
+    def poisonous(request):
+        if request.payload["n"] == 0:
+            raise TransientFailure("500")
+        return {}
+
+    agents.get_agent("alpha").on_perform = poisonous
+    (key,) = waiting()
+    run_until_idle()
+    governance.forget()
+    submit("toy-plain", {"n": 1})
+    run_until_idle()
+    kit.hours_pass(25)
+    sweep()
+
+    assert kit.state(key) == "Error"

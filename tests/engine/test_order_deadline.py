@@ -1,0 +1,57 @@
+"""An order has a time of its own, and no step of it is given longer (X7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervision import store
+from supervision.testing import step
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def nearly_over(key: str) -> None:
+    """The order has ten seconds left; its steps may take thirty each."""
+    kit.fetch("UPDATE supervision_run SET complete_by = now() + interval '10 s' WHERE key = %s", [key])
+
+
+def remaining(key: str, name: str) -> float:
+    """Seconds that the step's deadline lies before the order's."""
+    rows = kit.fetch(
+        "SELECT extract(epoch FROM r.complete_by - s.complete_by)::float8 FROM supervision_stepstate s"
+        " JOIN supervision_run r ON r.id = s.run_id WHERE r.key = %s AND s.name = %s",
+        [key, name],
+    )
+    return rows[0][0]
+
+
+def test_a_step_that_starts_is_given_no_longer_than_its_order_has():
+    key, place, claims = kit.claimed()
+    nearly_over(key)
+
+    [item] = store.start(place, claims)
+
+    assert remaining(key, "alpha-step") == 0
+    assert 0 < item.deadline - kit.time.monotonic() <= 10
+
+
+@pytest.mark.parametrize("go_on", [False, True])
+def test_a_step_that_follows_is_given_no_longer_than_its_order_has(go_on):
+    key, place, items = kit.started()
+    bystander, *_ = kit.started()
+    nearly_over(key)
+
+    store.finish(place, [(items[0], {})], go_on=go_on)
+
+    assert remaining(key, "beta-step") == 0
+    assert remaining(bystander, "alpha-step") > 80_000
+
+
+def test_a_step_is_not_started_when_its_orders_time_is_over():
+    key, place, claims = kit.claimed()
+    kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 ms' WHERE key = %s", [key])
+
+    assert store.start(place, claims) == []
+    assert step(key, "alpha-step").started_at is None
