@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervision.models import DeadLetter
+from supervision.models import DeadLetter, Receipt
 from supervision.storable import restored
 from supervision.transports.envelope import UNREADABLE
 from tests.intake import corpus
@@ -79,3 +80,48 @@ def test_poison_is_not_acknowledged_while_the_database_is_away_nor_lost_with_its
 
     letter = DeadLetter.objects.get(source=f"queue {QUEUE}")
     assert (bytes(letter.body), letter.headers, letter.deliveries) == (case.body, case.headers, 2)
+
+
+OFTEN = 20  # deliveries, as a quorum queue tells of them
+
+
+@pytest.mark.amqp
+def test_a_message_that_only_came_often_is_worked_off(amqp_url: str, neighbours: Any, tmp_path: Path, eventually: Any) -> None:
+    """Each loss of a connection gives back whatever its worker had fetched: that speaks against no message."""
+    raw = Amqp(amqp_url)
+    often = corpus.healthy(1)
+
+    with worker_on(amqp_url, QUEUE, tmp_path) as worker:
+        worker.start()
+        raw.publish([replace(often, headers={**often.headers, "x-delivery-count": OFTEN}), corpus.healthy(2)])
+        eventually(lambda: neighbours() == [1, 2] or DeadLetter.objects.exists(), what="the messages")
+    raw.close()
+
+    assert neighbours() == [1, 2]
+    assert (DeadLetter.objects.count(), Receipt.objects.count()) == (0, 0)
+
+
+@pytest.mark.amqp
+def test_a_message_that_ends_its_workers_is_set_aside_after_three_of_them(
+    amqp_url: str, neighbours: Any, tmp_path: Path, eventually: Any
+) -> None:
+    raw = Amqp(amqp_url)
+    deadly = Case("deadly", corpus.body([1]), headers=corpus.task("tests.deadly", **{"x-delivery-count": OFTEN}))
+    deaths = 0
+
+    with worker_on(amqp_url, QUEUE, tmp_path) as worker:
+        worker.start()
+        raw.publish([deadly])
+        while not DeadLetter.objects.exists() and deaths <= 5:
+            eventually(lambda: DeadLetter.objects.exists() or not worker.lives(), what="the worker's death")
+            if not worker.lives():
+                deaths += 1
+                worker.launch()
+        raw.publish([corpus.healthy(2)])
+        eventually(lambda: neighbours() == [2], what="the neighbour")
+    raw.close()
+
+    letter = DeadLetter.objects.get()
+    assert deaths == 3
+    assert bytes(letter.body) == deadly.body
+    assert "read alone 3 times" in letter.reason

@@ -1,0 +1,76 @@
+"""Whose fault a failed call is: the service's, which is an outage, the order's own, or not to be told yet.
+
+The breaker decides, from what it knows of other orders' calls; what it decides is kept on the step with its failure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from supervision import admission, db, governance, recovery_sql, resources
+from supervision.breaker import FailedCall
+from supervision.handles import Place
+from supervision.outages import REFUSES_US, UNREACHABLE
+from supervision.retry import Failure, Outcome
+from supervision.states import Claim
+from supervision.store import addressed
+
+
+def tell(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:
+    """Ask the breaker whose fault these failures are; each comes back with its `blame`, and its `outage` where there is one.
+
+    Failures that no service has to do with come back as they are.
+    """
+    blamed: dict[str, dict[Claim, Failure]] = {}
+    for claim, failure in failed:
+        if failure.of_resource and (resource := admission.resource_of(place, claim)) is not None:
+            blamed.setdefault(resource, {})[claim] = failure
+    if not blamed:
+        return failed
+    told: dict[Claim, Failure] = {}
+    for resource, failures in blamed.items():
+        told |= _told_of(place, resource, failures)
+    return [(claim, told.get(claim, failure)) for claim, failure in failed]
+
+
+def _told_of(place: Place, resource: str, failures: Mapping[Claim, Failure]) -> dict[Claim, Failure]:
+    since = dict(db.run(recovery_sql.FAILING_FOR, addressed(place, list(failures))))  # type: ignore[arg-type]
+    now = time.monotonic()
+    calls = [
+        FailedCall(claim.run_id, now - (it.at or now), since.get(claim.run_id), it.unreachable, it.refuses_us)
+        for claim, it in failures.items()
+    ]
+    worst = next((it for it in failures.values() if it.refuses_us), list(failures.values())[-1])
+
+    def give_back(runs: Sequence[int]) -> None:
+        service = place.definition.agent(place.position).resource
+        db.fetch(recovery_sql.GIVE_BACK, {"runs": list(runs), "agents": resources.agents_of([str(service)])})
+
+    code = REFUSES_US if worst.refuses_us else UNREACHABLE if worst.unreachable else worst.code
+    told = governance.failed(resource, calls, worst.message, code, give_back=give_back)
+    outage = governance.wait_of(told)
+    return {claim: replace(it, outage=outage, blame=told.blames[claim.run_id]) for claim, it in failures.items()}
+
+
+def answered(place: Place, ended: Sequence[tuple[Claim, Failure | None, float]]) -> None:
+    """Of calls that ended at these `time.monotonic()` values: what was answered, be it no, shows that its service works."""
+    grant_of = admission.grants(place)
+    moments: dict[str, list[float]] = {}
+    for claim, failure, at in ended:
+        if failure is not None and (failure.outcome is not Outcome.PERMANENT or failure.reconcile):
+            continue
+        if (resource := grant_of(claim).resource) is not None:
+            moments.setdefault(resource, []).append(at)
+    for resource, times in moments.items():
+        governance.succeeded(resource, times)
+
+
+def blamed(failure: Failure, counted: int) -> int | None:
+    """What becomes of `blamed_count`: 0 = forgotten, 1 = one more, 2 = this is the first one; None = nothing."""
+    if failure.blame is None:
+        return None
+    if counted:
+        return 2 if failure.blame.anew else 1
+    return 0 if failure.blame.anew else None

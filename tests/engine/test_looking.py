@@ -1,0 +1,94 @@
+"""The supervisor's look, from beat's timetable to the step that runs again: what is sent, who sweeps, and who never calls."""
+
+from __future__ import annotations
+
+import pytest
+from celery import current_app
+from django_celery_beat.models import PeriodicTask
+
+from sasproject.beat import Scheduler
+from supervision import leadership, operations, supervisor, tasks
+from supervision.testing import expire, step
+from supervision.worker import SWEEP_TASK, set_sweep_interval
+from tests.support import toy
+
+from . import kit
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture(autouse=True)
+def _no_courier(monkeypatch):
+    """Its threads would outlive these tests; what it carries is not looked at here."""
+    monkeypatch.setattr(tasks.courier, "wake", lambda: None)
+
+
+def timetable():
+    """What beat would send, and how often, read from the rows that the migrations have made."""
+    scheduler = Scheduler(app=current_app, lazy=True)
+    try:
+        return scheduler.all_as_schedule()
+    finally:
+        scheduler.connection.release()
+
+
+def test_what_beat_sends_every_five_seconds_recovers_an_expired_step():
+    key, *_ = kit.started()
+    bystander, *_ = kit.started()
+    expire(key)
+
+    entry = timetable()[SWEEP_TASK]
+    current_app.tasks[entry.task]()
+
+    assert (entry.schedule.run_every.total_seconds(), entry.options["queue"]) == (5, "supervisor")
+    row = step(key, "alpha-step")
+    assert (row.process_state, row.failure_count) == ("Pending", 1)
+    assert step(bystander, "alpha-step").process_state == "Processing"
+
+
+def test_beat_looks_as_often_as_it_is_told_from_then_on():
+    before = PeriodicTask.objects.get(name=SWEEP_TASK).interval
+    try:
+        set_sweep_interval(17)
+
+        assert timetable()[SWEEP_TASK].schedule.run_every.total_seconds() == 17
+    finally:
+        PeriodicTask.objects.filter(name=SWEEP_TASK).update(interval=before)
+
+
+def test_only_the_leader_sweeps_and_another_follows_when_its_lease_has_run_out(monkeypatch):
+    key, *_ = kit.started()
+    expire(key)
+    with monkeypatch.context() as rival:
+        rival.setattr(leadership, "me", lambda: "rival")
+        assert leadership.lead("supervisor") is not None
+
+    tasks.sweep()
+    before = kit.states(key)[0], step(key, "alpha-step").failure_count
+    kit.fetch("UPDATE supervision_leaderlease SET expires_at = clock_timestamp() - interval '1 ms'")
+    tasks.sweep()
+
+    assert before == ("Processing", 0)
+    assert (kit.states(key)[0], step(key, "alpha-step").failure_count) == ("Pending", 1)
+
+
+def test_whatever_a_sweep_decides_it_calls_no_agent():
+    unstarted, *_ = kit.claimed()
+    expired, *_ = kit.started()
+    exhausted, *_ = kit.started("toy-undo")
+    kit.fetch(
+        "UPDATE supervision_stepstate s SET failure_count = 2 FROM supervision_run r WHERE r.id = s.run_id AND r.key = %s", [exhausted]
+    )
+    late, *_ = kit.started()
+    kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 s' WHERE key = %s", [late])
+    cancelled = kit.in_error(1)
+    operations.compensate(cancelled, by="operator", reason="hopeless")
+    expire(unstarted, expired, exhausted, late)
+    toy.reset()
+
+    report = supervisor.sweep_once()
+
+    assert (report.redispatched, report.retried, report.compensating, report.errors) == (1, 1, 1, 1)
+    assert (kit.state(late), kit.state(cancelled)) == ("Error", "Compensating")
+    called = [request for agent in (toy.ALPHA, toy.BETA, toy.GAMMA) for request in (*agent.performed, *agent.undone)]
+    assert called == []

@@ -1,0 +1,171 @@
+"""Comparing and settling: what changes meanwhile, what dies on the way, what is asked twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orders.gateways import payment
+from supervision import archive, reconciliation
+from supervision.errors import ChangedMeanwhile, Refused
+from supervision.models import Finding
+from supervision.reconciliation import CannotCompare, CannotSettle
+from tests.engine import kit
+from tests.reconciliation.test_charges import BORN, budget, cancelled, charge, in_the_middle, own_charge
+
+__all__ = ["budget", "in_the_middle"]
+
+
+def test_a_finding_whose_cause_is_gone_is_closed_by_the_next_look(order, found):
+    stray = charge(order)
+    [finding] = found(order)
+    payment.refund(stray, key=f"{order}:by-hand")
+
+    assert found(order) == []
+    closed = Finding.objects.get(pk=finding.pk)
+    assert (closed.verb, closed.outcome.split(":")[0]) == ("", "gone")
+
+
+def test_a_finding_older_than_the_look_is_looked_at_again_and_kept(order, found):
+    charge(order)
+    [finding] = found(order)
+
+    [again] = found(order, since=kit.fetch("SELECT now() + interval '1 hour'")[0][0])
+
+    assert again.pk == finding.pk
+
+
+@pytest.mark.parametrize("mode", ["error_before", "error_after_effect", "reset_after_effect"])
+def test_a_refund_whose_answer_is_lost_is_made_once(services, order, found, mode):
+    charge(order)
+    [finding] = found(order)
+    services.faults("payment", mode, probability=1)
+    try:
+        reconciliation.settle(finding.pk, "refund", by="olga", reason="lost")
+    except (CannotSettle, CannotCompare):
+        assert Finding.objects.get(pk=finding.pk).last_error
+        services.clear()
+        reconciliation.settle(finding.pk, "refund", by="olga", reason="lost, again")
+
+    services.clear()
+    assert services.effects("payment", "refund", order) == 1
+    assert services.charged(order) == 0
+    assert found(order) == []
+
+
+def test_two_operators_at_once_refund_once(services, order, found):
+    charge(order)
+    [finding] = found(order)
+    services.faults("payment", "slow", latency_ms=300)
+
+    answers = kit.at_once(*[lambda: reconciliation.settle(finding.pk, "refund", by="olga", reason="both") for _ in range(2)])
+
+    assert sorted(isinstance(answer, ChangedMeanwhile) for answer in answers) == [False, True]
+    services.clear()
+    assert services.effects("payment", "refund", order) == 1
+
+
+def test_a_charge_given_back_while_the_lists_were_read_is_no_finding(found, in_the_middle, monkeypatch):
+    order = in_the_middle()
+    read = payment.listed
+
+    def listed_and_then_cancelled(since):
+        charges = list(read(since))
+        cancelled(order)
+        return iter(charges)
+
+    monkeypatch.setattr(payment, "listed", listed_and_then_cancelled)
+
+    assert found(order) == []
+
+
+def test_an_order_that_becomes_known_while_it_is_looked_at_is_left_for_the_next_time(order, found, monkeypatch):
+    charge(order)
+    read = payment.refunds_of
+
+    def meanwhile(intent):
+        if not kit.fetch("SELECT 1 FROM supervision_run WHERE key = %s", [order]):
+            kit.fetch(BORN, [order])
+        return read(intent)
+
+    monkeypatch.setattr(payment, "refunds_of", meanwhile)
+
+    assert found(order) == []
+
+
+def test_a_settlement_that_died_can_be_begun_again_when_its_time_is_over(services, order, found):
+    charge(order)
+    [finding] = found(order)
+    kit.fetch("UPDATE supervision_finding SET settling_until = now() + interval '1 minute', tries = 1")
+    with pytest.raises(ChangedMeanwhile):
+        reconciliation.settle(finding.pk, "refund", by="olga", reason="r")
+    assert services.charged(order) == 2580
+    kit.fetch("UPDATE supervision_finding SET settling_until = now() - interval '1 second'")
+
+    reconciliation.settle(finding.pk, "refund", by="olga", reason="r")
+
+    assert services.charged(order) == 0
+
+
+def test_a_finding_that_needs_nothing_any_more_is_settled_without_a_call(services, order, found):
+    stray = charge(order)
+    [finding] = found(order)
+    payment.refund(stray, key=f"{order}:by-hand")
+
+    assert reconciliation.settle(finding.pk, "refund", by="olga", reason="r").startswith("gone")
+    assert services.effects("payment", "refund", order) == 1
+
+
+def test_a_verb_that_does_not_fit_or_has_no_reason_changes_nothing(services, order, found):
+    charge(order)
+    [finding] = found(order)
+
+    for verb, reason in (("adopt", "r"), ("cancel", "r"), ("refund", " ")):
+        with pytest.raises(Refused):
+            reconciliation.settle(finding.pk, verb, by="olga", reason=reason)
+    with pytest.raises(Refused):
+        reconciliation.settle(finding.pk + 10_000, "refund", by="olga", reason="r")
+
+    assert services.charged(order) == 2580
+    assert Finding.objects.get(pk=finding.pk).tries == 0
+
+
+def test_a_service_that_cannot_be_read_gives_no_findings_and_says_so(services, order, found):
+    charge(order)
+    [finding] = found(order)
+    services.faults("payment", "down")
+
+    with pytest.raises(CannotCompare):
+        reconciliation.compare("payment")
+
+    assert [row.pk for row in reconciliation.findings("payment") if row.order_key == order] == [finding.pk]
+    assert kit.fetch("SELECT last_error <> '', failing_since IS NOT NULL FROM supervision_reconciliation") == [(True, True)]
+    services.clear()
+    reconciliation.compare("payment")
+    assert kit.fetch("SELECT last_error, failing_since FROM supervision_reconciliation") == [("", None)]
+
+
+def test_many_charges_are_compared_page_by_page(buy, order, found, monkeypatch):
+    monkeypatch.setattr(payment, "LIST_PAGE", 2)
+    orders = [buy() for _ in range(5)]
+    strays = {charge(f"{order}{number}") for number in range(5)}
+
+    rows = found(*orders, *[f"{order}{number}" for number in range(5)])
+
+    assert {row.external_id for row in rows} == strays
+
+
+def test_an_archived_order_is_still_known(buy, found):
+    order, cancelled_late = buy(), buy()
+    own = own_charge(order)
+    kit.fetch("UPDATE supervision_run SET finished_at = now() - interval '40 days', created_at = now() - interval '40 days'")
+    kit.fetch("UPDATE supervision_notification SET delivered_at = now()")
+
+    list(archive.batches(timedelta(days=30), keep_orders=True))
+    assert kit.fetch("SELECT count(*) FROM supervision_run") == [(0,)]
+
+    assert found(order, cancelled_late) == []
+    stray = charge(order)
+    [finding] = found(order)
+    assert finding.external_id == stray != own
