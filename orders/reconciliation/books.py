@@ -1,0 +1,98 @@
+"""What our books say of an order: its run, its steps and its effects, from the hot tables or the archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from supervision import db
+from supervision.states import Direction, ProcessState, RunState
+
+# One snapshot of run, steps and effects; what has no run yet has a submission.
+_BOOKS = """
+SELECT r.key, r.id, r.process_state, r.payload::text,
+       (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.direction, s.position) FROM supervision_stepstate s WHERE s.run_id = r.id)::text,
+       (SELECT jsonb_agg(to_jsonb(e) ORDER BY e.intended_at) FROM supervision_effect e WHERE e.run_id = r.id)::text
+  FROM supervision_run r WHERE r.key = ANY (%(keys)s)
+UNION ALL
+SELECT a.key, a.run_id, a.process_state, (a.body->'run'->'payload')::text, (a.body->'steps')::text, (a.body->'effects')::text
+  FROM supervision_archivedrun a WHERE a.key = ANY (%(keys)s)
+UNION ALL
+SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submission u
+ WHERE u.public_id = ANY (%(keys)s) AND NOT EXISTS (SELECT 1 FROM supervision_run r WHERE r.key = u.public_id)
+   AND NOT EXISTS (SELECT 1 FROM supervision_archivedrun a WHERE a.key = u.public_id)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Book:
+    """One order as our books have it. run_id and state are None where they do not know it."""
+
+    key: str
+    run_id: int | None = None
+    state: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    steps: Sequence[Mapping[str, Any]] = ()
+    effects: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether there is such an order at all."""
+        return self.state is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens to it by itself. What has not ended is its agents' and operators' affair."""
+        return self.state in (RunState.PROCESSED, RunState.CANCELLED)
+
+    @property
+    def judged(self) -> bool:
+        """Whether it can be said what there ought to be outside."""
+        return self.ended or not self.known
+
+    @property
+    def total(self) -> Decimal:
+        """What the customer agreed to pay."""
+        return Decimal(str(self.payload.get("total") or 0))
+
+    @property
+    def currency(self) -> str:
+        """The currency of the total, in capitals."""
+        return str(self.payload.get("currency") or "").upper()
+
+    def done(self, agent: str) -> list[Mapping[str, Any]]:
+        """The steps of this agent that are Processed, in order."""
+        return [
+            step
+            for step in self.steps
+            if step["agent"] == agent and step["direction"] == Direction.DO and step["process_state"] == ProcessState.PROCESSED
+        ]
+
+    def all_of(self, agent: str) -> list[Mapping[str, Any]]:
+        """Every step of this agent, in both directions and any state."""
+        return [step for step in self.steps if step["agent"] == agent]
+
+    def effects_of(self, service: str) -> list[Mapping[str, Any]]:
+        """What the ledger says was called at this service."""
+        return [effect for effect in self.effects if effect["service"] == service]
+
+
+def of(keys: Iterable[str]) -> dict[str, Book]:
+    """What our books say of these orders; one that they do not know has no state."""
+    found = {key: Book(key=key) for key in sorted(set(keys))}
+    wanted = [key for key in found if "\0" not in key]  # no key of ours has one, whatever a service lists
+    if not wanted:
+        return found
+    for key, run_id, state, payload, steps, effects in db.run(_BOOKS, {"keys": wanted}):
+        found[key] = Book(
+            key=key,
+            run_id=run_id,
+            state=state,
+            payload=json.loads(payload or "{}") or {},
+            steps=json.loads(steps or "[]") or [],
+            effects=json.loads(effects or "[]") or [],
+        )
+    return found

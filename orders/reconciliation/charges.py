@@ -1,0 +1,200 @@
+"""What an order's charges ought to be: pure rules, from our books and the payments as they are.
+
+Processed: one charge of the total, known to the books, nothing given back but by ourselves. Cancelled: nothing kept,
+and nothing that could still be charged. Unknown to the books: nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from django.utils.translation import gettext as _
+
+from orders.agents.payment import PaymentAgent
+from orders.gateways.money import NoSuchAmount, from_minor, to_minor
+from orders.gateways.payment import Dispute, Intent, Refund
+from orders.reconciliation.books import Book
+from supervision.reconciliation import ADOPT, CANCEL, REFUND, Found
+from supervision.states import RunState
+
+SERVICE = "payment"
+AGENT = PaymentAgent.name
+# A customer, or the bank, may still turn these into a charge without us.
+UNDER_WAY = frozenset({"requires_action", "requires_capture", "processing"})
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One payment with its refunds, and its disputes that hurt."""
+
+    intent: Intent
+    refunds: tuple[Refund, ...] = ()
+    disputes: tuple[Dispute, ...] = ()
+
+    @property
+    def given_back(self) -> int:
+        """What the customer has back, or gets."""
+        return sum(one.amount for one in self.refunds if one.gives_back)
+
+    @property
+    def kept(self) -> int:
+        """What we have of the customer's money."""
+        return self.intent.received - self.given_back
+
+
+def hurts(dispute: Dispute) -> bool:
+    """Whether the shop may lose this money, or has lost it."""
+    return not dispute.over or dispute.status == "lost"
+
+
+def due(book: Book) -> int | None:
+    """The order's total in minor units; None where there is no such amount."""
+    try:
+        return to_minor(book.total, book.currency)
+    except NoSuchAmount:
+        return None
+
+
+def named(book: Book) -> set[str]:
+    """The payments that our books name for this order."""
+    found = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)}
+    for step in book.all_of(AGENT):
+        found |= {str((step.get(where) or {}).get("intent") or "") for where in ("result", "checkpoint")}
+    return {name for name in found if name.startswith("pi_")}
+
+
+def agrees(intent: Intent, book: Book, given_back: int) -> bool:
+    """Whether a listed payment plainly agrees with the books, so that nobody has to look closer."""
+    if book.known and not book.ended:
+        return True  # its agents have it in hand
+    if not intent.received:
+        return intent.status not in UNDER_WAY
+    if book.state == RunState.CANCELLED:
+        return given_back >= intent.received
+    if book.state == RunState.PROCESSED:
+        return not given_back and named(book) == {intent.id} and intent.received == due(book) and same_currency(intent, book)
+    return False
+
+
+def same_currency(intent: Intent, book: Book) -> bool:
+    """Whether the charge is in the order's currency."""
+    return intent.currency.upper() == book.currency
+
+
+def judge(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
+    """Every difference of one order. charges: all of its payments that exist."""
+    for charge in charges:
+        for dispute in charge.disputes:
+            detail = _("dispute %(id)s (%(reason)s) is %(status)s") % {"id": dispute.id, "reason": dispute.reason, "status": dispute.status}
+            yield _found("dispute", book, charge, dispute.amount, (ADOPT,), detail)
+    if not book.known:
+        yield from _without_an_order(book, charges)
+    elif book.state == RunState.CANCELLED:
+        yield from _cancelled(book, charges)
+    elif book.state == RunState.PROCESSED:
+        yield from _processed(book, charges)
+
+
+def _without_an_order(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
+    for charge in charges:
+        if charge.kept > 0:
+            yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("our books know no such order"))
+        elif charge.intent.status in UNDER_WAY:
+            detail = _("our books know no such order, and it can still be charged")
+            yield _found("orphan_charge", book, charge, charge.intent.amount, (CANCEL,), detail)
+
+
+def _cancelled(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
+    for charge in charges:
+        failed = [one for one in charge.refunds if not one.gives_back]
+        if charge.kept > 0 and failed:
+            detail = _("refund %(id)s failed (%(reason)s)") % {"id": failed[0].id, "reason": failed[0].reason or "-"}
+            yield _found("refund_failed", book, charge, charge.kept, (REFUND,), detail)
+        elif charge.kept > 0:
+            yield _found("live_after_cancel", book, charge, charge.kept, (REFUND,), _("the order is cancelled and was charged"))
+        elif charge.intent.status in UNDER_WAY:
+            detail = _("the order is cancelled and can still be charged (%(state)s)") % {"state": charge.intent.status}
+            yield _found("live_after_cancel", book, charge, charge.intent.amount, (CANCEL,), detail)
+
+
+def _processed(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
+    known = named(book)
+    paid = [charge for charge in charges if charge.intent.received]
+    main = _main(book, paid, known)
+    for charge in paid:
+        if charge is not main and charge.kept > 0:
+            yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("charged besides the order's own payment"))
+    if main is None:
+        if book.done(AGENT) and due(book):
+            nothing = next(iter(sorted(known)), "")
+            detail = _("the order was fulfilled and no charge exists")
+            yield Found(
+                kind="missing_charge",
+                order=book.key,
+                external_id=nothing,
+                run_id=book.run_id,
+                amount=book.total,
+                currency=book.currency,
+                verbs=(ADOPT,),
+                detail=detail,
+            )
+        return
+    if main.intent.id not in known:
+        verbs = (ADOPT, REFUND) if main.intent.received == due(book) and same_currency(main.intent, book) else (REFUND,)
+        yield _found("orphan_charge", book, main, main.kept, verbs, _("charged for this order, and not in our books"))
+        return
+    yield from _own(book, main)
+
+
+def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
+    """The charge that pays for the order: what the step says, else what the books name, else what fits; kept ones first."""
+    result = {str((step.get("result") or {}).get("intent")) for step in book.done(AGENT)}
+
+    def rank(charge: Charge) -> tuple[bool, bool, bool, bool, str]:
+        fits = charge.intent.received == due(book)
+        return charge.kept <= 0, charge.intent.id not in result, charge.intent.id not in known, not fits, charge.intent.id
+
+    ranked = sorted(paid, key=rank)
+    return next((one for one in ranked if one.kept > 0 or one.intent.id in known), None)
+
+
+def _own(book: Book, main: Charge) -> Iterator[Found]:
+    """The order's own charge: is the amount right, and was it left alone?"""
+    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)}
+    elsewhere = sum(one.amount for one in main.refunds if one.gives_back and one.id not in ours)
+    by_us = main.given_back - elsewhere
+    if elsewhere:
+        detail = _("given back in full") if main.kept <= 0 else _("given back in part")
+        yield _found("refunded_elsewhere", book, main, elsewhere, (ADOPT,), detail)
+    wanted, kept = due(book), main.intent.received - by_us
+    if kept != wanted or not same_currency(main.intent, book):
+        detail = _("charged %(charged)s %(currency)s for an order of %(total)s %(of)s") % {
+            "charged": from_minor(kept, main.intent.currency),
+            "currency": main.intent.currency.upper(),
+            "total": book.total,
+            "of": book.currency,
+        }
+        more = same_currency(main.intent, book) and wanted is not None and kept > wanted
+        yield _found("amount", book, main, too_much(book, main) if more else kept, (ADOPT, REFUND) if more else (ADOPT,), detail)
+
+
+def too_much(book: Book, charge: Charge) -> int:
+    """By how much the charge exceeds the order's total, after what was given back, in minor units."""
+    return max(0, charge.kept - (due(book) or 0))
+
+
+def _found(kind: str, book: Book, charge: Charge, amount: int, verbs: tuple[str, ...], detail: str) -> Found:
+    money: Decimal = from_minor(amount, charge.intent.currency)
+    return Found(
+        kind=kind,
+        order=book.key,
+        external_id=charge.intent.id,
+        key=charge.intent.step_key or "",
+        run_id=book.run_id,
+        amount=money,
+        currency=charge.intent.currency.upper(),
+        verbs=verbs,
+        detail=detail,
+    )

@@ -1,0 +1,186 @@
+"""Charges: our books beside the payment service's lists.
+
+1. The lists say what to look at: charges, refunds and disputes that do not plainly agree with the books, and orders
+   whose charge no list shows.
+2. Each of those is looked at by itself, the service between two looks at the books: what changed meanwhile is left for
+   the next time. So a finding is true of one moment, whatever happened while the lists were read.
+3. An order that has not ended is not judged: its agents look before they act, and an operator has it in hand.
+
+Payments without `metadata[order]` are not the shop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from orders.gateways import payment
+from orders.gateways.payment import Broken, Intent, Rejected, Unavailable
+from orders.reconciliation import books, listing, payment_verbs
+from orders.reconciliation.asking import SETTLING_SECONDS, asking, batched, patiently
+from orders.reconciliation.books import Book
+from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, hurts, judge, named
+from supervision import db
+from supervision.reconciliation import CannotSettle, Found, register
+
+CLOCKS = timedelta(minutes=5)  # by how much the service's clock may differ from ours
+REFUNDS = timedelta(days=35)  # so long after it was made a refund may fail
+DISPUTES = timedelta(days=130)  # so long a dispute may take
+CLOSELY = 50  # orders looked at between two looks at the books
+
+
+@dataclass
+class Suspect:
+    """An order to be looked at closely, and payments that are said to be its. disputed: ask for disputes too."""
+
+    order: str
+    intents: set[str] = field(default_factory=set)
+    disputed: bool = False
+
+
+class PaymentSource:
+    """Stripe, or a service that speaks its API."""
+
+    service = SERVICE
+    look_back = timedelta(days=3)
+
+    def look(self, since: datetime) -> Iterator[Found]:
+        """Every charge, refund and dispute since then that does not agree with our books."""
+        with asking():
+            listing.begin()
+            _note_refunds(since)
+            for batch in batched(payment.listed(since - CLOCKS)):
+                listing.see((intent.id, intent.order, "") for intent in batch if intent.order)
+                listing.suspect(_suspects(batch))
+            for ids in _refunded_before():
+                listing.suspect(_owners(ids))
+            for keys in listing.unseen(AGENT, "intent", since):
+                listing.suspect(keys)
+            disputed = (one.intent for one in payment.disputes_listed(since - DISPUTES) if hurts(one))
+            for ids in batched(disputed):
+                listing.suspect(_owners(ids), disputed=True)
+            for suspects in listing.suspects():
+                shown = listing.seen(order for order, _ in suspects)
+                yield from _closely(Suspect(order, set(shown[order]), asks) for order, asks in suspects)
+            listing.forget()
+
+    def again(self, found: Sequence[Found]) -> list[Found]:
+        """Which of these are still there."""
+        suspects: dict[str, Suspect] = {}
+        for one in found:
+            suspect = suspects.setdefault(one.order, Suspect(one.order))
+            suspect.intents |= {one.external_id} - {""}
+            suspect.disputed |= one.kind == "dispute"
+        wanted = {one.identity for one in found}
+        with asking():
+            return [one for one in _closely(suspects.values()) if one.identity in wanted]
+
+    def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
+        """Look once more, do what the verb says, and make sure of it."""
+        now = next(iter(self.again([found])), None)
+        if now is None:
+            return "gone: it needed nothing any more"
+        if verb not in now.verbs:
+            raise CannotSettle(f"it has changed: {now.detail}; what settles it now: {', '.join(now.verbs) or '-'}")
+        with asking(SETTLING_SECONDS):
+            done = payment_verbs.act(now, verb, by=by, tries=tries)
+        if done.changed and any(one.identity == now.identity for one in self.again([now])):
+            raise CannotSettle(f"it is still there after this: {done.words}")
+        return done.words
+
+
+def _closely(suspects: Iterable[Suspect]) -> Iterator[Found]:
+    """Judge these orders by what service and books say now."""
+    for batch in batched(suspects, CLOSELY):
+        before = books.of(one.order for one in batch)
+        seen = {one.order: list(_charges(one, before[one.order])) for one in batch if before[one.order].judged}
+        after = books.of(seen)
+        for order, charges in seen.items():
+            if after[order].state == before[order].state:
+                yield from judge(after[order], charges)
+
+
+def _charges(suspect: Suspect, book: Book) -> Iterator[Charge]:
+    """Every payment of this order that exists, as it is now."""
+    found = {one.id for one in patiently(partial(payment.of_order, suspect.order), Broken, Unavailable)}
+    for name in sorted(found | suspect.intents | named(book)):
+        intent = _get(name)
+        if intent is None or intent.order != suspect.order:
+            continue
+        refunds = patiently(partial(payment.refunds_of, name), Broken, Unavailable) if intent.received else []
+        disputes = patiently(partial(payment.disputes_of, name), Broken, Unavailable) if suspect.disputed else []
+        yield Charge(intent, tuple(refunds), tuple(one for one in disputes if hurts(one)))
+
+
+def _get(name: str) -> Intent | None:
+    try:
+        return patiently(partial(payment.get, name), Broken, Unavailable)
+    except Rejected:
+        return None  # there is none of this id
+
+
+def _suspects(intents: Sequence[Intent]) -> list[str]:
+    """The orders of these payments that do not plainly agree with the books."""
+    ours = {intent.id: (intent, intent.order) for intent in intents if intent.order}
+    known = books.of(order for _, order in ours.values())
+    given_back = _given_back(list(ours))
+    return [order for intent, order in ours.values() if not agrees(intent, known[order], given_back.get(intent.id, 0))]
+
+
+def _owners(intents: Iterable[str]) -> list[str]:
+    """The orders that these payments belong to; the payments count as seen."""
+    owned = [(intent.id, intent.order, "") for intent in map(_get, intents) if intent is not None and intent.order]
+    listing.see(owned)
+    return [order for _, order, _ in owned]
+
+
+# -------------------------------------------------------------------------------------------------- refunds
+
+_REFUNDS = """
+CREATE TEMP TABLE IF NOT EXISTS reconciling_refund
+    (id text PRIMARY KEY, intent text NOT NULL, amount bigint NOT NULL, look boolean NOT NULL)
+"""
+_NOTE_REFUNDS = """
+INSERT INTO reconciling_refund
+SELECT * FROM unnest(%(ids)s::text[], %(intents)s::text[], %(amounts)s::bigint[], %(looks)s::boolean[]) ON CONFLICT DO NOTHING
+"""
+_GIVEN_BACK = "SELECT intent, sum(amount) FROM reconciling_refund WHERE intent = ANY (%(ids)s) GROUP BY intent"
+_REFUNDED_BEFORE = """
+SELECT DISTINCT r.intent FROM reconciling_refund r
+ WHERE r.look AND r.intent > %(after)s AND NOT EXISTS (SELECT 1 FROM reconciling_seen s WHERE s.external_id = r.intent)
+ ORDER BY r.intent LIMIT 200
+"""
+
+
+def _note_refunds(since: datetime) -> None:
+    """Note what was given back, and which payments that asks to look at: a new refund, or one that failed."""
+    db.run(_REFUNDS)
+    db.run("CREATE INDEX IF NOT EXISTS reconciling_refund_of ON reconciling_refund (intent)")
+    db.run("TRUNCATE reconciling_refund")
+    for batch in batched(payment.refunds_listed(since - REFUNDS)):
+        db.run(
+            _NOTE_REFUNDS,
+            {
+                "ids": [one.id for one in batch],
+                "intents": [one.intent for one in batch],
+                "amounts": [one.amount if one.gives_back else 0 for one in batch],
+                "looks": [not one.gives_back or one.created is None or one.created >= since - CLOCKS for one in batch],
+            },
+        )
+
+
+def _given_back(ids: Sequence[str]) -> Mapping[str, int]:
+    return {intent: int(amount) for intent, amount in db.run(_GIVEN_BACK, {"ids": list(ids)})}
+
+
+def _refunded_before() -> Iterator[list[str]]:
+    """Payments older than the list that a refund asks to look at, in batches."""
+    after = ""
+    while ids := [name for (name,) in db.run(_REFUNDED_BEFORE, {"after": after})]:
+        yield ids
+        after = ids[-1]
+
+
+register(PaymentSource())

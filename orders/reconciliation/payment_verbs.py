@@ -1,0 +1,147 @@
+"""What settles a charge: refund, cancel, or taking it into our books. Each is done at most once, whoever asks how often.
+
+A whole refund is safe by itself: Stripe gives back no more than was charged. A part could be given back twice, so the
+key names the payment and how many refunds it has: two that begin from the same state are one refund. A stored server
+error takes a key of its own, after a look that shows that nothing was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from orders.agents.calls import retried
+from orders.gateways import payment
+from orders.gateways.http import GatewayError, NoAnswer, NotSent
+from orders.gateways.money import from_minor
+from orders.gateways.payment import Broken, Intent, KeyConflict, Rejected, Unavailable, WrongState
+from orders.reconciliation import books
+from orders.reconciliation.asking import patiently
+from orders.reconciliation.charges import AGENT, SERVICE, Charge, too_much
+from supervision import adoption
+from supervision.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Found
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a verb did. changed: the difference must be gone by now."""
+
+    words: str
+    changed: bool = True
+
+
+def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
+    """Do it. Raises CannotSettle, or the gateway's error where nobody knows whether it was done."""
+    if verb == ADOPT:
+        return _adopt(found, by)
+    if verb == REFUND:
+        return _refund(found, by, tries)
+    if verb == CANCEL:
+        return _cancel(found, by)
+    raise CannotSettle(f"a charge is not settled by {verb}")
+
+
+def _adopt(found: Found, by: str) -> Done:
+    """Take it as it is; a charge of this order that our books lack is written into them."""
+    if found.kind != "orphan_charge":
+        return Done(f"accepted: {found.detail}", changed=False)
+    book = books.of([found.order])[found.order]
+    steps = [step for step in book.all_of(AGENT) if step["direction"] == "do"]
+    if book.run_id is None or not steps:
+        raise CannotSettle("there is no order to take it into")
+    noted = adoption.note_done(
+        book.run_id,
+        steps[-1]["position"],
+        key=found.key or f"adopted:{found.external_id}",
+        service=SERVICE,
+        operation="confirm",
+        amount=found.amount,
+        currency=found.currency,
+        external_id=found.external_id,
+        by=by,
+    )
+    if not noted:
+        return Done("accepted: the order is archived, and its books stay as they are", changed=False)
+    return Done(f"{found.external_id} is the order's charge now")
+
+
+def _refund(found: Found, by: str, tries: int) -> Done:
+    intent = patiently(partial(payment.get, found.external_id), Broken, Unavailable)
+    refunds = patiently(partial(payment.refunds_of, intent.id), Broken, Unavailable)
+    charge = Charge(intent, tuple(refunds))
+    book = books.of([found.order])[found.order]
+    amount = too_much(book, charge) if found.kind == "amount" else charge.kept
+    if amount <= 0:
+        return Done("it was given back already")
+    whole = amount == charge.kept
+    first = f"reconcile:{intent.id}:refund:{len(refunds)}"
+
+    def call(key: str) -> None:
+        payment.refund(intent.id, key=key, amount=None if whole and not refunds else amount)
+
+    def given() -> bool:
+        now = patiently(partial(payment.refunds_of, intent.id), Broken, Unavailable)
+        return Charge(intent, tuple(now)).kept <= charge.kept - amount
+
+    _once([first, first, f"{first}:{tries}"], call, given)
+    for one in patiently(partial(payment.refunds_of, intent.id), Broken, Unavailable):
+        if book.run_id is not None and one.gives_back and one.id not in {old.id for old in refunds}:
+            _write_refund(book, found, intent, one.id, one.amount, by)
+    if book.run_id is not None and whole:
+        adoption.note_undone(book.run_id, service=SERVICE, external_id=intent.id, by=by)
+    return Done(f"{from_minor(amount, intent.currency)} {intent.currency.upper()} given back")
+
+
+def _write_refund(book: books.Book, found: Found, intent: Intent, refund: str, amount: int, by: str) -> None:
+    steps = book.all_of(AGENT)
+    if book.run_id is None or not steps:
+        return
+    adoption.note_done(
+        book.run_id,
+        steps[-1]["position"],
+        direction="undo",
+        key=f"reconcile:{refund}",
+        service=SERVICE,
+        operation="refund",
+        amount=from_minor(amount, intent.currency),
+        currency=intent.currency.upper(),
+        external_id=refund,
+        by=by,
+    )
+
+
+def _cancel(found: Found, by: str) -> Done:
+    def call(key: str) -> None:
+        payment.cancel(found.external_id, key=key)
+
+    def closed() -> bool:
+        return patiently(partial(payment.get, found.external_id), Broken, Unavailable).status == payment.CANCELLED
+
+    key = f"reconcile:{found.external_id}:cancel"
+    _once([key, key], call, closed)
+    if found.run_id is not None:
+        adoption.note_undone(found.run_id, service=SERVICE, external_id=found.external_id, by=by)
+    return Done("cancelled: it can never be charged")
+
+
+def _once(keys: list[str], call: Callable[[str], None], done: Callable[[], bool]) -> None:
+    """Call under the first key that helps, and look after each call that gave no good answer. Raises CannotSettle."""
+    problem: GatewayError | None = None
+    while keys:
+        key = keys.pop(0)
+        try:
+            retried(partial(call, key), on=(NotSent, Unavailable))
+        except (NoAnswer, Broken, KeyConflict, WrongState, Rejected) as unsure:
+            problem = unsure
+            if not isinstance(unsure, NoAnswer):
+                keys = [one for one in keys if one != key]
+        else:
+            # A stored answer may be older than what became of it: the look is what counts.
+            if done():
+                return
+            keys = [one for one in keys if one != key]
+            continue
+        if done():
+            return
+    raise CannotSettle(f"the payment service {problem or 'says that it did it, and its list does not show it'}")

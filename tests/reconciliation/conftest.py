@@ -1,0 +1,91 @@
+"""A shop with real commits at simulated services of its own: what others left there is nobody's order here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from orders.models import Product
+from supervision import reconciliation, scheduler, testing
+from supervision.models import Finding
+from tests.engine import kit
+from tests.engine.conftest import empty_the_store, store_database
+from tests.support.requests import PAYLOAD
+from tests.support.simulators import Simulators
+
+__all__ = ["store_database"]
+
+SHOPS = ("orders_orderline", "orders_order", "orders_stockreservation", "orders_product")
+OURS = ("supervision_finding", "supervision_reconciliation", "supervision_journalentry", *SHOPS)
+
+
+@pytest.fixture(scope="module")
+def own_simulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulators]:
+    with Simulators.started(tmp_path_factory.mktemp("simulators") / "ledger.jsonl") as simulators:
+        yield simulators
+
+
+@pytest.fixture
+def services(own_simulators: Simulators, settings: Any) -> Iterator[Simulators]:
+    """Payment and carrier, healthy; the search of payments lags, so that whoever relies on it is found out."""
+    for name, value in own_simulators.settings().items():
+        setattr(settings, name, value)
+    own_simulators.behave(search_lag=3600, refund_settles=3600)
+    yield own_simulators
+    own_simulators.clear()
+
+
+@pytest.fixture
+def shop(store_database: None, django_db_blocker: Any, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Empty books, something to sell, no broker: what a late answer hands on is performed where it was reported."""
+    monkeypatch.setattr(scheduler, "dispatch", testing.perform)
+    with django_db_blocker.unblock(), testing.quiet():
+        _empty()
+        Product.objects.create(sku="MUG-BLUE", name="Blue mug", price="12.90", available=10_000)
+        try:
+            yield
+        finally:
+            _empty()
+            connection.close()
+
+
+def _empty() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(";".join(f"DELETE FROM {table}" for table in OURS))  # noqa: S608 - the names above
+    empty_the_store()
+
+
+def rest(key: str, ends: str) -> None:
+    """Carry an order on until it ends so. A call that takes long goes on behind the scheduler's back."""
+
+    def ended() -> bool:
+        testing.run_until_idle()
+        return bool(testing.run_of(key).process_state == ends)
+
+    kit.until(ended)
+
+
+@pytest.fixture
+def buy(shop: None) -> Callable[..., str]:
+    """Place an order of 25.80 EUR and carry it to its end; its public id."""
+
+    def call(ends: str = "Processed", **changes: Any) -> str:
+        key = testing.submit("fulfil-order", {**PAYLOAD, **changes})
+        rest(key, ends)
+        return key
+
+    return call
+
+
+@pytest.fixture
+def found(shop: None) -> Callable[..., list[Finding]]:
+    """Compare, and give what is open about these orders."""
+
+    def call(*orders: str, service: str = "payment", **how: Any) -> list[Finding]:
+        reconciliation.compare(service, **how)
+        return [row for row in reconciliation.findings(service) if row.order_key in orders]
+
+    return call
