@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from supervision import liveness
 from supervision.agent import agents
 from supervision.audit import Check, register
 
@@ -118,9 +119,10 @@ for _invariant, _violations in (
     (
         "a Pending run has begun nothing",
         """
+        -- An epoch of the database counts on from a multiple of 10,000.
         SELECT s.run_id, s.position, s.attempt
           FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id
-         WHERE r.process_state = 'Pending' AND (s.attempt > 0 OR s.direction = 'undo')
+         WHERE r.process_state = 'Pending' AND (mod(s.attempt, 10000) > 0 OR s.direction = 'undo')
         """,
     ),
     (
@@ -141,7 +143,8 @@ for _invariant, _violations in (
         """,
     ),
     (
-        "a run in Error has an alert of its failed step's generation",
+        # Whatever was acknowledged: an operator who has seen it has not ended it.
+        "a run in Error has an open alert of its failed step",
         """
         SELECT s.run_id, s.direction, s.position, s.generation
           FROM supervision_stepstate s
@@ -150,7 +153,7 @@ for _invariant, _violations in (
            AND NOT EXISTS (
                 SELECT FROM supervision_alert a
                  WHERE a.run_id = s.run_id AND a.position = s.position AND a.direction = s.direction
-                   AND a.generation = s.generation AND a.kind = 'error')
+                   AND a.kind = 'error' AND a.closed_at IS NULL)
         """,
     ),
     (
@@ -197,7 +200,8 @@ for _invariant, _violations in (
                       GROUP BY run_id, direction, position) e
             ON e.run_id = s.run_id AND e.direction = s.direction AND e.position = s.position
          WHERE s.process_state IS DISTINCT FROM coalesce(e.newest, 'Pending')
-            OR s.attempt <> coalesce(e.claims, 0)
+            -- Attempts jump by 10,000 (states.ATTEMPTS_PER_EPOCH) where an epoch begins.
+            OR mod(s.attempt, 10000) <> coalesce(e.claims, 0)
             OR s.failure_count + s.dispatch_count > s.attempt
         """,
     ),
@@ -209,12 +213,15 @@ for _invariant, _violations in (
                 UNION ALL SELECT 'event', run_id FROM supervision_stepevent
                 UNION ALL SELECT 'alert', run_id FROM supervision_alert
                 UNION ALL SELECT 'stray reply', run_id FROM supervision_strayreply
+                UNION ALL SELECT 'effect', run_id FROM supervision_effect
                 UNION ALL SELECT 'notification', run_id FROM supervision_notification
                            WHERE run_id IS NOT NULL) orphan
          WHERE NOT EXISTS (SELECT FROM supervision_run r WHERE r.id = orphan.run_id)
            -- What came, or was told, after the run had been archived.
            AND NOT (orphan.kind IN ('stray reply', 'notification')
                     AND EXISTS (SELECT FROM supervision_archivedrun v WHERE v.run_id = orphan.run_id))
+           -- Late answers of workers to runs that a failover or a restore has lost.
+           AND NOT (orphan.kind = 'stray reply' AND orphan.run_id < (SELECT max(e.first_run_id) FROM supervision_epoch e))
          GROUP BY orphan.kind, orphan.run_id
         """,
     ),
@@ -272,3 +279,39 @@ register(
         _undoable_agents,
     )
 )
+
+register(
+    Check(
+        "a Cancelled run leaves no effect outside",
+        """
+        SELECT e.run_id, e.position, e.operation, e.key, e.outcome
+          FROM supervision_run r
+          JOIN supervision_effect e ON e.run_id = r.id AND e.direction = 'do'
+          JOIN supervision_stepstate s ON s.run_id = e.run_id AND s.direction = 'do' AND s.position = e.position
+          LEFT JOIN supervision_stepstate u
+            ON u.run_id = e.run_id AND u.direction = 'undo' AND u.position = e.position
+         WHERE r.process_state = 'Cancelled' AND e.outcome IN ('intended', 'unknown', 'done')
+           AND s.agent = ANY(%(undoable)s) AND coalesce(u.process_state, '') <> 'Skipped'
+        """,
+        _undoable_agents,
+    )
+)
+register(
+    Check(
+        "what a step did outside is settled when the step is Processed",
+        """
+        SELECT e.run_id, e.direction, e.position, e.operation, e.key
+          FROM supervision_effect e
+          JOIN supervision_stepstate s ON s.run_id = e.run_id AND s.direction = e.direction AND s.position = e.position
+         WHERE s.process_state = 'Processed' AND e.outcome = 'intended'
+        """,
+    )
+)
+
+
+def _standing_still() -> Iterator[str]:
+    for order, run_id, why in liveness.stuck():
+        yield f"order={order}, run_id={run_id}, {why}"
+
+
+register(Check("every unfinished order makes progress, or an open incident or something bounded says why not", find=_standing_still))

@@ -111,6 +111,10 @@ RUN = "UPDATE supervision_run SET {} WHERE id = %(run)s"
 UNDO = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'undo' AND position = {}"
 
 # invariant -> (whose run, the statement that breaks it)
+EFFECT = (
+    "INSERT INTO supervision_effect (run_id, direction, position, key, operation, generation, attempt, service, outcome, actor)"
+    " VALUES (%(run)s, 'do', 1, 'k', 'book', 1, 1, 'carrier', '{}', 'x')"
+)
 BREAKS = {
     "a running step has an owner and a deadline, and no other step has an owner": (
         "claimed",
@@ -138,9 +142,14 @@ BREAKS = {
         "error",
         STEP.format("process_state = 'Pending'", 1),
     ),
-    "a run in Error has an alert of its failed step's generation": (
+    "a run in Error has an open alert of its failed step": (
         "error",
-        "DELETE FROM supervision_alert WHERE run_id = %(run)s",
+        "UPDATE supervision_alert SET closed_at = now() WHERE run_id = %(run)s",
+    ),
+    "every unfinished order makes progress, or an open incident or something bounded says why not": (
+        "pending",
+        "UPDATE supervision_stepstate SET not_before = NULL WHERE run_id = %(run)s;"
+        "UPDATE supervision_stepevent SET at = now() - interval '1 day' WHERE run_id = %(run)s",
     ),
     "a run's steps are complete: positions from 0, an undo only beside its do step": (
         "pending",
@@ -176,6 +185,8 @@ BREAKS = {
         "cancelled",
         "DELETE FROM supervision_stepstate WHERE run_id = %(run)s AND direction = 'undo' AND position = 1",
     ),
+    "a Cancelled run leaves no effect outside": ("cancelled", EFFECT.format("done")),
+    "what a step did outside is settled when the step is Processed": ("processed", EFFECT.format("intended")),
 }
 SHOP_TABLES = ("orders_",)
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision import audit
+from supervision import audit, liveness
 from supervision.management.base import Command as Base
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= 10**8:
+        raise ArgumentTypeError(f"expected seconds, from 0 on, not {text!r}")
+    return seconds
 
 
 class Command(Base):
@@ -24,6 +35,12 @@ class Command(Base):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+        parser.add_argument(
+            "--bound",
+            type=_seconds,
+            metavar="SECONDS",
+            help="how long an order may stand still without an explanation (default: the setting LIVENESS_SECONDS)",
+        )
         parser.add_argument("--list", action="store_true", help="only name the invariants that are checked")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -33,7 +50,7 @@ class Command(Base):
                 self.stdout.write(check.invariant)
             return
         found: list[audit.Violation] = []
-        with self.progress(len(checks), "checks") as progress:
+        with liveness.within(options["bound"]), self.progress(len(checks), "checks") as progress:
             for check in checks:
                 if options["verbosity"] > 1:
                     self.stderr.write(check.invariant, style_func=str)

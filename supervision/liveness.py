@@ -1,0 +1,62 @@
+"""Liveness, for the audit: every unfinished order has made progress lately, or something bounded or an open incident explains it.
+
+It looks at events and rows with conditions of its own, not with those by which the engine finds work: what the engine
+overlooks is found here. An order is named when nothing about it has been written for longer than the bound, and
+
+* none of its steps can move, or its running step is overdue, whatever else is the case; or it is in Error and no open
+  incident says so; or
+* it waits, and neither an open incident holds it, nor is what it waits for bounded: a time, an earlier order of its
+  session, a pause with an end, older steps of its agent that are taken in turn.
+
+Submissions that nobody consumes, hooks that are not called and dead letters count as orders that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from supervision import conf, db, incidents
+from supervision.agent import agents
+from supervision.liveness_sql import HOOKS, LETTERS, RUNS, SUBMISSIONS
+
+_chosen: float | None = None
+
+
+class Stuck(NamedTuple):
+    """An order that nothing explains. run_id: None before it has a run."""
+
+    order: str
+    run_id: int | None
+    why: str
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Use this bound instead of the setting LIVENESS_SECONDS while it lasts; None: the setting's."""
+    global _chosen
+    before, _chosen = _chosen, seconds
+    try:
+        yield
+    finally:
+        _chosen = before
+
+
+def stuck() -> Iterator[Stuck]:
+    """Every unfinished order that has stood still for longer than the bound without an explanation."""
+    settings = conf.get()
+    known = [agent for agent in agents() if agent.resource is not None]
+    params: dict[str, Any] = {
+        "bound": settings.liveness.total_seconds() if _chosen is None else _chosen,
+        "pause_bound": settings.pause_bound.total_seconds(),
+        "agents": [agent.name for agent in known],
+        "services": [agent.resource for agent in known],
+    }
+    rows = db.run(RUNS, params)
+    held = incidents.holding([run_id for _, run_id, _, waits in rows if waits])
+    for order, run_id, why, waits in rows:
+        if not (waits and run_id in held):
+            yield Stuck(order, run_id, why)
+    for statement in (SUBMISSIONS, HOOKS, LETTERS):
+        yield from (Stuck(*row) for row in db.run(statement, {"bound": params["bound"]}))
