@@ -23,8 +23,11 @@ import pip_wheel  # found beside this file
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-# A crash at every failpoint, and the hazards that take long.
-MATRIX = ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2")
+# What takes long. A crash at every failpoint, and hazards; every change of a workflow, rolled out in any order.
+LONG = {
+    "matrix": ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2"),
+    "deploys": ("tests/e2e/test_deploys.py", "-m", "nightly or not nightly"),
+}
 
 USAGE = """usage: ./run COMMAND [arguments]
 
@@ -34,6 +37,8 @@ USAGE = """usage: ./run COMMAND [arguments]
   bench   the benchmarks (arguments go to benchmarks/)
   chaos   break a running shop on purpose, and prove that it kept its promises (./run chaos --help)
           `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
+          `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
+  mutants break each requirement on purpose, and see that its test notices (./run mutants --help)
   manage  any Django command, with the demo's settings: ./run manage orders --state Error
   setup   only prepare .venv
   help    this text
@@ -47,7 +52,7 @@ def main(arguments: list[str]) -> int:
     if command in ("help", "-h", "--help"):
         print(USAGE)
         return 0
-    if command not in ("demo", "test", "check", "bench", "chaos", "manage", "setup"):
+    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "manage", "setup"):
         print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
         return 2
     ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
@@ -65,7 +70,8 @@ def main(arguments: list[str]) -> int:
         "demo": ["manage.py", "demo", *rest],
         "manage": ["manage.py", *rest],
         "test": ["-m", "pytest", *rest],
-        "chaos": ["-m", "pytest", *MATRIX, *rest[1:]] if rest[:1] == ["matrix"] else ["-m", "chaos", *rest],
+        "chaos": ["-m", "pytest", *LONG[rest[0]], *rest[1:]] if rest and rest[0] in LONG else ["-m", "chaos", *rest],
+        "mutants": ["-m", "tests.mutants", *rest],
         "bench": ["-m", "benchmarks", *rest],
     }[command]
     return os.execv(PYTHON, [str(PYTHON), *become])  # noqa: S606 - no shell wanted

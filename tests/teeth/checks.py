@@ -67,11 +67,11 @@ def two_sweepers(services: Any) -> None:
     real = recovery._settle
     meanwhile: list[_Threads] = []
 
-    def slow(items: Any) -> Any:
+    def slow(items: Any, *more: Any) -> Any:
         if not meanwhile:
             meanwhile.append(_in_threads(_sweep_and_claim))
             _until_blocked_or_done(meanwhile[0], 1)
-        return real(items)
+        return real(items, *more)
 
     recovery._settle = slow  # type: ignore[assignment]
     try:

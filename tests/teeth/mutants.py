@@ -70,7 +70,7 @@ def _consumed_too_early(real: Callable[..., Any]) -> Callable[..., Any]:
         with kit.another_connection() as other:
             rows = other.execute(
                 "UPDATE supervision_submission SET consumed_at = now() WHERE consumed_at IS NULL RETURNING id, public_id,"
-                " workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, 0, false"
+                " workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, false, 0"
             ).fetchall()
             other.commit()
         return [Taken(*row) for row in rows]
