@@ -12,11 +12,14 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from chaos import failover
 from chaos.run import Options, run
 
 
 def main() -> int:
     """Read the command line and run."""
+    if sys.argv[1:2] == ["failover"]:
+        return failover.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="./run chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0, help="how long faults are injected (2)")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="decides faults and orders; drawn when not given")

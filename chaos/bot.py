@@ -9,7 +9,7 @@ from typing import Any
 
 from chaos.client import Door
 from chaos.journal import Journal
-from chaos.traffic import DECLINED, NOWHERE
+from chaos.traffic import DECLINED, NOWHERE, POISONED
 
 EVERY_SECONDS = 2.0
 REST_SECONDS = 5.0  # between two acts on one order
@@ -21,6 +21,7 @@ class Bot:
     def __init__(self, door: Door, journal: Journal, seed: int) -> None:
         self.door, self.journal = door, journal
         self.stopped = False
+        self.healed = False  # until then it is no use to resubmit what the carrier fails for
         self._dice = random.Random(f"{seed}:bot")
         self._acted: dict[str, float] = {}
 
@@ -45,6 +46,10 @@ class Bot:
         step = failed[0]
         body: dict[str, Any] = {"reason": "chaos", "attempt": step["attempt"]}
         address = order["shipping_address"]
+        poisoned = step["direction"] == "do" and step["name"] == "book-shipment" and address["postal_code"] == POISONED
+        if poisoned and not (self.healed and order["incident"]):  # an incident told of it, and it is over
+            self.journal.note("bot", "left", id=order["id"], incident=order["incident"])
+            return
         if step["direction"] == "do" and step["name"] == "book-shipment" and address["postal_code"] == NOWHERE:
             if self._dice.random() < 0.5:
                 await self._click(order, "compensate", {"reason": "nobody delivers there"}, step)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from chaos.evidence import Evidence
+from chaos.mails import repeated
+from chaos.told import opened_twice, outlived, poison_untold
 
 FINAL = ("Processed", "Cancelled")
 
@@ -118,11 +120,9 @@ def shipped_twice(evidence: Evidence) -> Found:
             yield order, f"{len(effects)} shipments: {[effect.key for effect in effects]}"
 
 
-@_check("duplicate mail (I5)")
+@_check("a mail repeated without need, or twice (I5)")
 def mailed_twice(evidence: Evidence) -> Found:
-    for (order, key), count in Counter((e.order, e.key) for e in evidence.effects if e.service == "mail").items():
-        if count > 1:
-            yield order, f"{count} times {key}"
+    yield from repeated(evidence)
 
 
 @_check("Processed without all of its effects, or with a wrong amount (I6)")
@@ -201,6 +201,11 @@ def silent_errors(evidence: Evidence) -> Found:
     for run_id in {event.run_id for event in evidence.rows["events"] if event.position is None and event.to_state == "Error"}:
         if not any(alert.kind == "error" for alert in alerts[run_id]):
             yield keys[run_id], "no alert of kind error"
+
+
+_check("an incident that outlived its cause")(outlived)
+_check("two incidents of one cause")(opened_twice)
+_check("poison: an order that its service fails for, and no incident says so")(poison_untold)
 
 
 @_check("malformed input was accepted (I16)")

@@ -20,12 +20,15 @@ QUERIES = {
     " idempotency_key, last_error FROM supervision_stepstate",
     "events": "SELECT run_id, seq, position, direction, attempt, from_state, to_state, actor, why, at"
     " FROM supervision_stepevent ORDER BY run_id, seq",
-    "alerts": "SELECT run_id, position, direction, generation, kind, acknowledged_at FROM supervision_alert",
+    "alerts": "SELECT run_id, position, direction, generation, kind, acknowledged_at, incident_id FROM supervision_alert",
     "orders": "SELECT o.public_id, o.run_id, o.total, l.sku, l.quantity FROM orders_order o"
     " LEFT JOIN orders_orderline l ON l.order_id = o.id",
     "products": "SELECT sku, available FROM orders_product",
     "reservations": "SELECT order_key, sku, quantity, released_at FROM orders_stockreservation",
     "deadletters": "SELECT id, public_id, source, reason FROM supervision_deadletter",
+    "incidents": "SELECT id, kind, cause, step, resource, orders, opened_at, closed_at FROM supervision_incident",
+    "operations": "SELECT run_id, position, key, operation, attempt, outcome FROM supervision_effect WHERE service = 'mail'",
+    "notifications": "SELECT id, run_id, kind, payload, tries FROM supervision_notification WHERE kind IN ('order-cancelled', 'incident')",
     "strays": "SELECT run_id, direction, position, attempt, outcome FROM supervision_strayreply",
 }
 

@@ -37,6 +37,7 @@ class Nemesis:
         self._number = itertools.count()
         self._dead: set[str] = set()  # killed, and to be started by us later
         self._frozen: dict[str, int] = {}
+        self._poison: dict[str, Any] = {}
         self._began = time.monotonic()
 
     def run(self, faults: Sequence[Fault], length: float) -> None:
@@ -61,6 +62,7 @@ class Nemesis:
             self._frozen[name] = 1
             self._thaw(name)
         self._due.clear()
+        self._poison = {}
         for name in list(self._dead):
             self._start(name)
         if self.postgres.pid is None:
@@ -104,6 +106,8 @@ class Nemesis:
                 self._kill(fault)
             case "kill":
                 return self._kill_backends(fault.details["share"])
+            case "backlog":
+                self._kill(fault)  # orders pile up until all consumers begin at the same moment
             case "freeze":
                 self._freeze(fault)
             case "postgres":
@@ -114,6 +118,11 @@ class Nemesis:
                 return self.broker.replay()
             case "service":
                 self._break_service(fault)
+            case "poison":
+                self._poison = {"service": fault.targets[0], **fault.details}
+                self._poison_again()
+            case "forget":
+                httpx2.post(f"{self.shop.simulators_url}/forget/{fault.targets[0]}", timeout=5).raise_for_status()
         return None
 
     def _kill(self, fault: Fault) -> None:
@@ -129,6 +138,8 @@ class Nemesis:
         if name in self._dead:
             self._dead.discard(name)
             self.shop.spawn(name)
+            if name == "simulators":
+                self._poison_again()
 
     def _freeze(self, fault: Fault) -> None:
         for name in fault.targets:
@@ -166,6 +177,15 @@ class Nemesis:
 
     def _break_service(self, fault: Fault) -> None:
         self.shop.fault(service=fault.targets[0], until=fault.seconds, **fault.details)
+
+    def _poison_again(self) -> None:
+        """Tell the simulators, who know of no fault when they start, which orders they fail for; until they answer."""
+        if not self._poison:
+            return
+        try:
+            self.shop.fault(**self._poison)
+        except httpx2.HTTPError:
+            self._later(LOOK_SECONDS, self._poison_again)
 
     def _heal_services(self, service: str | None) -> None:
         query = f"?service={service}" if service else ""

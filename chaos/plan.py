@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from chaos.traffic import POISONED
+
 PROCESSES = (
     *("web", "web.2", "scheduler", "scheduler.2", "agents", "agents.2"),
     *("supervisor", "supervisor.2", "beat", "beat.2"),
 )
 WORKERS = tuple(name for name in PROCESSES if not name.startswith(("web", "beat")))
+CONSUMERS = tuple(name for name in WORKERS if name.startswith(("scheduler", "agents")))
 CAN_FREEZE = (*WORKERS, "web")
 SERVICES = ("payment", "carrier", "mail")
 
@@ -36,6 +39,9 @@ class Pace:
     calm: float = 5.0  # at the beginning
 
 
+# From the beginning until everything is healed: the carrier fails for some orders, whatever it does for others.
+POISON = Fault(0.0, "poison", ("carrier",), details={"mode": "error_before", "status": 500, "postal_code": POISONED})
+
 Draw = Callable[[random.Random], Iterator[Fault]]
 
 
@@ -44,15 +50,17 @@ def plan(seed: int, pace: Pace, harms: tuple[str, ...]) -> list[Fault]:
     kinds: dict[str, tuple[tuple[float, float], Callable[[random.Random, float], Fault]]] = {
         "kill": ((6, 18), lambda dice, at: _kill_one(dice, at)),
         "massacre": ((45, 110), lambda dice, at: _kill_many(dice, at)),
+        "backlog": ((60, 150), lambda dice, at: Fault(at, "backlog", CONSUMERS, round(dice.uniform(6, 10), 2))),
         "freeze": ((8, 24), lambda dice, at: _freeze(dice, at, pace.complete_by)),
         "postgres": ((5, 40), lambda dice, at: Fault(at, "postgres-restart")),
         "backends": ((6, 25), lambda dice, at: Fault(at, "kill-backends", details={"share": dice.choice([0.1, 0.3, 1.0])})),
         "broker": ((8, 28), lambda dice, at: Fault(at, f"broker-{dice.choice(harms)}")),
         "replay": ((10, 40), lambda dice, at: Fault(at, "replay")),
         "services": ((5, 14), lambda dice, at: _service(dice, at)),
+        "forget": ((10, 40), lambda dice, at: Fault(at, "forget", (dice.choice(("payment", "carrier")),))),
         "simulators": ((90, 200), lambda dice, at: Fault(at, "kill", ("simulators",), dice.uniform(0.0, 3.0))),
     }
-    faults: list[Fault] = []
+    faults = [POISON]
     for name, ((least, most), draw) in kinds.items():
         dice = random.Random(f"{seed}:{name}")
         at = pace.calm + dice.uniform(0, min(most, pace.length / 2))  # a short run, too, gets some of each

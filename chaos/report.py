@@ -62,6 +62,7 @@ def figures(evidence: Evidence, found: Mapping[str, Sequence[Violation]], **more
         "stray_replies": len(evidence.rows["strays"]),
         "remote_calls": evidence.calls,
         "remote_effects": len(evidence.effects),
+        "mails_repeated": sum(row.operation == "repeat" for row in evidence.rows["operations"]),
         "retried_attempts": sum(step.attempt - 1 for step in evidence.rows["steps"] if step.attempt > 1),
         "end_to_end_s": {name: _quantile(spans, q) for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))},
         "orders_per_s": round(len(ends) / (max(ends) - min(begins)), 2) if ends else 0,

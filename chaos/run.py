@@ -136,6 +136,8 @@ def _story(
     outside.start()
     nemesis.run(faults, length)
     healed = time.monotonic()
+    if outside.bot is not None:
+        outside.bot.healed = True
     print("chaos: healed; waiting for rest", flush=True)
     _wait_for_rest(shop, nemesis, outside, options)
     rest = time.monotonic() - healed

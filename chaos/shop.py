@@ -39,6 +39,7 @@ class Shop(Outlook):
         self.directory = directory
         self.database_url = database_url
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.trees: dict[str, Path] = {}  # processes that run another release's code
         self._log_starts: dict[str, int] = {}
         self._ports: set[int] = set()
         self._first_port = first_port
@@ -141,7 +142,7 @@ class Shop(Outlook):
             return
         role = role_of(name)
         environ = {"PORT": self.url_of(name).rpartition(":")[2]} if role == "web" else {}
-        self._spawn(name, ["/bin/sh", "-c", procfile()[role]], **environ)
+        self._spawn(name, ["/bin/sh", "-c", procfile(self.trees.get(name, ROOT))[role]], **environ)
 
     def _spawn(self, name: str, command: list[str], **environ: str) -> None:
         path = self.directory / f"{name}.log"

@@ -13,6 +13,7 @@ SCARCE = "CLOCK-WALL"  # fewer pieces than are asked for
 PLENTY = ("MUG-BLUE", "TEAPOT-SAND", "NOTEBOOK-A5", "PENCILS-12", "FLASK-STEEL")
 DECLINED = "pm_card_visa_chargeDeclined"
 NOWHERE = "00000"  # the postal code that the carrier does not serve
+POISONED = "13013"  # the one for which it fails whenever it is asked, while the fault `poison` lasts
 
 MALFORMED: tuple[Any, ...] = (
     {},
@@ -77,4 +78,7 @@ def wish(seed: int, number: int, rate: float) -> Wish:
     elif roll < 0.08:
         traits.append("cancel")
         cancel = dice.choice([0.0, dice.uniform(0, 0.5), dice.uniform(0, 15)])
+    if "nowhere" not in traits and dice.random() < 0.04:
+        traits.append("poison")
+        body["shipping_address"]["postal_code"] = POISONED
     return Wish(number, wait, body, again=again, other=other, cancel=cancel, traits=tuple(traits))

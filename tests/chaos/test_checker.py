@@ -22,7 +22,7 @@ LINES = [{"sku": "MUG", "quantity": 2}]
 def evidence(tmp_path: Path) -> Evidence:
     """Two orders that went well: `good` is Processed, `gone` was cancelled after everything."""
     journal = Journal(tmp_path / "log.jsonl")
-    rows: dict = {name: [] for name in ("alerts", "deadletters", "strays")}
+    rows: dict = {name: [] for name in ("alerts", "deadletters", "strays", "operations", "notifications", "incidents")}
     for name in ("submissions", "runs", "steps", "events", "orders", "reservations"):
         rows[name] = []
     effects = []
@@ -71,6 +71,11 @@ def _event(e: Evidence, **changes: object) -> None:
     e.rows["events"].append(Row(**{**vars(e.rows["events"][0]), **changes}))
 
 
+def _incident(e: Evidence, **changes: object) -> None:
+    facts = {"id": 4, "kind": "step_error", "cause": "step_error:w:book-shipment", "step": "book-shipment", "orders": 1, "closed_at": NOW}
+    e.rows["incidents"].append(Row(**{**facts, **changes}))
+
+
 BROKEN = {
     "lost": lambda e: e.rows["runs"].pop(0),
     "duplicate order": _second_run,
@@ -80,13 +85,16 @@ BROKEN = {
     "an Error that": lambda e: setattr(e.rows["runs"][0], "process_state", "Error"),
     "duplicate charge": lambda e: e.effects.append(e.effects[0]),
     "duplicate shipment": lambda e: e.effects.append(e.effects[1]),
-    "duplicate mail": lambda e: e.effects.append(e.effects[2]),
+    "a mail repeated": lambda e: e.effects.append(e.effects[2]),
     "Processed without": lambda e: e.effects.__setitem__(0, e.effects[0]._replace(amount=1)),
     "Cancelled with": lambda e: e.effects.pop(-2),
     "orphan effect": lambda e: setattr(e.rows["steps"][1], "effect", "none"),
     "an attempt spoke": lambda e: _event(e, seq=9),
     "a cancellation": lambda e: e.journal.note("client", "cancel-ok", id="good", key="k-good"),
     "an order that was in Error": lambda e: _event(e, seq=9, position=None, to_state="Error", from_state="Processing"),
+    "an incident that": lambda e: _incident(e, closed_at=None),
+    "two incidents": lambda e: [_incident(e) for _ in "12"],
+    "poison": lambda e: e.journal.note("bot", "left", id="good", incident=4),
     "malformed input": lambda e: e.rows["deadletters"].append(Row(id=1, public_id="good", source="submission", reason="?")),
     "stock is not": lambda e: setattr(e.rows["products"][0], "available", 97),
     "two clicks": lambda e: [e.journal.note("bot", "resubmit", id="good", step="s", direction="do", attempt=1, status=202) for _ in "12"],
@@ -102,3 +110,52 @@ def test_each_broken_promise_turns_its_check_red(tmp_path, kind):
 
     assert [name for name in red(found) if name.startswith(kind)], red(found)
     assert set(BROKEN) == {key for key in BROKEN for name in violations(found) if name.startswith(key)}
+
+
+KEY = "good:notify-customer:do:1"
+
+
+def _noted(e: Evidence, *, failed: str | None = "Pending") -> None:
+    """A mail that came twice; the shop noted that it repeats it, after an attempt that ended like this."""
+    e.effects.append(e.effects[2])
+    e.rows["operations"].append(Row(run_id=1, position=3, key=KEY, operation="repeat", attempt=2, outcome="done"))
+    if failed:
+        _event(e, seq=9, position=3, attempt=1, to_state=failed)
+        e.rows["events"][3].attempt = 2
+
+
+def _told(e: Evidence, times: int, tries: int) -> None:
+    e.effects += [Effect("mail", "mail-deliver", "gone", "gone.order-cancelled", 0)] * times
+    e.effects += [Effect("mail", "mail-deliver", None, "incident-4-7-9", 0)] * times
+    e.rows["notifications"] += [
+        Row(id=8, run_id=2, kind="order-cancelled", payload={}, tries=tries),
+        Row(id=9, run_id=None, kind="incident", payload={"incidents": [4, 7]}, tries=tries),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("story", "good"),
+    [
+        (_noted, True),
+        (lambda e: _noted(e, failed=None), False),  # no attempt was in doubt
+        (lambda e: (_noted(e), e.effects.append(e.effects[2])), False),  # three times
+        (lambda e: (_noted(e), e.rows["operations"].clear()), False),  # and the shop does not know
+        (lambda e: _told(e, 2, 2), True),
+        (lambda e: _told(e, 2, 1), False),
+    ],
+)
+def test_a_mail_comes_twice_only_after_an_attempt_in_doubt_and_from_the_outbox_once_for_each_try(tmp_path, story, good):
+    found = evidence(tmp_path)
+
+    story(found)
+
+    assert (red(found) == []) is good
+
+
+def test_a_poisonous_order_that_its_steps_incident_gathered_is_well_told_of(tmp_path):
+    found = evidence(tmp_path)
+    found.journal.note("bot", "left", id="good", incident=4)
+    _incident(found)
+    found.rows["alerts"].append(Row(run_id=1, kind="error", incident_id=4))
+
+    assert red(found) == []

@@ -18,6 +18,10 @@ POINTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "scheduler.mid_dispatch": ("scheduler", EVERY),
     "agent.after_start": ("agents", EVERY),
     "agent.before_call": ("agents", EVERY),
+    "agent.after_intention": (
+        "agents",
+        ("charge-payment", "book-shipment", "notify-customer", "undo:charge-payment", "undo:book-shipment"),
+    ),
     "agent.after_checkpoint": ("agents", ("charge-payment",)),
     "agent.after_effect": ("agents", STEPS),
     "undo.after_effect": ("agents", UNDOS),
@@ -48,6 +52,7 @@ SLICE = {
     ("scheduler.mid_dispatch", "reserve-stock", 1),
     ("agent.after_start", "book-shipment", 1),
     ("agent.before_call", "undo:charge-payment", 1),
+    ("agent.after_intention", "notify-customer", 1),
     ("agent.after_checkpoint", "charge-payment", 1),
     ("agent.after_effect", "charge-payment", 2),
     ("undo.after_effect", "undo:reserve-stock", 1),
@@ -81,6 +86,11 @@ class Case:
     def in_slice(self) -> bool:
         """Whether every run of the tests includes it."""
         return (self.point, self.step, self.time) in SLICE and (not self.beginning or self.point == "submit.after_commit")
+
+    @property
+    def repeats_the_mail(self) -> bool:
+        """Whether the victim dies when the mail is out and nobody has written that down: it is sent once more."""
+        return (self.point, self.step) == ("agent.after_effect", "notify-customer")
 
     @property
     def helper(self) -> dict[str, str]:

@@ -152,13 +152,13 @@ class Lane(Shop):
         """The operations on this order that had an effect, in their order."""
         return [str(entry["operation"]) for entry in self.ledger(service, key)]
 
-    def is_done_once(self, key: str) -> None:
-        """Processed: one charge of the right amount, one shipment, one mail."""
+    def is_done_once(self, key: str, *, mails: int = 1) -> None:
+        """Processed: one charge of the right amount, one shipment, so many mails."""
         self.ends(key, "Processed", within=40)
         charges = [entry["amount"] for entry in self.ledger("payment", key) if entry["operation"] in ("confirm", "refund")]
         assert charges == [PRICE], self.ledger("payment", key)
         assert self.did("carrier", key) == ["create"]
-        assert self.did("mail", key) == ["deliver"]
+        assert self.did("mail", key) == ["deliver"] * mails
 
     def is_undone_to_nothing(self, key: str) -> None:
         """Cancelled: charged and refunded once at most, nothing shipped, one mail that says so."""

@@ -19,6 +19,7 @@ import django
 from celery.bin.celery import main as celery
 from django.conf import settings
 from django.core.management import call_command
+from django.db import connections
 
 from sasproject.celery import app
 from sasproject.children import PR_SET_PDEATHSIG
@@ -90,6 +91,7 @@ if __name__ == "__main__":
     django.setup()
     app.loader.import_default_modules()
     app.finalize()
+    connections.close_all()  # what the start looked up: a child must not share its connection
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

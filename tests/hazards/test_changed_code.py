@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from supervision import recovery, scheduler, workflow
-from supervision.testing import expire, make_due, run_until_idle, submit
-from supervision.workflow import Workflow, register
+from supervision import recovery, scheduler, store, workflow
+from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
+from supervision.workflow import Step, Workflow, register
 from tests.engine import kit
 from tests.support import toy
 
@@ -46,7 +48,7 @@ def test_an_order_in_flight_finishes_on_its_own_plan_when_a_new_version_is_deplo
     assert names(new) == ["alpha-step", "beta-step", "gamma-step"]
 
 
-def test_an_order_whose_version_nobody_knows_waits_with_an_alert_and_goes_on_when_it_is_back(versions):
+def test_an_order_whose_version_nobody_knows_is_left_as_it_is_and_goes_on_when_it_is_back(versions):
     versions(1, "alpha", "beta")
     key = submit("toy-changing", {"n": 1})
     bystander = submit("toy-plain", {"n": 2})
@@ -57,14 +59,31 @@ def test_an_order_whose_version_nobody_knows_waits_with_an_alert_and_goes_on_whe
         expire()
         kit.supervisor.sweep_once()
         make_due()
-        scheduler.schedule_once()  # its messages are not sent: nobody knows their queue
+        run_until_idle()
 
-    assert kit.state(key) == "Processing"
-    assert kit.alerts(key) == ["lost-dispatch"]
+    left = step(key, "alpha-step")
+    assert (left.process_state, left.attempt, left.failure_count, left.dispatch_count) == ("Processing", 1, 0, 0)
+    assert (kit.state(bystander), kit.alerts(key)) == ("Processed", [])
 
     workflow._workflows["toy-changing", 1] = known
-    expire()
     kit.supervisor.sweep_once()
     run_until_idle()
-    assert [kit.state(each) for each in (key, bystander)] == ["Processed", "Processed"]
+    assert kit.state(key) == "Processed"
     assert kit.healthy()
+
+
+def test_a_supervisor_that_is_upgraded_last_leaves_a_new_versions_longer_step_its_time(versions):
+    slow = Step("alpha-step", agent="alpha", complete_within=timedelta(minutes=30))
+    register(Workflow("toy-changing", (slow,), intake=toy.INTAKE, version=2))
+    key = submit("toy-changing", {"n": 1})
+    ((place, claims),) = schedule()
+    store.start(place, claims)
+    del workflow._workflows["toy-changing", 2]  # what the supervisor's code knows: shorter steps than this one
+    began = step(key, "alpha-step")
+
+    for _ in range(recovery.LOST_DISPATCHES):
+        kit.supervisor.sweep_once()
+
+    now = step(key, "alpha-step")
+    assert (now.process_state, now.attempt, now.failure_count) == ("Processing", 1, 0)
+    assert now.complete_by == began.complete_by

@@ -14,10 +14,16 @@ from tests.engine import kit
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def put_the_clock_back(hours: int = 10_000) -> None:
-    """What the rows look like when the clock was ahead so far (beyond any workflow's budget), and has been put right."""
-    kit.fetch("UPDATE supervision_stepstate SET complete_by = complete_by + %s * interval '1 hour'", [hours])
-    kit.fetch("UPDATE supervision_leaderlease SET expires_at = expires_at + %s * interval '1 hour'", [hours])
+def put_the_clock_back(hours: int = 1) -> None:
+    """What the rows look like when the clock was ahead so far, and has been put right."""
+    ahead = [hours]
+    kit.fetch(
+        "UPDATE supervision_stepstate"
+        " SET complete_by = complete_by + %s * interval '1 hour', started_at = started_at + %s * interval '1 hour'",
+        ahead * 2,
+    )
+    kit.fetch("UPDATE supervision_stepevent SET at = at + %s * interval '1 hour'", ahead)
+    kit.fetch("UPDATE supervision_leaderlease SET expires_at = expires_at + %s * interval '1 hour'", ahead)
 
 
 def test_a_step_claimed_by_a_clock_that_ran_ahead_is_recovered_at_the_next_sweep():
@@ -33,9 +39,20 @@ def test_a_step_claimed_by_a_clock_that_ran_ahead_is_recovered_at_the_next_sweep
     assert kit.state(key) == "Processed"
 
 
-def test_a_deadline_that_a_step_can_have_been_given_is_left_alone():
-    key, _, _ = kit.started()
-    kit.fetch("UPDATE supervision_stepstate SET complete_by = now() + interval '30 s' WHERE process_state = 'Processing'")
+def test_a_claim_made_by_a_clock_that_ran_ahead_is_given_out_again_and_counts_no_failure():
+    key, _, _ = kit.claimed()
+    put_the_clock_back()
+
+    kit.supervisor.sweep_once()
+
+    released = step(key, "alpha-step")
+    assert (released.process_state, released.failure_count, released.dispatch_count) == ("Pending", 0, 1)
+
+
+@pytest.mark.parametrize("begin", [kit.claimed, kit.started], ids=["claimed", "started"])
+def test_a_deadline_however_far_away_is_left_alone_where_the_attempt_began_in_the_past(begin):
+    key, _, _ = begin()
+    kit.fetch("UPDATE supervision_stepstate SET complete_by = now() + interval '30 days' WHERE process_state = 'Processing'")
 
     kit.supervisor.sweep_once()
 
@@ -74,7 +91,7 @@ def test_a_recall_takes_no_row_that_somebody_holds():
 
         recovery.recall(10)  # waits for nobody
 
-    assert kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE complete_by > now() + interval '30 min'")[0][0] > 0
+    assert kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE complete_by > now() + interval '30 min'") == [(1,)]
 
 
 CLOCKS = {"now", "today", "utcnow", "time", "localtime", "gmtime"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from supervision import consuming, testing
+from supervision import consuming, plans, testing
 from tests.engine.conftest import empty_the_store, store_database  # noqa: F401 - a fixture
 from tests.simulation import scenarios
 
@@ -28,9 +28,11 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
         with connection.cursor() as cursor:
             cursor.execute("SET synchronous_commit = off")
         empty_the_store()
+        plans._register(scenarios.WORKFLOWS)  # as whoever writes runs has done before
         consuming._seen = (0.0, 0)
         try:
             yield
         finally:
+            scenarios.drop_hooks()
             empty_the_store()
             connection.close()

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 from supervision import db
 from supervision.agent import get_agent
 from supervision.recovery import CLOCK_SLACK
-from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, RUN_MOVES, STEP_MOVES
-from tests.simulation import scenarios
+from supervision.states import ATTEMPTS_PER_EPOCH, FINAL_RUN_STATES, FINAL_STEP_STATES, RUN_MOVES, STEP_MOVES
 from tests.simulation.remote import Remote
 
-LONGEST = (scenarios.LONGEST + CLOCK_SLACK).total_seconds()
 _RUN_MOVES = {(move.source, move.target) for move in RUN_MOVES}
 _STEP_MOVES = {(move.source, move.target) for move in STEP_MOVES}
 _OPEN = ("Pending", "Processing", "Error")
@@ -27,7 +25,11 @@ _ROWS = """
 SELECT r.id, r.key, r.process_state, r.direction, r.workflow, coalesce((r.payload->>'n')::int, 0), r.complete_by < now(),
        s.direction, s.position, s.process_state, s.attempt, s.generation, s.failure_count, s.dispatch_count, s.effect,
        s.started_at IS NOT NULL AND s.process_state = 'Processing', coalesce(s.complete_by < now(), false),
-       s.process_state = 'Processing' AND s.complete_by > now() + %(longest)s::float8 * interval '1 s', s.locked_by IS NOT NULL,
+       s.process_state = 'Processing' AND s.complete_by > now() + %(slack)s::float8 * interval '1 s'
+       AND coalesce(s.started_at, (SELECT max(e.at) FROM supervision_stepevent e WHERE e.run_id = s.run_id
+           AND e.direction = s.direction AND e.position = s.position AND e.attempt = s.attempt AND e.to_state = 'Processing'))
+           > now() + %(slack)s::float8 * interval '1 s',
+       s.locked_by IS NOT NULL,
        coalesce(s.not_before <= now(), false), s.not_before IS NOT NULL, s.idempotency_key, s.agent, s.seq
   FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id
  ORDER BY r.id, s.direction, s.position
@@ -57,7 +59,7 @@ class Row(NamedTuple):
     effect: str
     started: bool
     overdue: bool
-    ahead: bool  # its deadline lies further away than any can: the clock was ahead when it was set
+    ahead: bool  # it began in the future: the clock was ahead when it did
     locked: bool
     due: bool
     released: bool
@@ -109,7 +111,7 @@ class Order:
 def read() -> dict[int, Order]:
     """Every order of the store as it stands, by run id."""
     orders: dict[int, Order] = {}
-    for run_id, key, state, direction, workflow, n, overdue, *step in db.fetch(_ROWS, {"longest": LONGEST}):
+    for run_id, key, state, direction, workflow, n, overdue, *step in db.fetch(_ROWS, {"slack": CLOCK_SLACK.total_seconds()}):
         order = orders.setdefault(run_id, Order(run_id, key, state, direction, workflow, n, bool(overdue)))
         row = Row(run_id, *step)
         (order.do if row.direction == "do" else order.undo).append(row)
@@ -135,6 +137,7 @@ class Watch:
         self.seqs: dict[int, int] = {}
         self.told: dict[Any, str] = {}  # what the events say: run or (run, direction, position) -> state
         self.claims: dict[At, int] = {}
+        self.epochs = 0  # how often the database was put back
         self.looks = 0
         self.moves: Counter[tuple[str, str | None, str]] = Counter()
         self.waived: set[tuple[str, int]] = set()  # undo steps that an operator has given up
@@ -173,17 +176,22 @@ class Watch:
             _require((source, target) in _STEP_MOVES, "a step makes allowed moves only", at, source, target)
             _require(self.told.get(at, "Pending") == source, "a step leaves the state it was in", at, self.told.get(at), source, target)
             if target == "Processing":
-                _require(attempt == self.claims.get(at, 0) + 1, "I10 attempts are strictly increasing", at, attempt)
+                before = self.claims.setdefault(at, self._born(attempt))
+                _require(attempt == before + 1, "I10 attempts are strictly increasing", at, attempt)
                 self.claims[at] = attempt
                 if self.told.get(run_id) == "Pending":
                     self.told[run_id] = "Processing"  # the claim moves the run without an event of its own
             self.told[at] = target
 
+    def _born(self, attempt: int) -> int:
+        """The attempt that a step is written with: beyond the epochs that its order is older than."""
+        return ATTEMPTS_PER_EPOCH * min(self.epochs, attempt // ATTEMPTS_PER_EPOCH)
+
     def _told(self, order: Order) -> None:
         _require(self.told.get(order.id) == order.state, "the events tell the run's state", order.id, self.told.get(order.id), order.state)
         for row in order.rows:
             _require(self.told.get(row.at, "Pending") == row.state, "the events tell the step's state", row, self.told.get(row.at))
-            _require(self.claims.get(row.at, 0) == row.attempt, "I10 every attempt has its claim's event", row)
+            _require(self.claims.setdefault(row.at, self._born(row.attempt)) == row.attempt, "I10 every attempt has its claim's event", row)
             newest = self.seqs[order.id]
             _require(row.state not in _OPEN or row.seq <= newest, "the baton is never ahead of the history", row, newest)
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from supervision import Agent, NewRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
+from django.db import connection
+
+from supervision import Agent, NewRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, db, register, register_agent
 
 THRESHOLD = 2
 HOUR = timedelta(hours=1)
@@ -19,14 +21,39 @@ LONGEST = 2 * HOUR  # a step's budget, and how long a claim may wait
 WHOLE_ORDER = timedelta(days=1)
 
 
-class Told(Counter[tuple[str, str]]):
+RAISING: set[str] = set()  # the orders whose hooks raise
+
+# What the hooks of a scenario wrote, with the transaction that they were called in: hook and order.
+_TOLD = "CREATE UNLOGGED TABLE IF NOT EXISTS simulated_hook (name text, key text)"
+_TELL = "INSERT INTO simulated_hook SELECT %(name)s::text, unnest(%(keys)s::text[])"
+
+
+def told() -> Counter[tuple[str, str]]:
     """How often which hook was told of which order."""
+    return Counter((name, key) for name, key in db.fetch("SELECT name, key FROM simulated_hook"))
 
-    def hook(self, name: str) -> Callable[[Sequence[Any]], None]:
-        def told(runs: Sequence[Any]) -> None:
-            self.update((name, run.key) for run in runs)
 
-        return told
+def drop_hooks() -> None:
+    """Leave no table behind."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS simulated_hook")
+
+
+def forget_hooks() -> None:
+    """No hook was called yet, and none raises."""
+    RAISING.clear()
+    with connection.cursor() as cursor:
+        cursor.execute(f"{_TOLD}; DELETE FROM simulated_hook")  # noqa: S608 - a constant
+
+
+def _hook(name: str) -> Callable[[Sequence[Any]], None]:
+    def called(runs: Sequence[Any]) -> None:
+        with connection.cursor() as cursor:  # what it writes before it raises must be gone afterwards
+            cursor.execute(_TELL, {"name": name, "keys": [run.key for run in runs]})
+        if any(run.key in RAISING for run in runs):
+            raise RuntimeError("this order's hook raises")
+
+    return called
 
 
 class ModelAgent(Agent):
@@ -55,7 +82,6 @@ class ModelIntake:
         """Nothing: these orders have no application."""
 
 
-TOLD = Told()
 for _name in ("sim-a", "sim-b", "sim-c"):
     register_agent(ModelAgent(_name))
 register_agent(ModelAgent("sim-letter", undoable=False))
@@ -69,7 +95,7 @@ def _step(agent: str, exhausted: OnExhausted = OnExhausted.ERROR, permanent: OnP
 
 
 def _workflow(name: str, *steps: Step, hooks: bool = False) -> Workflow:
-    told = {"on_processed": TOLD.hook("processed"), "on_cancelled": TOLD.hook("cancelled")} if hooks else {}
+    told = {"on_processed": _hook("processed"), "on_cancelled": _hook("cancelled")} if hooks else {}
     return register(Workflow(name, steps, intake=ModelIntake(), complete_within=WHOLE_ORDER, **told))
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from supervision.states import RUN_MOVES, STEP_MOVES
-from tests.simulation import scenarios
+from tests.simulation import scenarios, upheaval
 from tests.simulation.world import World, failure, forget
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long" or "SIMULATION_EXAMPLES" in os.environ
@@ -211,12 +211,37 @@ class StoreMachine(RuleBasedStateMachine):
         self.meddled += 1
         getattr(self.world, verb)(_pick(list(self.world.accepted), n))
 
+    # ------------------------------------------------------------------------------------- hooks, code, database
+
+    @rule(n=number)
+    def let_a_hook_raise(self, n):
+        """The state stays, the call is put off."""
+        upheaval.let_hook_raise(self.world, _pick(list(self.world.accepted), n))
+
+    @rule(mended=st.booleans())
+    def hooks_again(self, mended):
+        upheaval.hooks_again(self.world, mended=mended)
+
+    @rule(name=workflow, n=number, overdue=st.booleans())
+    def sweep_without_a_version(self, name, n, overdue):
+        """A supervisor of older or newer code."""
+        if overdue:
+            self.world.expire(_pick(list(self.world.accepted), n))
+        upheaval.sweep_without(self.world, name)
+
+    @precondition(lambda self: self.world.watch.epochs < 2 and self.world.works)
+    @rule()
+    def put_the_database_back(self):
+        upheaval.begin_epoch(self.world)
+
     # --------------------------------------------------------------------------------------------------- the end
 
     def teardown(self):
         if hasattr(self, "world"):
             try:
                 if sys.exc_info()[0] is None:
+                    upheaval.hooks_hold(self.world)
+                    upheaval.hooks_again(self.world, mended=True)
                     self.world.heal()
                     StoreMachine.seen.update(self.world.watch.moves)
                     StoreMachine.steps += self.world.watch.looks

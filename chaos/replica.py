@@ -1,0 +1,159 @@
+"""A second PostgreSQL that takes the place of the first one without its newest commits.
+
+The follower is a base backup that streams. `cut` ends the streaming: what commits from then on exists on the first
+server only. `fail_over` kills the first server and promotes the follower at the same address, on a new timeline.
+A backup does not stream: `restore` starts a server from it, on the timeline that it was taken on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sasproject.embedded import DATABASE, PORT, USER, EmbeddedPostgres
+
+FOLLOWER_PORT = PORT + 1
+WAIT_SECONDS = 60.0
+
+
+class Follower:
+    """A streaming copy of `primary`, on another port of the same socket directory."""
+
+    def __init__(self, primary: EmbeddedPostgres) -> None:
+        self.primary = primary
+        self.data_dir = primary.data_dir.with_name(primary.data_dir.name + "-follower")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Copy the primary and follow it. Returns when the follower has caught up."""
+        self._copy("-R")
+        self._launch()
+        self._until(
+            lambda: self._one("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == 1, "the follower to stream"
+        )
+
+    def cut(self) -> None:
+        """End the streaming. Commits of the primary no longer reach the follower."""
+        with self._connect() as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+        self._until(lambda: self._one("SELECT count(*) FROM pg_stat_wal_receiver") == 0, "the streaming to end")
+
+    def fail_over(self) -> None:
+        """Kill the primary with SIGKILL and put the follower in its place. Returns when it takes writes."""
+        self._kill_primary()
+        with self._connect() as connection:
+            connection.execute("SELECT pg_promote()")
+        self._until(lambda: self._one("SELECT pg_is_in_recovery()") is False, "the promotion")
+        self._stop()
+        self._take_over()
+
+    def back_up(self) -> None:
+        """Copy the primary and do not follow it: what commits from now on is not in the copy."""
+        self._copy()
+
+    def restore(self) -> None:
+        """Kill the primary and start a server from the copy in its place. Returns when it takes writes."""
+        self._kill_primary()
+        self._take_over()
+
+    def close(self) -> None:
+        """Stop the follower and remove its files, if it has not taken the primary's place."""
+        self._stop()
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    # ---------------------------------------------------------------------------------------------------- pieces
+
+    def _copy(self, *options: str) -> None:
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+        self.data_dir.mkdir(mode=0o700)
+        if self.primary.identity.uid is not None:
+            os.chown(self.data_dir, self.primary.identity.uid, -1)
+        address = ["-h", str(self.primary.socket_dir), "-p", str(PORT), "-U", USER]
+        self._tool("pg_basebackup", *address, "-D", str(self.data_dir), "-X", "stream", "-c", "fast", *options)
+
+    def _kill_primary(self) -> None:
+        process = self.primary.process
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+
+    def _take_over(self) -> None:
+        lost = self.primary.data_dir.with_name(self.primary.data_dir.name + "-lost")
+        shutil.rmtree(lost, ignore_errors=True)
+        self.primary.data_dir.rename(lost)
+        self.data_dir.rename(self.primary.data_dir)
+        self.primary.start()
+        shutil.rmtree(lost, ignore_errors=True)
+
+    def _program(self, name: str) -> str:
+        found = Path(self.primary.binaries[name])
+        if not found.is_file():
+            raise SystemExit(f"chaos: {found} is missing; set SAS_PG_BIN to a PostgreSQL that has {name}")
+        return str(found)
+
+    def _tool(self, name: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [*self.primary.identity.prefix, self._program(name), *arguments],
+            capture_output=True,
+            check=False,
+            cwd="/",
+            **self.primary.identity.popen,  # type: ignore[call-overload]
+        )
+        if done.returncode:
+            raise SystemExit(f"chaos: {name} failed: {done.stderr.decode(errors='replace').strip()}")
+
+    def _launch(self) -> None:
+        settings = [
+            "listen_addresses=",
+            f"port={FOLLOWER_PORT}",
+            f"unix_socket_directories={self.primary.socket_dir}",
+            "max_connections=300",
+        ]
+        command = [self._program("postgres"), "-D", str(self.data_dir)]
+        for setting in settings:
+            command += ["-c", setting]
+        with self.primary.log.with_name("follower.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self.primary.identity.prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self.primary.identity.popen,  # type: ignore[call-overload]
+            )
+
+    def _stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)  # a fast shutdown
+            self._process.wait(30)
+        self._process = None
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(host=str(self.primary.socket_dir), port=FOLLOWER_PORT, user=USER, dbname=DATABASE, autocommit=True)
+
+    def _one(self, query: str) -> Any:
+        with self._connect() as connection:
+            row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+        return row[0] if row else None
+
+    def _until(self, condition: Any, what: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                if condition():
+                    return
+            except psycopg.OperationalError:
+                pass  # it is starting
+            if self._process is not None and self._process.poll() is not None:
+                raise SystemExit(f"chaos: the follower ended; see {self.primary.log.with_name('follower.log')}")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"chaos: {what} took longer than {WAIT_SECONDS:.0f} s")
+            time.sleep(0.05)
