@@ -112,6 +112,12 @@ GOALS = (
         at_most=True,
     ),
     Goal(
+        "one step of four with a ledger row against none",
+        0.85,
+        lambda results: results.ratio(("effects", "ours-effect"), OURS, "orders_per_second"),
+        " x",
+    ),
+    Goal(
         "pgmq against RabbitMQ",
         0.55,
         lambda results: results.ratio(("brokers", "ours-pgmq"), OURS, "orders_per_second"),

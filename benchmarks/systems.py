@@ -106,6 +106,10 @@ OURS = System(
 )
 OURS_1 = replace(OURS, name="ours-1", title="this engine, 1 client thread", threads=1)
 OURS_BULK = replace(OURS, name="ours-bulk", title="this engine, 200 orders per commit", threads=1, bulk=200, window=4000)
+OURS_EFFECT = replace(OURS, name="ours-effect", title="this engine, one step with a ledger row", env={"BENCH_EFFECTS": "payment"})
+OURS_EFFECTS = replace(
+    OURS, name="ours-effects", title="this engine, every step with a ledger row", env={"BENCH_EFFECTS": "stock,payment,shipping,email"}
+)
 OURS_PGMQ = replace(OURS, name="ours-pgmq", title="this engine on pgmq", broker="pgmq")
 OURS_REDIS = replace(OURS, name="ours-redis", title="this engine on Redis", broker="redis")
 
@@ -165,7 +169,10 @@ RESTATE = System(
     words=(str(PYTHON), "-m", "benchmarks.peers.restate_orders"),
 )
 
-SYSTEMS = {each.name: each for each in (OURS_1, OURS, OURS_BULK, OURS_PGMQ, OURS_REDIS, CHAIN, USUAL, DBOS, PROCRASTINATE, RESTATE)}
+SYSTEMS = {
+    each.name: each
+    for each in (OURS_1, OURS, OURS_BULK, OURS_EFFECT, OURS_EFFECTS, OURS_PGMQ, OURS_REDIS, CHAIN, USUAL, DBOS, PROCRASTINATE, RESTATE)
+}
 PEERS = ("chain", "usual", "dbos", "procrastinate", "restate")
 
 

@@ -15,7 +15,7 @@ def tables(results: Results) -> Iterator[tuple[str, list[list[str]]]]:
     """Each table with its title; the first line of each is its head."""
     for title, rows in (
         ("Goals", list(_goals(results))),
-        ("Four no-op steps, closed loop", list(_loops(results, ("throughput", "bulk", "brokers"), "throughput"))),
+        ("Four no-op steps, closed loop", list(_loops(results, ("throughput", "bulk", "effects", "brokers"), "throughput"))),
         ("Four steps of 20 ms, closed loop", list(_loops(results, ("slow",), "slow"))),
         ("Latency at 10 orders/s", list(_latency(results))),
         ("Engine only: a backlog worked off by one agents process", list(_drain(results))),

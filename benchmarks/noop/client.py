@@ -29,6 +29,7 @@ def order(began: float) -> submission.NewSubmission:
         public_id=submission.new_public_id(),
         payload=json.dumps(facts),
         workflow=HEARD_NOOP.name if heard else NOOP.name,
+        session_key=None,
     )
 
 

@@ -2,6 +2,7 @@
 
 `noop` counts an order when its last step has been called; whoever measures checks afterwards that all are Processed.
 `noop-heard` counts it when the commit that closed its run has returned, which is what latency means.
+The agents that BENCH_EFFECTS names (comma separated) write a row of the effect ledger for each call.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from supervision import (
     AcceptedRun,
     Agent,
     ClosedRun,
+    Intention,
     NewRun,
     Step,
     StepRequest,
@@ -32,6 +34,7 @@ from supervision import (
 SLEEP = float(os.environ.get("BENCH_SLEEP", "0"))
 NAMES = ("stock", "payment", "shipping", "email")
 LAST = NAMES[-1]
+WITH_EFFECTS = frozenset(filter(None, os.environ.get("BENCH_EFFECTS", "").split(",")))
 HEARD = "heard"  # in the payload of orders that count when they are closed
 
 
@@ -55,6 +58,14 @@ class NoopAgent(Agent):
         return {}
 
 
+class EffectAgent(NoopAgent):
+    """The same, with one external operation: its row is committed before the call and settled after it."""
+
+    def opens_with(self, request: StepRequest) -> Intention:
+        """The call's row."""
+        return Intention("call", request.idempotency_key, self.name)
+
+
 class Intake:
     """Takes any JSON object as the run's payload."""
 
@@ -76,7 +87,7 @@ def count_closed(runs: Sequence[ClosedRun]) -> None:
 
 
 for name in NAMES:
-    register_agent(NoopAgent(name))
+    register_agent((EffectAgent if name in WITH_EFFECTS else NoopAgent)(name))
 
 STEPS = tuple(Step(f"step-{name}", agent=name, complete_within=timedelta(seconds=30)) for name in NAMES)
 NOOP = register(Workflow("noop", STEPS, intake=Intake()))

@@ -68,6 +68,7 @@ def _growth(profile: Profile) -> list[Entry]:
 ROWS = (
     Row("throughput", "Four no-op steps, closed loop, one commit per order", _throughput),
     Row("bulk", "The same, 200 orders per commit", lambda profile: _entries([systems.OURS_BULK])),
+    Row("effects", "The same with the effect ledger", lambda profile: _entries([systems.OURS_EFFECT, systems.OURS_EFFECTS])),
     Row("brokers", "The same on other brokers", lambda profile: _entries([systems.OURS_REDIS, systems.OURS_PGMQ])),
     Row("slow", "Four steps of 20 ms, closed loop", _slow),
     Row("latency", "Latency at 10 orders/s", _latency),
