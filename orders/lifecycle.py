@@ -7,6 +7,7 @@ same each time, so that a mail that is sent twice is one mail to whoever sorts b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from email.utils import parseaddr
 
 from django.conf import settings
@@ -22,6 +23,7 @@ from supervision.workflow import ClosedRun
 
 ORDER_CANCELLED = "order-cancelled"
 STOCK_STEP = "reserve-stock"
+TRIED_FOR = timedelta(days=3)
 
 
 def close_cancelled(runs: Sequence[ClosedRun]) -> None:
@@ -49,9 +51,9 @@ def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
     )
 
 
-@handler(ORDER_CANCELLED)
+@handler(ORDER_CANCELLED, within=TRIED_FOR)
 def send_cancellation(notification: Notification) -> None:
-    """Mail the customer. Raises what the mail server's refusal raises: the outbox tries again."""
+    """Mail the customer. Raises what the mail server answers: the outbox tries again, or gives up what is refused for good."""
     facts = notification.payload
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     if facts["sold_out"]:

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from orders.lifecycle import STOCK_STEP
 from orders.models import Order, OrderLine, Product
+from supervision import incidents
 from supervision import queries as engine
 from supervision.models import ArchivedRun, Run, StepState, Submission
 from supervision.states import Direction, ProcessState, RunState
@@ -61,6 +62,7 @@ class OrderView:
     process_state: str = RunState.PENDING.value
     direction: str = Direction.DO.value
     waiting_because: str | None = None
+    incident: int | None = None
     steps: list[StepState] = field(default_factory=list)
     stuck: bool = False
 
@@ -116,7 +118,7 @@ def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | Non
 
 
 def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[OrderView]:
-    """The views of orders loaded with their runs: two more queries, however many they are; two more to say why they wait."""
+    """The views of orders loaded with their runs: two more queries, however many they are; three more to say why they wait."""
     orders = with_runs(orders)
     lines: dict[int, list[LineView]] = {order.pk: [] for order in orders}
     for line in OrderLine.objects.filter(order_id__in=lines).order_by("id"):
@@ -125,7 +127,10 @@ def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[
     steps = engine.steps_of([order.run_id for order in orders])
     unfinished = [order.run_id for order in orders if order.run.finished_at is None]
     because = why_waiting(unfinished, inside=inside) if inside is not None else {}
-    return [_view(order, lines[order.pk], steps.get(order.run_id, []), because.get(order.run_id)) for order in orders]
+    held = incidents.holding(unfinished) if inside is not None else {}
+    return [
+        _view(order, lines[order.pk], steps.get(order.run_id, []), because.get(order.run_id), held.get(order.run_id)) for order in orders
+    ]
 
 
 def accepted_view(public_id: str, payload: Mapping[str, Any], created_at: datetime) -> OrderView:
@@ -159,6 +164,7 @@ def answer(view: OrderView) -> dict[str, Any]:
         "process_state": str(view.process_state),
         "direction": str(view.direction),
         "waiting_because": view.waiting_because,
+        "incident": view.incident,
         "total": str(view.total),
         "currency": view.currency,
         "email": view.email,
@@ -219,7 +225,9 @@ def iso(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _view(order: Order, lines: list[LineView], steps: list[StepState], because: str | None) -> OrderView:
+def _view(
+    order: Order, lines: list[LineView], steps: list[StepState], because: str | None = None, incident: int | None = None
+) -> OrderView:
     run = order.run
     return OrderView(
         public_id=order.public_id,
@@ -238,6 +246,7 @@ def _view(order: Order, lines: list[LineView], steps: list[StepState], because: 
         process_state=run.process_state,
         direction=run.direction,
         waiting_because=because,
+        incident=incident,
         steps=steps,
     )
 
@@ -267,7 +276,7 @@ def _archived(archived: ArchivedRun) -> OrderView | None:
         LineView(sku=line["sku"], name=line["name"], quantity=line["quantity"], unit_price=Decimal(line["unit_price"]))
         for line in facts["lines"]
     ]
-    return _view(order, lines, engine.in_order(archived.steps), None)
+    return _view(order, lines, engine.in_order(archived.steps))
 
 
 def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False) -> OrderView | None:
@@ -279,7 +288,9 @@ def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False
     because = _("It could not be processed and waits for an operator.") if stuck else None
     if asked:
         because = why_unconsumed([submission.public_id])[submission.public_id]
-    return OrderView(**{**vars(view), "cancel_requested_at": cancelled, "waiting_because": because, "stuck": stuck})
+    held = incidents.standing("dead_letters" if stuck else "starvation:submissions") if stuck or asked else None
+    told = {"cancel_requested_at": cancelled, "waiting_because": because, "stuck": stuck, "incident": held}
+    return OrderView(**{**vars(view), **told})
 
 
 def _step_answer(step: StepState) -> dict[str, Any]:

@@ -242,6 +242,7 @@ def _submission(item: Item, payload: str, account: AbstractBaseUser | None) -> N
         client=client_of(account, item.idempotency_key),
         client_key=item.idempotency_key,
         request_hash=_hash(item.data) if item.idempotency_key is not None else "",
+        session_key=json.loads(payload)["session_key"],
     )
 
 

@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_LINES = {"scheduler": b" ready.", "agents": b" ready.", "supervisor": b" ready.", "beat": b"beat: Starting"}
 
 
-def procfile() -> dict[str, str]:
-    """The roles as the Procfile starts them everywhere else."""
+def procfile(root: Path = ROOT) -> dict[str, str]:
+    """The roles as the Procfile starts them everywhere else. root: the tree whose code they run."""
     roles = {}
-    for line in (ROOT / "Procfile").read_text().splitlines():
+    for line in (root / "Procfile").read_text().splitlines():
         name, colon, command = line.partition(":")
         if colon and not line.startswith("#"):
-            roles[name.strip()] = f"cd {shlex.quote(str(ROOT))} && {command.strip()}"
+            roles[name.strip()] = f"cd {shlex.quote(str(root))} && {command.strip()}"
     return roles
 
 

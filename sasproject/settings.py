@@ -39,6 +39,8 @@ if Path(sys.argv[0]).name == "celery":
     DEBUG = False  # in a worker it shows no pages; it would only keep every SQL statement in memory
 HOST = env_str("HOST", "127.0.0.1")
 PORT = env_int("PORT", 8000)
+# How people reach this site: links in mails begin with it.
+PUBLIC_URL = env_str("PUBLIC_URL", f"http://{HOST}:{PORT}").rstrip("/")
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["*"] if DEBUG else ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
 WEB_THREADS = env_int("WEB_THREADS", 6, minimum=1)  # requests answered side by side in one process
@@ -194,7 +196,10 @@ SUPERVISION = {
     "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),
     # The exported files. Need not be shared: each supervisor's machine may have its own.
     "JOURNAL_DIR": env_str("JOURNAL_DIR", str(STATE_DIR / "journal")),
-    # Who is mailed about alerts; the demo's simulator takes any address.
+    # Who is mailed about incidents; the demo's simulator takes any address.
+    "INCIDENT_CRITICAL_ORDERS": env_int("INCIDENT_CRITICAL_ORDERS", 10, minimum=1),
+    "LIVENESS_SECONDS": env_seconds("LIVENESS_SECONDS", 900.0),
+    "PAUSE_BOUND": env_seconds("PAUSE_BOUND", 14_400.0),
     "OPERATOR_EMAILS": env_list("OPERATOR_EMAILS", ["operators@shop.example"] if env_bool("DEBUG", default=False) else []),
 }
 # Faults on purpose, for tests: refused unless both are set.

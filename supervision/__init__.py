@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from supervision.agent import Agent, StepRequest, register_agent
+from supervision.effects import EffectOutcome, Intention, Operation
 from supervision.errors import (
     OutcomeUnknown,
     PermanentFailure,
@@ -17,9 +18,12 @@ __all__ = [
     "AcceptedRun",
     "Agent",
     "ClosedRun",
+    "EffectOutcome",
+    "Intention",
     "NewRun",
     "OnExhausted",
     "OnPermanent",
+    "Operation",
     "OutcomeUnknown",
     "PermanentFailure",
     "Postpone",

@@ -22,6 +22,7 @@ from supervision import (  # noqa: F401 - they register their tables
     archive_admin,
     beat_admin,
     cache_admin,
+    incident_admin,
     journal_admin,
     operations,
     outbound_admin,
@@ -58,8 +59,13 @@ class FlagFilter(admin.SimpleListFilter):
 
 
 class OpenAlertFilter(FlagFilter):
-    title, parameter_name, field = _("acknowledgement"), "open", "acknowledged_at"
-    yes, no = _("Open"), _("Acknowledged")
+    title, parameter_name, field = _("state"), "open", "closed_at"
+    yes, no = _("Open"), _("Closed")
+
+
+class SeenAlertFilter(FlagFilter):
+    title, parameter_name, field = _("acknowledgement"), "unseen", "acknowledged_at"
+    yes, no = _("Not acknowledged"), _("Acknowledged")
 
 
 class OpenDeadLetterFilter(FlagFilter):
@@ -105,7 +111,7 @@ class AlertAdmin(ReadOnlyAdmin):
 
     list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
     list_display_links = None
-    list_filter = [OpenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
+    list_filter = [OpenAlertFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
     list_select_related = ["run"]
     ordering = ["-raised_at"]
     actions = ["acknowledge_selected"]

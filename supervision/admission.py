@@ -21,12 +21,14 @@ class Grant:
     """Leave to make one call. not_before: `time.monotonic()` value of the moment reserved for its first request.
 
     settings: what the operator gave the resource. paced: it has a rate, which the call's further requests keep to.
+    until: `time.monotonic()` value at which the call has to be over, because its slot is somebody else's soon after.
     """
 
     resource: str | None = None
     not_before: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     paced: bool = False
+    until: float = float("inf")
 
 
 @dataclass
@@ -61,14 +63,15 @@ def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
         return Verdict(list(claims))
     seen = resources.look()
     if not seen.governed(service):
-        breaker = governance.admit(service, len(claims))
-        return Verdict(list(claims[: breaker.allowed]), _refuse(claims[breaker.allowed :], breaker))
+        breaker = governance.admit(service, [claim.run_id for claim in claims])
+        admitted, turned_away = _parted(claims, breaker)
+        return Verdict(admitted, _refuse(turned_away, breaker))
     routed = service in seen.routed
     verdict = Verdict([])
     for (name, version), group in _chosen(seen, service, place, claims).items():
-        breaker = governance.admit(name, len(group))
-        verdict.refused += _refuse(group[breaker.allowed :], breaker)
-        group = group[: breaker.allowed]
+        breaker = governance.admit(name, [claim.run_id for claim in group])
+        group, turned_away = _parted(group, breaker)
+        verdict.refused += _refuse(turned_away, breaker)
         if not group:
             continue
         holders = [_holder(place, claim) for claim in group]
@@ -79,14 +82,21 @@ def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
         paced = known is not None and known.rate is not None
         for claim, holder in zip(group, holders, strict=True):
             if holder in taken.delays:
-                delay = taken.delays[holder]
-                _grants[holder] = Grant(name, taken.at + delay, settings, paced)
+                begin = taken.at + taken.delays[holder]
+                _grants[holder] = Grant(name, begin, settings, paced, begin + lease)
                 verdict.admitted.append(claim)
             else:
-                verdict.refused += _refuse([claim], governance.Admission(0, taken.wait, taken.why))
+                verdict.refused += _refuse([claim], governance.Admission((), taken.wait, taken.why))
+                governance.no_verdict([claim.run_id])
         if routed:
             store.route(place, [claim for claim, holder in zip(group, holders, strict=True) if holder in taken.delays], name, version)
     return verdict
+
+
+def _parted(claims: Sequence[Claim], told: governance.Admission) -> tuple[list[Claim], list[Claim]]:
+    if len(told.runs) == len(claims):
+        return list(claims), []
+    return [claim for claim in claims if claim.run_id in told.runs], [claim for claim in claims if claim.run_id not in told.runs]
 
 
 def _refuse(claims: Sequence[Claim], told: governance.Admission) -> list[tuple[Claim, Failure]]:
@@ -104,6 +114,7 @@ def _chosen(seen: resources.Snapshot, service: str, place: Place, claims: Sequen
     facts = {"runs": [claim.run_id for claim in claims], "direction": place.direction, "position": place.position}
     known = {run_id: rest for run_id, *rest in db.run(_ROUTING_FACTS, facts)}
     free = _free(members)
+    chosen_to_probe = governance.probing(members)
     probes = sorted(governance.ready_for_probe() & set(free))
     chosen: dict[Choice, list[Claim]] = {}
     for claim in claims:
@@ -113,6 +124,8 @@ def _chosen(seen: resources.Snapshot, service: str, place: Place, claims: Sequen
             choice = bound, None
         elif route := seen.route(service, partition or resources.partition_of(key)):
             choice = route
+        elif claim.run_id in chosen_to_probe:
+            choice = chosen_to_probe[claim.run_id], None
         elif probes:
             choice = probes.pop(), None
         else:
@@ -152,6 +165,7 @@ def resource_of(place: Place, claim: Claim) -> str | None:
 
 def over(place: Place, claims: Sequence[Claim]) -> None:
     """These calls are over, or were never made: their slots go back, and whoever waits for one may go."""
+    governance.no_verdict([claim.run_id for claim in claims])
     if not _grants:
         return
     held = [holder for claim in claims if (holder := _holder(place, claim)) in _grants]

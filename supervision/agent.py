@@ -10,10 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, ClassVar
 
+from supervision.effects import LONG_AGO, Book, Intention, Operation
 from supervision.errors import AgentFailure, DefinitionError
+from supervision.states import ATTEMPTS_PER_EPOCH
 
 JSON = Mapping[str, Any]
 LATE_SECONDS = 0.05  # how late a request may be for the moment that its resource's rate gave it
@@ -49,6 +52,7 @@ class StepRequest:
     settings: JSON = field(default_factory=dict)
     # Gives the `time.monotonic()` value at which the next request may be made; None: no rate to keep to.
     reserve: Callable[[], float] | None = None
+    book: Book | None = None
 
     @property
     def remaining(self) -> float:
@@ -78,6 +82,55 @@ class StepRequest:
         if self.save_checkpoint is not None:
             self.save_checkpoint(data)
 
+    @property
+    def look_first(self) -> bool:
+        """Whether this order is older than the database's epoch: what it did meanwhile may be lost to us, not to the service.
+
+        Even a first attempt then looks for effects before it makes one, and does not trust the service to know its keys.
+        """
+        return self.attempt > ATTEMPTS_PER_EPOCH
+
+    @property
+    def perform_keys(self) -> list[str]:
+        """The idempotency keys of the `do` step in every generation so far, the newest last."""
+        stem, _, newest = self.perform_key.rpartition(":")
+        return [f"{stem}:{generation}" for generation in range(1, int(newest) + 1)] if newest.isdecimal() else [self.perform_key]
+
+    def ordered_at(self) -> datetime:
+        """When the order was accepted, by the database's clock: nothing of it can be older. One query."""
+        return LONG_AGO if self.book is None else self.book.ordered_at()
+
+    def intend(
+        self,
+        operation: str,
+        *,
+        key: str,
+        service: str,
+        amount: Decimal | None = None,
+        currency: str | None = None,
+        external_id: str = "",
+        checkpoint: JSON | None = None,
+    ) -> Operation:
+        """Commit to the ledger that this operation is about to be called under this key; then call, then settle it.
+
+        amount: in the currency's usual unit, where money moves. external_id: what it acts on, where that is known.
+        checkpoint: facts to note durably in the same commit. The answer's outcome is `intended` where no earlier attempt
+        has called it; `unknown` where one may have done it; `done` where one has. What is never settled counts as done
+        when the step succeeds, and otherwise as what the agent's failure says. Raises TransientFailure where the claim
+        is no longer ours: make no call and stop.
+        """
+        book = self.book or Book()
+        if (opened := book.opening(operation, key)) is not None:
+            return opened
+        return book.intend(Intention(operation, key, service, amount, currency, external_id, checkpoint))
+
+    def effects(self) -> list[Operation]:
+        """What this step did outside before, or may have done: all attempts and generations, performed and undone.
+
+        The oldest first. One query: ask only when it matters. Each can be settled, as when it is undone.
+        """
+        return [] if self.book is None else self.book.effects()
+
 
 class Agent:
     """One remote service or resource.
@@ -103,6 +156,14 @@ class Agent:
     def compensate(self, request: StepRequest) -> JSON:
         """Undo the step's work by key; also called while its effect is unknown. "It never happened" is success."""
         raise NotImplementedError
+
+    def opens_with(self, request: StepRequest) -> Intention | None:
+        """The operation with which every attempt to perform the step begins, where there is one.
+
+        The engine notes it for a whole cohort at once, before it calls `perform`; `request.intend` then gives it without
+        another commit. It is noted for attempts too that find nothing left to do: they say so when they settle it.
+        """
+        return None
 
     def perform_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
         """A cohort at once, one result or failure each, in order. Only called when `transactional`."""

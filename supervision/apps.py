@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
-from supervision import checks, governance  # noqa: F401 - checks registers itself
+from supervision import checks, epochs, findings, governance, outages, plan_checks  # noqa: F401 - they register themselves
 from supervision.agent import agents
 
 
@@ -21,9 +22,12 @@ class SupervisionConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Load the definitions that other apps register."""
+        """Load the definitions that other apps register, and what finds and tells of incidents."""
+        from supervision import alerts, causes, held_by, incident_mail, starvation  # noqa: F401 - they register themselves
+
         autodiscover_modules("workflows")
         post_migrate.connect(list_resources, sender=self)
+        connection_created.connect(epochs.on_connection)
 
 
 def list_resources(**_kwargs: Any) -> None:

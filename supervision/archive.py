@@ -1,7 +1,7 @@
 """Finished orders leave the hot tables: each becomes one compact row, from which it can still be shown.
 
 Used by `manage.py archive` and, every night, by the supervisor's role. What is not finished, stands in Error or has
-something left to say (an alert nobody has acknowledged, a message nobody has received) is left alone.
+something left to say (an open alert, a message nobody has received) is left alone.
 
 1. Runs are looked through by their number, the oldest first, page by page, until they are too young: what a pass costs
    follows what it moves, not the table, and needs no index that every order would pay for.
@@ -85,11 +85,11 @@ WITH page AS MATERIALIZED (
 ended AS MATERIALIZED (
     SELECT id, workflow FROM page WHERE finished_at < now() - %(days)s::float8 * interval '1 day'),
 busy AS MATERIALIZED (
-    SELECT run_id FROM supervision_alert WHERE acknowledged_at IS NULL AND run_id IN (SELECT id FROM ended)
+    SELECT run_id FROM supervision_alert WHERE closed_at IS NULL AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_notification
            WHERE delivered_at IS NULL AND kind = 'status' AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_notification
-           WHERE delivered_at IS NULL AND NOT (kind = 'status') AND run_id IN (SELECT id FROM ended)
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_delivery
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_slot WHERE until > now() AND run_id IN (SELECT id FROM ended))
@@ -151,6 +151,7 @@ WITH kept AS (
              'events', {_all("e", "supervision_stepevent", "e.seq")},
              'strays', {_all("y", "supervision_strayreply", "y.id")},
              'alerts', {_all("a", "supervision_alert", "a.id")},
+             'effects', {_all("f", "supervision_effect", "f.intended_at, f.key, f.operation")},
              'pauses', (SELECT jsonb_agg({_columns("p", "run_id")} ORDER BY p.id) FROM supervision_pause p
                          WHERE p.scope = 'order' AND p.name = r.key),
              'application', v.application)
@@ -160,6 +161,7 @@ e AS (DELETE FROM supervision_stepevent WHERE run_id = ANY (%(runs)s) RETURNING 
 s AS (DELETE FROM supervision_stepstate WHERE run_id = ANY (%(runs)s) RETURNING 1),
 y AS (DELETE FROM supervision_strayreply WHERE run_id = ANY (%(runs)s)),
 a AS (DELETE FROM supervision_alert WHERE run_id = ANY (%(runs)s)),
+f AS (DELETE FROM supervision_effect WHERE run_id = ANY (%(runs)s)),
 l AS (DELETE FROM supervision_slot WHERE run_id = ANY (%(runs)s)),
 p AS (DELETE FROM supervision_pause WHERE scope = 'order' AND name = ANY (%(keys)s)),
 u AS (DELETE FROM supervision_submission WHERE public_id = ANY (%(keys)s) AND consumed_at IS NOT NULL

@@ -15,12 +15,12 @@ from django.db import transaction
 from django.db.models import F, Max
 from django.db.models.functions import Greatest, Now
 
-from supervision import conf, hints, sessions
+from supervision import alerts, conf, hints, hooks, sessions
 from supervision.agent import get_agent
 from supervision.errors import ChangedMeanwhile, DefinitionError
-from supervision.models import Alert, Notification, Run, StepEvent, StepState
-from supervision.states import FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES, Direction, Effect, ProcessState, RunState
-from supervision.workflow import ClosedRun, Hook, version_of
+from supervision.models import Alert, Run, StepEvent, StepState
+from supervision.states import ATTEMPTS_PER_EPOCH, FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES, Direction, Effect, ProcessState, RunState
+from supervision.workflow import ClosedRun, version_of
 
 _RUN_MOVES = {(move.source, move.target) for move in RUN_MOVES}
 _STEP_MOVES = {(move.source, move.target) for move in STEP_MOVES}
@@ -131,6 +131,8 @@ class LockedRun:
         if not self.undos and not any(step.process_state == ProcessState.PROCESSING for step in self.steps):
             self.move_run(RunState.CANCELLED, actor, why, direction=Direction.UNDO.value, **fields)
             return
+        if self.run.process_state == RunState.PENDING:  # older than the database's epoch: it may have begun in the lost time
+            self.move_run(RunState.PROCESSING, actor, why)
         self.move_run(RunState.COMPENSATING, actor, why, direction=Direction.UNDO.value, **fields)
         self.run.direction = Direction.UNDO.value
         StepState.objects.bulk_create(self.undos)
@@ -148,7 +150,8 @@ class LockedRun:
             generation=1,
             failure_count=0,
             dispatch_count=0,
-            attempt=0,
+            # An order that is older than the database's epoch is undone by looking at what there is.
+            attempt=ATTEMPTS_PER_EPOCH * max(each.attempt // ATTEMPTS_PER_EPOCH for each in self.steps),
             seq=0,
             effect=Effect.NONE.value,
         )
@@ -204,7 +207,7 @@ class LockedRun:
             within = version_of(self.run.workflow, self.run.version).complete_within
         except DefinitionError:
             return {}
-        return {"complete_by": Greatest(F("complete_by"), Now() + within)}
+        return {"complete_by": Greatest(F("complete_by"), Now() + within), "held_until": Now()}
 
     def _make_due(self, step: StepState) -> None:
         # The baton goes with it: `save` hands it on only where there are events of ours to write.
@@ -267,21 +270,12 @@ class Changing:
 
 
 def _call_hooks(changed: Sequence[LockedRun]) -> None:
-    calls: dict[Hook, list[ClosedRun]] = {}
+    calls: dict[tuple[str, int, str], list[ClosedRun]] = {}
     for locked in changed:
-        try:
-            workflow = version_of(locked.run.workflow, locked.run.version)
-        except DefinitionError:
-            continue
-        hook = {
-            RunState.PROCESSED: workflow.on_processed,
-            RunState.CANCELLED: workflow.on_cancelled,
-            RunState.ERROR: workflow.on_error,
-        }.get(RunState(locked.run.process_state))
-        if hook is not None:
-            calls.setdefault(hook, []).append(locked.closed())
-    for hook, runs in calls.items():
-        hook(runs)
+        run = locked.run
+        calls.setdefault((run.workflow, run.version, run.process_state), []).append(locked.closed())
+    for call, runs in calls.items():
+        hooks.tell(*call, runs)
 
 
 def _release_sessions(changed: Sequence[LockedRun]) -> None:
@@ -317,16 +311,11 @@ def after_settling(
 
 
 def _tell_of_errors(run_ids: Sequence[int]) -> None:
-    calls: dict[Hook, list[ClosedRun]] = {}
+    calls: dict[tuple[str, int], list[ClosedRun]] = {}
     for run in Run.objects.filter(pk__in=run_ids):
-        try:
-            hook = version_of(run.workflow, run.version).on_error
-        except DefinitionError:
-            continue
-        if hook is not None:
-            calls.setdefault(hook, []).append(ClosedRun(run_id=run.pk, key=run.key, reason="", payload=run.payload))
-    for hook, runs in calls.items():
-        hook(runs)
+        calls.setdefault((run.workflow, run.version), []).append(ClosedRun(run_id=run.pk, key=run.key, reason="", payload=run.payload))
+    for version, runs in calls.items():
+        hooks.tell(*version, RunState.ERROR, runs)
 
 
 def close_undone(run_ids: Sequence[int], actor: str = "supervisor") -> int:
@@ -343,11 +332,34 @@ def close_undone(run_ids: Sequence[int], actor: str = "supervisor") -> int:
     return count
 
 
+def go_on_with_stuck(run_ids: Sequence[int], actor: str) -> int:
+    """Go on with those of these runs that have no step that runs, may be claimed or failed; returns how many."""
+    count = 0
+    for locked in lock(run_ids):
+        waits = any(
+            step.process_state in (ProcessState.PROCESSING, ProcessState.ERROR)
+            or (step.process_state == ProcessState.PENDING and step.not_before is not None)
+            for step in locked.steps
+        )
+        begun = locked.run.process_state == RunState.PROCESSING
+        if waits or not locked.steps or not (begun or (locked.run.process_state == RunState.PENDING and locked.run.session_key is None)):
+            continue
+        if not begun and not any(step.process_state == ProcessState.PENDING for step in locked.steps):
+            continue
+        locked.go_on(actor, "it stood still: what should have followed was lost")
+        count += 1
+    return count
+
+
 def stop_overdue(run_ids: Sequence[int], actor: str) -> int:
     """Put runs whose whole time is over in Error, with an alert; returns how many. A running step is left to its end."""
     why = "the time for the whole order is over"
     count = 0
-    for locked in lock(run_ids):
+    changing = lock(run_ids)
+    still = set(Run.objects.filter(pk__in=run_ids, complete_by__lt=Now()).values_list("pk", flat=True))
+    for locked in changing:
+        if locked.run.pk not in still:
+            continue
         step = next((step for step in locked.steps if step.process_state == ProcessState.PENDING), None)
         busy = any(step.process_state == ProcessState.PROCESSING for step in locked.steps)
         if step is None or busy or locked.run.process_state not in (RunState.PENDING, RunState.PROCESSING):
@@ -356,20 +368,20 @@ def stop_overdue(run_ids: Sequence[int], actor: str) -> int:
             locked.move_run(RunState.PROCESSING, actor, why)
         locked.move(step, ProcessState.ERROR, actor, why, last_error=why)
         locked.move_run(RunState.ERROR, actor, why)
-        raise_alert(step, Alert.Kind.ERROR, why)
+        raise_alert(step, Alert.Kind.ERROR, why, "overdue")
         count += 1
     return count
 
 
-def raise_alert(step: StepState, kind: Alert.Kind, message: str) -> None:
-    """One alert per generation and kind, with the notification that tells of it."""
-    alert, created = Alert.objects.get_or_create(
-        run_id=step.run_id,
+def raise_alert(step: StepState, kind: Alert.Kind, message: str, code: str = "") -> None:
+    """Raise an alert of this step, in the transaction of what made it necessary."""
+    alerts.raise_one(
+        run=step.run_id,
         position=step.position,
         direction=step.direction,
         generation=step.generation,
         kind=kind,
-        defaults={"step": step.name, "message": message},
+        step=step.name,
+        message=message,
+        code=code,
     )
-    if created:
-        Notification.objects.create(kind="alert", run_id=step.run_id, payload={"alert": alert.pk})

@@ -29,12 +29,16 @@ DEFAULTS: dict[str, Any] = {
     "HINT_SECONDS": 0.005,  # at most one hint to a queue in this time, per process
     "DISPATCH_SECONDS": 30.0,  # how long a claim may wait for an agent to start it
     "SWEEP_BATCH": 500,
-    "PICKUP_SECONDS": 300.0,  # a released step that nobody picks up in this time raises a starvation alert
+    "PICKUP_SECONDS": 300.0,  # a released step, or a submission, that nobody picks up in this time starves
     "RELAY_SECONDS": 2.0,  # a submission nobody consumed for this long is hinted at again
     "LEASE_SECONDS": 10.0,  # how long a supervisor leads without renewing
     "CANARY_SECONDS": 10.0,  # how often every queue gets a canary; a worker that hears none 3.5 times in a row ends
     "PARTITIONS": {},  # agent name -> over how many queues its work is spread
     "OPERATOR_EMAILS": (),
+    "INCIDENT_CRITICAL_ORDERS": 10,  # an incident that holds so many orders is critical
+    "INCIDENT_REOPEN_SECONDS": 1800.0,  # a cause that returns within this time reopens its incident
+    "LIVENESS_SECONDS": 900.0,  # an order that stands still for longer without an explanation is named by `audit`
+    "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
     "ARCHIVE_DAYS": 90,  # orders that ended so long ago are archived every night; None: never
     "KEY_DAYS": 90,  # a client's idempotency key is known for at least so long
     "JOURNAL_DIR": "var/journal",  # where its files are; each supervisor's machine may have its own
@@ -71,6 +75,10 @@ class Conf:
     canary_every: timedelta
     partitions: Mapping[str, int]
     operator_emails: tuple[str, ...]
+    incident_critical_orders: int
+    incident_reopen: timedelta
+    liveness: timedelta
+    pause_bound: timedelta
     archive_after: timedelta | None
     keep_keys: timedelta
     journal_dir: Path
@@ -117,6 +125,10 @@ def get() -> Conf:
         canary_every=_seconds(value["CANARY_SECONDS"]),
         partitions={str(name): int(count) for name, count in value["PARTITIONS"].items() if int(count) > 1},
         operator_emails=tuple(value["OPERATOR_EMAILS"]),
+        incident_critical_orders=int(value["INCIDENT_CRITICAL_ORDERS"]),
+        incident_reopen=_seconds(value["INCIDENT_REOPEN_SECONDS"]),
+        liveness=_seconds(value["LIVENESS_SECONDS"]),
+        pause_bound=_seconds(value["PAUSE_BOUND"]),
         archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),
         keep_keys=timedelta(days=float(value["KEY_DAYS"])),
         journal_dir=Path(value["JOURNAL_DIR"]),

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
 
-from supervision.models import Alert, DeadLetter, Submission
+from supervision.models import Alert, DeadLetter, Incident, Submission
 from supervision.states import RunState
 from supervision.words import age_in_words as age_in_words
 
@@ -81,7 +81,11 @@ def count_up_to(rows: QuerySet[Any], limit: int = COUNTED_UP_TO) -> str:
 
 
 def open_alerts() -> QuerySet[Alert]:
-    return Alert.objects.filter(acknowledged_at__isnull=True)
+    return Alert.objects.filter(closed_at__isnull=True, acknowledged_at__isnull=True)
+
+
+def open_incidents() -> QuerySet[Incident]:
+    return Incident.objects.filter(closed_at__isnull=True)
 
 
 def open_dead_letters() -> QuerySet[DeadLetter]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Max, Model, Q, QuerySet
+from django.db.models import Case, Count, DurationField, ExpressionWrapper, F, IntegerField, Max, Model, Q, QuerySet, When
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
@@ -28,6 +28,7 @@ from supervision.console import (
     may_operate,
     open_alerts,
     open_dead_letters,
+    open_incidents,
     pause_address,
     resume_address,
     run_address,
@@ -40,7 +41,7 @@ from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Pause,
 from supervision.states import FINAL_RUN_STATES, RunState
 from supervision.words import age_in_words
 
-ALERTS_SHOWN = 8
+ALERTS_SHOWN, INCIDENTS_SHOWN = 8, 10
 PAUSES_READ, PAUSES_SHOWN = 200, 6
 ROLES = {
     "supervisor": gettext_lazy("Supervisor"),
@@ -48,6 +49,7 @@ ROLES = {
     "scheduler": gettext_lazy("Scheduler"),
     "agents": gettext_lazy("Agents"),
 }
+SEVERITY_TONES = {"info": "info", "warning": "warning", "critical": "danger"}
 BREAKER_TONES = {"closed": "success", "half-open": "warning", "open": "danger"}
 
 
@@ -167,6 +169,16 @@ def newest_alerts(alerts: Sequence[Alert]) -> list[dict[str, Any]]:
     return [{"alert": alert, "address": run_address(alert.run_id)} for alert in alerts]
 
 
+def incident_rows() -> dict[str, Any]:
+    """The open incidents, the worst first, and how bad the worst is."""
+    rank = Case(When(severity="critical", then=0), When(severity="warning", then=1), default=2, output_field=IntegerField())
+    rows = list(open_incidents().order_by(rank, "opened_at")[:INCIDENTS_SHOWN])
+    return {
+        "incidents": [(row, reverse("admin:supervision_incident_change", args=[row.pk]), SEVERITY_TONES[row.severity]) for row in rows],
+        "worst": rows[0].severity if rows else "",
+    }
+
+
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What the landing page shows; nothing at all to who may not see runs."""
     may_view = request.user.has_perm("supervision.view_run")
@@ -178,6 +190,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     paused = sorted(pauses.active()[:PAUSES_READ], key=lambda held: held.scope == Pause.Scope.ORDER)
     context.update(
         {
+            **incident_rows(),
             "states": state_counts(),
             "tallies": [
                 (_("overdue steps"), overdue, list_address(at="overdue"), overdue > 0),

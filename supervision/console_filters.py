@@ -90,7 +90,7 @@ class AlertFilter(RunFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value() != "yes":
             return queryset
-        return self.on_run(queryset, pk__in=Alert.objects.filter(acknowledged_at__isnull=True).values("run_id"))
+        return self.on_run(queryset, pk__in=Alert.objects.filter(closed_at__isnull=True).values("run_id"))
 
 
 class PlaceFilter(RunFilter):

@@ -19,7 +19,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from supervision import queries
+from supervision import incidents, queries
 from supervision.console import TONES, since
 from supervision.console_filters import RUN_FILTERS
 from supervision.console_forms import Verb, failed_step, verbs_for
@@ -27,7 +27,7 @@ from supervision.console_lists import BoundedChangeList, ErrorFirst
 from supervision.console_pauses import pause_verb
 from supervision.console_verbs import RunVerbs
 from supervision.labels import RUN_LABELS
-from supervision.models import Alert, Run
+from supervision.models import Alert, Incident, Run
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 from supervision.waiting import why_waiting
 from supervision.words import age_in_words
@@ -173,7 +173,8 @@ class RunConsole(RunVerbs):
             "lines": self.lines(obj), "failed": failed_step(steps),
             "waiting_because": why_waiting([run.pk])[run.pk],
             "timeline": shown, "hidden_events": len(history) - len(shown),
-            "alerts": Alert.objects.filter(run=run, acknowledged_at__isnull=True).order_by("-raised_at"),
+            "alerts": Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
+            "incident": Incident.objects.filter(pk__in=incidents.holding([run.pk]).values()).first(),
             "final": run.process_state in FINAL_RUN_STATES,
             "may_operate": self.has_operate_permission(request),
             "verbs": self._verbs(run, obj) if self.has_operate_permission(request) else [],

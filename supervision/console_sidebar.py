@@ -1,4 +1,4 @@
-"""The console's side bar: only what the person may see, with the two numbers that follow an operator everywhere."""
+"""The console's side bar: only what the person may see, with the numbers that follow an operator everywhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from supervision.console import count_up_to, open_alerts
+from supervision.console import count_up_to, open_alerts, open_incidents
 from supervision.models import (
     Alert,
     ArchivedRun,
@@ -17,6 +17,7 @@ from supervision.models import (
     DeadLetter,
     Delivery,
     Heartbeat,
+    Incident,
     JournalEntry,
     JournalFile,
     LeaderLease,
@@ -49,12 +50,13 @@ def entry(
 
 
 def badges(request: HttpRequest) -> dict[str, str]:
-    """The two numbers that follow an operator through every page."""
+    """The numbers that follow an operator through every page."""
     if not request.user.has_perm("supervision.view_run"):
-        return {"error": "", "alerts": ""}
+        return {"error": "", "alerts": "", "incidents": ""}
     return {
         "error": count_up_to(Run.objects.filter(process_state=RunState.ERROR)),
         "alerts": count_up_to(open_alerts()),
+        "incidents": count_up_to(open_incidents()),
     }
 
 
@@ -70,6 +72,7 @@ def engine_groups(request: HttpRequest, shown: dict[str, str]) -> list[dict[str,
             "title": _("Supervision"),
             "separator": True,
             "items": [
+                *entry(request, Incident, "crisis_alert", query="?open=yes", badge=shown["incidents"]),
                 *entry(request, Alert, "notifications", query="?open=yes", badge=shown["alerts"]),
                 *entry(request, DeadLetter, "mark_email_unread", query="?open=yes"),
                 *entry(request, Submission, "inbox", query="?waiting=yes"),

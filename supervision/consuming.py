@@ -2,8 +2,8 @@
 
 `consume_batch` takes waiting rows (others skip them), reads each with its workflow's intake and writes runs, steps,
 events and the application's rows in one transaction with `consumed_at`. What cannot be read becomes a dead letter with
-its exact bytes, in the same transaction; the rest is unharmed. When a batch cannot be written, its submissions are
-taken one by one, so that only the culprit is set aside. When the application can write none of them, all wait.
+its exact bytes, in the same transaction; the rest is unharmed. When a batch cannot be written, it is taken in smaller
+and smaller parts, so that only the culprit is set aside. When the application can write none of them, all wait.
 """
 
 from __future__ import annotations
@@ -13,10 +13,26 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError, transaction
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 
-from supervision import changes, conf, db, deadletters, failpoints, fairness, governance, outbound, resources, sessions, store
+from supervision import (
+    changes,
+    conf,
+    db,
+    deadletters,
+    epochs,
+    failpoints,
+    fairness,
+    governance,
+    outbound,
+    plans,
+    resources,
+    sessions,
+    store,
+    suspicion,
+)
 from supervision.errors import UnreadableSubmission
 from supervision.front import Front
 from supervision.handles import NOTHING, Place, Start, Started, Taken
@@ -42,87 +58,67 @@ class ConsumeReport:
     born: dict[Place, list[Claim]] = field(default_factory=dict)
     begun: dict[Place, list[Started]] = field(default_factory=dict)
 
+    def add(self, other: ConsumeReport) -> None:
+        """Count what another part became, none of which is born claimed."""
+        self.consumed += other.consumed
+        self.dead_letters += other.dead_letters
+        self.deferred += other.deferred
+
 
 Performs = Callable[[Place, int], bool]  # whether this process performs so many orders at this place itself, and at once
-
-
-LATE_SECONDS = 5.0  # a submission that waits for longer may be what keeps its consumers from finishing
-MOST_DELIVERIES = 3
-
-_COUNT_DELIVERY = "UPDATE supervision_submission SET deliveries = deliveries + 1 WHERE id = ANY (%(ids)s) AND consumed_at IS NULL"
-
-
-class _Suspicious(Exception):
-    """Among what was taken there are submissions whose delivery has to be counted first; nothing was written."""
-
-    def __init__(self, taken: Sequence[Taken]) -> None:
-        super().__init__(f"{len(taken)} submissions are late")
-        self.taken = taken
-
-
-_counted: dict[int, None] = {}  # ids this process has counted: it lives, so they have not killed it
-_MOST_COUNTED = 10_000
 
 
 def consume_batch(limit: int | None = None, *, born: bool = True, performs: Performs | None = None) -> ConsumeReport:
     """Turn up to `limit` waiting submissions into runs or dead letters, in one transaction.
 
     performs: where it says so, first steps have begun with the commit, and the caller performs them.
-    A submission that is late is counted, in a commit of its own, before it is read. One that was counted by another
-    process and is still there may have killed it: it is taken by itself, and set aside the fourth time.
+    A submission that another process had taken when it ended is left out and read by itself afterwards (`suspicion`).
+    Raises what keeps the application from writing any of them; then all wait.
     """
+    plans.confirm()
     wanted = limit or conf.get().cohort
+    batch = _Batch()
     try:
-        report = db.transact(lambda: _consume(wanted, born=born, performs=performs))
-    except _Suspicious as found:
-        report = _consume_suspicious(found.taken)
+        report = db.transact(lambda: _consume(batch, wanted, born=born, performs=performs))
     except (OperationalError, InterfaceError, failpoints.Injected):
         raise
     except Exception as error:
-        log.warning("a batch of submissions was refused (%s); taking them one by one", error)
-        report = db.transact(lambda: _consume(wanted, born=False, one_by_one=True))
+        log.warning("a batch of submissions was refused (%s); taking it in parts", error)
+        report = _in_parts(sorted(batch.clean), error)
+    if batch.suspects:
+        report.add(_one_by_one(sorted(batch.suspects)))
     if report.consumed:
         failpoints.hit("submit.after_commit")
     return report
 
 
-def _consume_suspicious(taken: Sequence[Taken]) -> ConsumeReport:
-    late = [item for item in taken if item.late and item.id not in _counted]
-    seen_before = [item.id for item in late if item.deliveries]
-    fresh = [item.id for item in late if not item.deliveries]
-    if fresh:
-        _count(fresh)
-        return ConsumeReport(deferred=len(fresh))  # the next batch takes them, all together
-    report = ConsumeReport()
-    for submission_id in seen_before:
-        _count([submission_id])
-        one = db.transact(lambda only=submission_id: _consume(1, born=False, one_by_one=True, only=only))  # type: ignore[misc]
-        report.consumed += one.consumed
-        report.dead_letters += one.dead_letters
-    return report
+@dataclass
+class _Batch:
+    """What was taken. clean: ids; what the same process takes again after a rollback of its own stays clean."""
+
+    clean: set[int] = field(default_factory=set)
+    suspects: set[int] = field(default_factory=set)
+
+    def without_suspects(self, taken: Sequence[Taken]) -> list[Taken]:
+        """Those of these submissions that may be read together."""
+        found = suspicion.among([item for item in taken if item.id not in self.clean])
+        if found:
+            suspicion.remember(sorted(found))
+            self.suspects |= found
+        self.clean |= {item.id for item in taken} - found
+        return [item for item in taken if item.id not in found]
 
 
-def _count(ids: Sequence[int]) -> None:
-    db.run(_COUNT_DELIVERY, {"ids": list(ids)})
-    if len(_counted) > _MOST_COUNTED:
-        _counted.clear()
-    _counted.update(dict.fromkeys(ids))
-
-
-def _consume(
-    limit: int, *, born: bool, one_by_one: bool = False, only: int | None = None, performs: Performs | None = None
-) -> ConsumeReport:
-    report = ConsumeReport()
+def _consume(batch: _Batch, limit: int, *, born: bool, performs: Performs | None = None) -> ConsumeReport:
     began = time.monotonic()  # before the transaction, whose beginning is the time that its rows count from
-    refused: list[tuple[Taken, Exception]] = []
-    taken = store.take_submissions(limit, late=LATE_SECONDS, only=only)
-    if any(item.late and item.id not in _counted for item in taken):
-        raise _Suspicious(taken)
+    taken = batch.without_suspects(store.take_submissions(limit))
+    return _turn_into_runs(taken, born=born, performs=performs, began=began)
+
+
+def _turn_into_runs(taken: Sequence[Taken], *, born: bool, performs: Performs | None = None, began: float = 0.0) -> ConsumeReport:
+    report = ConsumeReport()
     good: dict[tuple[str, int], tuple[Workflow, list[Taken], list[NewRun]]] = {}
     for item in taken:
-        if item.deliveries > MOST_DELIVERIES:
-            _set_aside(item, f"taken {item.deliveries} times and never finished: it may stop whoever reads it", report)
-            continue
         try:
             workflow = newest(item.workflow)
             run = workflow.intake.read(item.payload)
@@ -137,18 +133,82 @@ def _consume(
             runs.append(run)
     circle = _Circle(good.values(), report)
     for workflow, items, runs in circle.groups:
-        if one_by_one:
-            tried = [_try(workflow, item, run, circle, report) for item, run in zip(items, runs, strict=True)]
-            refused += [pair for pair in tried if pair is not None]
-        else:
-            _write(workflow, items, runs, circle, born=born, report=report, performs=performs, began=began)
-    unexpected = [error for _, error in refused if not isinstance(error, IntegrityError | DataError)]
-    if unexpected and not report.consumed:
-        raise unexpected[0]  # nothing at all can be written: that is not the orders' fault, and they wait
-    for item, refusal in refused:
-        _set_aside(item, deadletters.because(refusal), report)
+        _write(workflow, items, runs, circle, born=born, report=report, performs=performs, began=began)
     if taken:
         failpoints.hit("submit.before_commit")
+    return report
+
+
+def _in_parts(ids: Sequence[int], refusal: Exception) -> ConsumeReport:
+    """Write what was refused together in smaller and smaller parts, and set aside what is refused by itself.
+
+    Where the application can write none of them, that is not the orders' fault: its refusal is raised, and they wait.
+    """
+    report = ConsumeReport()
+    refused = _halves(ids, refusal, report)
+    unexpected = [error for _, error in refused if not isinstance(error, IntegrityError | DataError)]
+    if unexpected and not report.consumed:
+        raise unexpected[0]
+    for submission_id, error in refused:
+        log.error("submission %s could not be written", submission_id, exc_info=error)
+        report.add(db.transact(partial(_give_up, submission_id, deadletters.because(error))))
+    return report
+
+
+def _halves(ids: Sequence[int], refusal: Exception, report: ConsumeReport) -> list[tuple[int, Exception]]:
+    if len(ids) <= 1:
+        return [(submission_id, refusal) for submission_id in ids]
+    refused = []
+    for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :]):
+        try:
+            report.add(db.transact(partial(_consume_these, part)))
+        except (OperationalError, InterfaceError, failpoints.Injected):
+            raise
+        except Exception as error:
+            refused += _halves(part, error, report)
+    return refused
+
+
+def _one_by_one(suspects: Sequence[int]) -> ConsumeReport:
+    """Read each by itself. What is refused, or in another process's hands, is left to the next batch."""
+    report = ConsumeReport()
+    for submission_id in suspects:
+        with suspicion.alone(submission_id) as reading:
+            if reading is None:
+                report.deferred += 1
+            elif reading.to_blame:
+                log.error("submission %s is set aside: %s", submission_id, reading.reason)
+                report.add(db.transact(partial(_give_up, submission_id, reading.reason, reading.unfinished)))
+            else:
+                report.add(_alone(submission_id, reading))
+    return report
+
+
+def _alone(submission_id: int, reading: suspicion.Alone) -> ConsumeReport:
+    def work() -> ConsumeReport:
+        taken = store.take_submissions(1, only=[submission_id])
+        reading.ended = bool(taken)
+        report = _turn_into_runs(taken, born=False)
+        reading.ended = bool(taken) and not report.deferred  # one that waits for its session is not written yet
+        return report
+
+    try:
+        return db.transact(work)
+    except (OperationalError, InterfaceError, failpoints.Injected):
+        raise
+    except Exception as error:
+        log.warning("submission %s was refused (%s) but harms no reader", submission_id, error)
+        return ConsumeReport(deferred=1)
+
+
+def _consume_these(ids: Sequence[int]) -> ConsumeReport:
+    return _turn_into_runs(store.take_submissions(len(ids), only=ids), born=False)
+
+
+def _give_up(submission_id: int, reason: str, deliveries: int = 1) -> ConsumeReport:
+    report = ConsumeReport()
+    for item in store.take_submissions(1, only=[submission_id]):
+        _set_aside(item, reason, report, deliveries)
     return report
 
 
@@ -185,19 +245,6 @@ def _without(group: Group, left_out: set[int]) -> Group:
     return workflow, [item for item, _ in kept], [run for _, run in kept]
 
 
-def _try(workflow: Workflow, item: Taken, run: NewRun, circle: _Circle, report: ConsumeReport) -> tuple[Taken, Exception] | None:
-    """Write one run by itself; what refused it, if something did."""
-    try:
-        with transaction.atomic():
-            _write(workflow, [item], [run], circle, born=False, report=report)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception as error:
-        log.exception("submission %s could not be written", item.public_id)
-        return item, error
-    return None
-
-
 def _write(
     workflow: Workflow,
     items: Sequence[Taken],
@@ -215,12 +262,16 @@ def _write(
     gate = store.gate(workflow, 0, shut=[*governance.shut_agents(), *resources.agents_of(governance.governed())])
     held = gate.orders.intersection(keys)
     # A cancelled order must not start, and no paused one: then nobody in this batch is born claimed.
-    calm = not gate.paused and not held and not any(item.cancel_requested_at for item in items)
+    # Nor one of which something may be known outside: the database was put back to a time before its run.
+    older = epochs.older([item.id for item in items])
+    calm = not gate.paused and not held and not older and not any(item.cancel_requested_at for item in items)
     at_once = born and calm and not gate.others_wait and _is_free(workflow) and room(len(items)) >= len(items)
     starts = [circle.start(item, born=at_once) for item in items]
     first = Place(workflow.name, workflow.version, Direction.DO.value, 0)
     begin = at_once and performs is not None and performs(first, len(items))
     ids = store.write_runs(workflow, items, runs, starts, begin=begin)
+    if older:
+        epochs.mark([ids[item.public_id] for item in items if item.id in older])
     if held:
         store.bind_pauses(sorted(held))
     workflow.intake.write(
@@ -262,14 +313,14 @@ def _is_free(workflow: Workflow) -> bool:
     return service is None or governance.is_free(service)
 
 
-def _set_aside(item: Taken, reason: str, report: ConsumeReport) -> None:
+def _set_aside(item: Taken, reason: str, report: ConsumeReport, deliveries: int = 1) -> None:
     DeadLetter.objects.create(
         source="submission",
         body=item.payload.encode(),
         content_type="application/json",
         headers={"client": item.client, "workflow": item.workflow},
         reason=text(reason)[: deadletters.MOST_REASON],
-        deliveries=max(item.deliveries, 1),
+        deliveries=deliveries,
         public_id=item.public_id,
     )
     db.fetch("UPDATE supervision_submission SET consumed_at = now() WHERE id = %(id)s", {"id": item.id})

@@ -16,7 +16,7 @@ import psycopg
 from celery import signals
 from django.db import connection
 
-from supervision import notifications
+from supervision import hooks, notifications
 from supervision.sending import Sending
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Courier:
     def _tell(self) -> None:
         self._mail.wait(POLL_SECONDS)
         self._mail.clear()
-        while self._is_open() and notifications.deliver_due():
+        while self._is_open() and (notifications.deliver_due() or hooks.retry_due()):
             pass
 
     def _listen(self) -> None:

@@ -21,7 +21,7 @@ from django.db import connection, transaction
 
 from supervision import deadletters
 from supervision.deadletters import Letter
-from supervision.poison import Unusable, check, letter_of
+from supervision.poison import Unusable, check, letter_of, watched
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,8 @@ class Consumer(CeleryConsumer):
 
         def on_message(message: Any) -> None:
             try:
-                check(message, tasks)
+                with watched(message):
+                    check(message, tasks)
             except Exception as error:
                 self.set_aside(message, error)
                 return

@@ -91,10 +91,22 @@ def listening_params() -> dict[str, Any]:
     return {name: value for name, value in connection.get_connection_params().items() if name in _TO_LISTEN}
 
 
-def guarded(work: Callable[[], T], *, patience: float = 20.0) -> T:
+_PASSING = ("08", "53", "57P", "40001", "40P01")  # SQLSTATEs of a lost connection, a server that is full or ends, a lost race
+
+
+def passes(error: BaseException) -> bool:
+    """Whether this is a fault of the database that may be gone the next time, and not its caller's mistake."""
+    if not isinstance(error, OperationalError | InterfaceError):
+        return False
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state.startswith(_PASSING) if state else connection.connection is None or connection.connection.closed
+
+
+def guarded(work: Callable[[], T], *, patience: float = 20.0, after_loss: Callable[[], T] | None = None) -> T:
     """Run `work` and run it again after a deadlock, a serialization failure or a lost connection.
 
     Safe because every statement of the engine is guarded: repeating one whose commit was lost finds nothing to do.
+    after_loss: run instead of `work` once a connection was lost, where it matters that the answer may have been lost alone.
     Inside a transaction nothing is repeated; the outermost caller owns it. Gives up after `patience` seconds.
     """
     if connection.in_atomic_block:
@@ -108,6 +120,7 @@ def guarded(work: Callable[[], T], *, patience: float = 20.0) -> T:
             cause = error.__cause__
             if not isinstance(cause, DeadlockDetected | SerializationFailure):
                 connection.close()
+                work = after_loss or work
             if time.monotonic() + pause > deadline:
                 raise
             log.warning("the database did not answer (%s), trying again", str(error).strip().splitlines()[:1])
@@ -120,11 +133,18 @@ def run(statement: str, params: Mapping[str, Any] | None = None, *, patience: fl
     return guarded(lambda: fetch(statement, params), patience=patience)
 
 
-def transact(work: Callable[[], T]) -> T:
-    """Run `work` in one transaction, again from its start after a passing fault."""
+def transact(work: Callable[[], T], *, after_loss: Callable[[], T] | None = None) -> T:
+    """Run `work` in one transaction, again from its start (as `after_loss`) after a passing fault."""
 
-    def attempt() -> T:
+    def in_one(work: Callable[[], T]) -> T:
         with transaction.atomic():
             return work()
 
-    return guarded(attempt)
+    return guarded(lambda: in_one(work), after_loss=None if after_loss is None else lambda: in_one(after_loss))
+
+
+def with_lost(statement: Callable[[], list[tuple[Any, ...]]], lost: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """The answer of the statement, and what an earlier try of it committed before its connection was lost."""
+    rows = statement()
+    found = {row[0] for row in rows}
+    return [*rows, *(row for row in fetch(lost, params) if row[0] not in found)]

@@ -56,25 +56,29 @@ SELECT count(*) FROM due
 
 # The rows of up to so many endpoints, a few of each: those that answer, or (`suspect`) those that did not lately or take
 # their time, of which one message each is tried. In no order, so that none is always last.
+# The cost must follow what is taken, not what waits for a dead receiver. So there is no EXISTS, of which the planner makes
+# a join that reads every message that is due; the sort by a column that is null here is the index's own order; and the
+# array keeps the planner from reading the whole table for a LIMIT whose number it does not know.
 _CLAIM_WEBHOOKS = """
 WITH e AS MATERIALIZED (
     SELECT e.id, e.url, e.secret, e.failures FROM supervision_webhookendpoint e
      WHERE e.active AND (e.retry_at IS NULL OR e.retry_at <= now()) AND e.id <> ALL (%(busy)s::bigint[])
        AND (e.failures > 0 OR e.id = ANY (%(slow)s::bigint[])) = %(suspect)s
-       AND EXISTS (SELECT FROM supervision_delivery d
-                    WHERE d.endpoint_id = e.id AND d.reply_token_id IS NULL AND d.not_before <= now()
-                      AND d.delivered_at IS NULL AND d.given_up_at IS NULL)
+       AND (SELECT true FROM supervision_delivery d
+             WHERE d.endpoint_id = e.id AND d.reply_token_id IS NULL AND d.not_before <= now()
+               AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+             ORDER BY d.reply_token_id, d.not_before LIMIT 1)
      ORDER BY random() LIMIT %(receivers)s),
 c AS MATERIALIZED (
     SELECT c.id, e.id AS endpoint_id, e.url, e.secret FROM e CROSS JOIN LATERAL (
         SELECT d.id FROM supervision_delivery d
          WHERE d.endpoint_id = e.id AND d.reply_token_id IS NULL AND d.not_before <= now()
            AND d.delivered_at IS NULL AND d.given_up_at IS NULL
-         ORDER BY d.not_before LIMIT CASE WHEN e.failures > 0 THEN 1 ELSE %(each)s END
+         ORDER BY d.reply_token_id, d.not_before LIMIT CASE WHEN e.failures > 0 THEN 1 ELSE %(each)s END
            FOR UPDATE SKIP LOCKED) c)
 UPDATE supervision_delivery d
    SET attempt = d.attempt + 1, not_before = now() + %(lease)s::float8 * interval '1 s'
-  FROM c WHERE d.id = c.id
+  FROM c WHERE d.id = c.id AND d.id = ANY (ARRAY(SELECT c.id FROM c))
 RETURNING d.id, d.attempt, d.run_id, d.seq, d.message_id, d.event, d.body, c.endpoint_id, c.url, c.secret
 """
 
@@ -82,19 +86,20 @@ _CLAIM_REPLIES = """
 WITH t AS MATERIALIZED (
     SELECT t.id, t.queue FROM supervision_replytoken t
      WHERE t.revoked_at IS NULL
-       AND EXISTS (SELECT FROM supervision_delivery d
-                    WHERE d.endpoint_id IS NULL AND d.reply_token_id = t.id AND d.not_before <= now()
-                      AND d.delivered_at IS NULL AND d.given_up_at IS NULL)
+       AND (SELECT true FROM supervision_delivery d
+             WHERE d.endpoint_id IS NULL AND d.reply_token_id = t.id AND d.not_before <= now()
+               AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+             ORDER BY d.endpoint_id, d.not_before LIMIT 1)
      ORDER BY random() LIMIT %(receivers)s),
 c AS MATERIALIZED (
     SELECT c.id, t.queue FROM t CROSS JOIN LATERAL (
         SELECT d.id FROM supervision_delivery d
          WHERE d.endpoint_id IS NULL AND d.reply_token_id = t.id AND d.not_before <= now()
            AND d.delivered_at IS NULL AND d.given_up_at IS NULL
-         ORDER BY d.not_before LIMIT %(each)s FOR UPDATE SKIP LOCKED) c)
+         ORDER BY d.endpoint_id, d.not_before LIMIT %(each)s FOR UPDATE SKIP LOCKED) c)
 UPDATE supervision_delivery d
    SET attempt = d.attempt + 1, not_before = now() + %(lease)s::float8 * interval '1 s'
-  FROM c WHERE d.id = c.id
+  FROM c WHERE d.id = c.id AND d.id = ANY (ARRAY(SELECT c.id FROM c))
 RETURNING d.id, d.attempt, d.run_id, d.seq, d.message_id, d.event, d.body, 0, c.queue, ''
 """
 
@@ -136,15 +141,29 @@ UPDATE supervision_delivery d SET not_before = now()
 # Whose receiver is gone; and what is too old while its receiver has been switched off, or has failed all the time: of
 # those only one is tried now and then. A message that is old because nobody was there to send it gets its try.
 _GIVE_UP = """
-UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
- WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL AND d.not_before <= now()
-   AND (EXISTS (SELECT FROM supervision_webhookendpoint e
-                 WHERE e.id = d.endpoint_id
-                   AND (e.removed_at IS NOT NULL
-                        OR (d.asked_at <= now() - %(days)s * interval '1 day'
-                            AND (NOT e.active OR e.failing_since <= now() - %(days)s * interval '1 day'))))
-        OR EXISTS (SELECT FROM supervision_replytoken t WHERE t.id = d.reply_token_id AND t.revoked_at IS NOT NULL))
+WITH hopeless AS MATERIALIZED (
+    SELECT d.id FROM supervision_webhookendpoint e CROSS JOIN LATERAL (
+        SELECT d.id FROM supervision_delivery d
+         WHERE d.endpoint_id = e.id AND d.reply_token_id IS NULL AND d.not_before <= now()
+           AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+           AND (e.removed_at IS NOT NULL OR d.asked_at <= now() - %(days)s * interval '1 day')
+         ORDER BY d.reply_token_id, d.not_before LIMIT %(limit)s) d
+     WHERE e.removed_at IS NOT NULL OR NOT e.active OR e.failing_since <= now() - %(days)s * interval '1 day'
+    UNION ALL
+    SELECT d.id FROM supervision_replytoken t CROSS JOIN LATERAL (
+        SELECT d.id FROM supervision_delivery d
+         WHERE d.endpoint_id IS NULL AND d.reply_token_id = t.id AND d.not_before <= now()
+           AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+         ORDER BY d.endpoint_id, d.not_before LIMIT %(limit)s) d
+     WHERE t.revoked_at IS NOT NULL
+    LIMIT %(limit)s),
+given_up AS (
+    UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
+     WHERE d.id = ANY (ARRAY(SELECT id FROM hopeless))
+       AND d.delivered_at IS NULL AND d.given_up_at IS NULL AND d.not_before <= now())
+SELECT count(*) FROM hopeless
 """
+AT_ONCE = 5_000  # given up in one commit
 
 
 @dataclass(frozen=True)
@@ -248,4 +267,5 @@ def release(dues: Sequence[Due]) -> None:
 
 def give_up_hopeless(why: str) -> None:
     """Close deliveries that nobody will ever try again."""
-    db.run(_GIVE_UP, {"why": why, "days": GIVE_UP_AFTER_DAYS})
+    while db.run(_GIVE_UP, {"why": why, "days": GIVE_UP_AFTER_DAYS, "limit": AT_ONCE})[0][0] == AT_ONCE:
+        pass

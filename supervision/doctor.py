@@ -22,7 +22,7 @@ from django.utils.timezone import now
 from kombu.utils.url import maybe_sanitize_url
 
 from supervision import conf
-from supervision.models import Alert
+from supervision.models import Alert, Incident
 
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; nothing is decided by ours, but people compare logs
@@ -218,9 +218,19 @@ def roles_of(name: str, queues: Any) -> set[str]:
     return played
 
 
+def incidents() -> Iterator[Finding]:
+    """What holds up orders, or needs an operator."""
+    standing = Incident.objects.filter(closed_at__isnull=True).exclude(severity=Incident.Severity.INFO)
+    shown = list(standing.order_by("opened_at").values_list("severity", "title")[:20])
+    for severity, title in shown:
+        yield Finding("incidents", Level.WARN, f"{severity}: {title}", "manage.py incidents")
+    if not shown:
+        yield Finding("incidents", Level.OK, "none stands")
+
+
 def alerts() -> Iterator[Finding]:
     """What waits for an operator."""
-    waiting = Alert.objects.filter(acknowledged_at__isnull=True).count()
+    waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).count()
     if waiting:
         advice = "the operator console, or manage.py orders --state Error"
         yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", advice)
@@ -234,4 +244,5 @@ register("migrations", migrations, needs_database=True)
 register("clock", clock, needs_database=True)
 register("broker", broker)
 register("roles", roles, needs_database=True)
+register("incidents", incidents, needs_database=True)
 register("alerts", alerts, needs_database=True)

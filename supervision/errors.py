@@ -2,6 +2,7 @@
 
     SupervisionError
     |-- DefinitionError          a workflow or an agent is declared wrongly; raised at import time
+    |-- PlanChanged              this code means something else by a version than the database does
     |-- UnknownRun               nobody knows this key
     |-- Refused                  an operator verb that the present state does not allow
     |   `-- ChangedMeanwhile     somebody or something was faster
@@ -31,6 +32,12 @@ class DefinitionError(SupervisionError):
     """A workflow, step or agent is declared wrongly."""
 
     code = "definition_error"
+
+
+class PlanChanged(SupervisionError):
+    """This code's definition of a workflow differs from the one registered under the same version; it must not run."""
+
+    code = "plan_changed"
 
 
 class UnknownRun(SupervisionError):
@@ -76,6 +83,7 @@ class AgentFailure(SupervisionError):
     """What went wrong at the remote service, in words an operator understands."""
 
     code = "agent_failure"
+    for_customer = False
 
     def __init__(self, message: str = "", code: str | None = None) -> None:
         self.code = code or self.code
@@ -85,13 +93,25 @@ class AgentFailure(SupervisionError):
 class TransientFailure(AgentFailure):
     """The service could not do it now, and certainly did nothing.
 
-    `retry_after` (seconds) is the earliest moment the service wants to be asked again.
+    `retry_after` (seconds) is the earliest moment the service wants to be asked again. `unreachable`: the connection was
+    refused, so no order can be to blame. `refuses_us`: the service does not accept our key, or does not let it do this; a
+    person has to mend that, and no other call is made until one goes through. `since`: the `time.monotonic()` value at
+    which the service first failed this attempt, where that was before its last call.
     """
 
     code = "transient"
 
-    def __init__(self, message: str = "", code: str | None = None, retry_after: float | None = None) -> None:
-        self.retry_after = retry_after
+    def __init__(
+        self,
+        message: str = "",
+        code: str | None = None,
+        retry_after: float | None = None,
+        *,
+        unreachable: bool = False,
+        refuses_us: bool = False,
+        since: float | None = None,
+    ) -> None:
+        self.retry_after, self.unreachable, self.refuses_us, self.since = retry_after, unreachable, refuses_us, since
         super().__init__(message, code)
 
 
@@ -104,13 +124,17 @@ class OutcomeUnknown(TransientFailure):
 class PermanentFailure(AgentFailure):
     """The service refused for good and did nothing; another attempt would be refused too.
 
-    `public_message` is what the customer may read; the message itself is for operators.
+    `public_message` is what the customer may read; the message itself is for operators. `for_customer`: only the
+    customer can mend it (a refused card), so operators are shown it and not told.
     """
 
     code = "permanent"
 
-    def __init__(self, message: str = "", code: str | None = None, public_message: str | None = None) -> None:
+    def __init__(
+        self, message: str = "", code: str | None = None, public_message: str | None = None, *, for_customer: bool = False
+    ) -> None:
         self.public_message = public_message
+        self.for_customer = for_customer
         super().__init__(message, code)
 
 

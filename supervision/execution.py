@@ -17,7 +17,23 @@ from collections.abc import Callable, Sequence
 
 from django.db import InterfaceError, OperationalError
 
-from supervision import admission, conf, db, failpoints, governance, hints, partitions, recovery, resources, scheduler, store
+from supervision import (
+    admission,
+    attribution,
+    conf,
+    db,
+    failpoints,
+    governance,
+    handback,
+    hints,
+    ledger,
+    notes,
+    openings,
+    partitions,
+    recovery,
+    scheduler,
+    store,
+)
 from supervision.agent import Agent, StepRequest
 from supervision.calls import Gathering
 from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
@@ -79,16 +95,27 @@ def go_on(place: Place, started: list[Started]) -> None:
 
 
 def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
+    rest = list(claims)
+    # A slow agent gets no more than it can begin at once: the others stay claims that wait. Their time to work has not
+    # begun, and should they wait too long, that is a lost dispatch and no failure.
+    while _has_to_share(place) and len(rest) > (room := _workshop().pool.wait_for_room()):
+        part, rest = rest[:room], rest[room:]
+        _send_on(_walk(place, _begin(place, part)))
+    return _walk(place, _begin(place, rest))
+
+
+def _has_to_share(place: Place) -> bool:
+    """Whether a cohort's calls take their turns on this process's threads. Where no call may be made none has to wait."""
+    service = place.definition.agent(place.position).resource
+    return not _quick(place) and (service is None or governance.takes_calls(service))
+
+
+def _begin(place: Place, claims: Sequence[Claim]) -> list[Started]:
+    """Ask leave for these calls and START them, now that they can be made: a slot is leased from this moment on."""
     verdict = admission.admit(place, claims)
     if verdict.refused:
         recovery.fail(place, verdict.refused)
-    rest = verdict.admitted
-    # A slow agent gets no more than it can begin at once: the others stay claims that wait. Their time to work has not
-    # begun, and should they wait too long, that is a lost dispatch and no failure.
-    while not _quick(place) and len(rest) > (room := _workshop().pool.wait_for_room()):
-        part, rest = rest[:room], rest[room:]
-        _send_on(_walk(place, _start(place, part)))
-    return _walk(place, _start(place, rest))
+    return _start(place, verdict.admitted)
 
 
 def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
@@ -96,7 +123,9 @@ def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
     started = store.start(place, claims)
     if len(started) < len(claims):
         ours = {item.claim for item in started}
-        admission.over(place, [claim for claim in claims if claim not in ours])
+        missing = [claim for claim in claims if claim not in ours]
+        admission.over(place, missing)
+        handback.mistaken(place, missing)
     return started
 
 
@@ -142,11 +171,16 @@ def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
     if not started:
         return Handover([], [], [])
     shop = _workshop()
+    ask, steps, requests = _asker(place, checkpoints=True), [place.label], dict[int, StepRequest]()
+    if openings.needed(agent, place):
+        noted, lost = openings.note(agent, place, started, ask)
+        admission.over(place, [item.claim for item in lost])
+        started = [item for item, _ in noted]
+        requests = {item.run_id: request for item, request in noted}
     gathering = Gathering(len(started), shop.late.put)
-    ask, steps = _asker(place, checkpoints=True), [place.label]
 
     def call(item: Started) -> None:
-        gathering.report(_call(agent, place, item, ask, steps))
+        gathering.report(_call(agent, place, item, requests.get(item.run_id) or ask(item), steps))
 
     todo = shop.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
@@ -177,15 +211,16 @@ def _report(place: Place, answers: Sequence[Answer], *, go_on: bool = False) -> 
 
 
 def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover:
+    # Before the end of their attempts: what is known of the world outside must not be lost with this process.
+    if settled := [ledger.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
+        ledger.settle(settled)
     done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
     failed = [(a.started.claim, a.failure) for a in answers if a.failure is not None]
     if failed:
         _report_failures(place, failed)
+    attribution.answered(place, [(answer.started.claim, answer.failure, answer.ended) for answer in answers])
     if not done:
         return Handover([], [], [])
-    grant_of = admission.grants(place)
-    for resource in {grant_of(item.claim).resource for item, _ in done} - {None}:
-        governance.succeeded(str(resource))
     handed = _finish(place, done, go_on=go_on)
     failpoints.hit("agent.after_finish", [place.label])
     if handed.wake_scheduler:
@@ -211,11 +246,11 @@ def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
 
 
 def _has_to_wait(place: Place) -> bool:
-    """Whether the next step's resource has limits: then the scheduler claims within them, in the orders' turns."""
+    """Whether the next step's resource has limits, or takes no calls now: then the scheduler claims, in the orders' turns."""
     if place.direction == Direction.UNDO or place.is_last:
         return False
     service = place.definition.agent(place.position + 1).resource
-    return service is not None and resources.look().governed(service)
+    return service is not None and governance.must_wait(service)
 
 
 def _together(parts: Sequence[Handover]) -> Handover:
@@ -257,10 +292,11 @@ def _asker(place: Place, *, checkpoints: bool) -> Ask:
             perform_key=started.perform_key or started.idempotency_key,
             attempt=claim.attempt,
             generation=started.generation,
-            deadline=started.deadline,
+            deadline=min(started.deadline, grant.until),
             checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
             performed=started.performed,
             save_checkpoint=shop.checkpointer(place, started) if checkpoints else None,
+            book=shop.book(place, started) if checkpoints else None,
             resource=grant.resource,
             settings=grant.settings,
             reserve=shop.pacer(grant) if grant.paced else None,
@@ -269,31 +305,31 @@ def _asker(place: Place, *, checkpoints: bool) -> Ask:
     return ask
 
 
-def _call(agent: Agent, place: Place, started: Started, ask: Ask, steps: list[str]) -> Answer:
-    request = ask(started)
+def _call(agent: Agent, place: Place, started: Started, request: StepRequest, steps: list[str]) -> Answer:
     undo = place.direction == Direction.UNDO
     if not request.remaining:
-        return Answer(
-            place, started, None, recovery.as_failure(TransientFailure("its time was over before an agent was free", recovery.NO_TIME))
-        )
+        late = TransientFailure("its time was over before an agent was free", recovery.NO_TIME)
+        return Answer(place, started, None, recovery.as_failure(late), notes.left(request, late))
     try:
         failpoints.hit("agent.before_call", steps)
         result = agent.compensate(request) if undo else agent.perform(request)
         failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
-        return Answer(place, started, result or {}, None)
+        return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
     except AgentFailure as error:
-        return Answer(place, started, None, recovery.as_failure(error))
+        return Answer(place, started, None, recovery.as_failure(error), notes.left(request, error), time.monotonic())
     except BaseException as error:  # whatever an agent does, its thread lives on and its outcome is reported
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
-        return Answer(place, started, None, recovery.as_failure(error))
+        return Answer(place, started, None, recovery.as_failure(error), notes.left(request, error))
 
 
 def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Started], *, go_on: bool) -> Handover:
     """The agent's writes and FINISH in one commit: the effect happens exactly once, or the claim was not ours."""
     undo = place.direction == Direction.UNDO
+    asked: list[int] = []
 
     def work() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         held = store.hold(place, [item.claim for item in started])
+        asked[:] = held
         ours = [item for item in started if item.run_id in held]
         requests = list(map(_asker(place, checkpoints=False), ours))
         failpoints.hit("agent.before_call", [place.label])
@@ -311,8 +347,13 @@ def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Starte
             recovery.fail(place, failed)
         return handed, failed
 
+    def after_loss() -> tuple[Handover, list[tuple[Claim, Failure]]]:
+        handed, failed = work()
+        before = store.finished_before(place, [(item, {}) for item in started if item.run_id not in asked], go_on=go_on)
+        return _together([before, handed]), failed
+
     try:
-        handed, failed = db.transact(work)
+        handed, failed = db.transact(work, after_loss=after_loss)
     except Exception as error:
         log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
         if len(started) > 1:  # one by one, so that only the culprit fails

@@ -29,6 +29,7 @@ NAMES = (
     "scheduler.mid_dispatch",
     "agent.after_start",
     "agent.before_call",
+    "agent.after_intention",
     "agent.after_checkpoint",
     "agent.after_effect",
     "agent.after_finish",
@@ -114,7 +115,8 @@ def hit(name: str, steps: Iterable[str] | None = None) -> bool:
     if point.action == "kill9":
         os.kill(os.getpid(), signal.SIGKILL)
     elif point.action == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # To this thread: another one would have to be scheduled first, and this one would go on meanwhile.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     elif point.action == "sleep":
         time.sleep(point.seconds)
     elif point.action == "raise":

@@ -1,86 +1,72 @@
-"""The circuit breaker: one row per remote resource, shared by all workers.
+"""The circuit breaker: one row per remote resource, shared by all workers. Its rules are in `breaker`.
 
-closed: calls go through. After `breaker_threshold` failures in a row it is open: its steps are postponed, which counts
-no failure, so that an outage leads no order to Error however long it lasts. After `cool_down_seconds` it is half-open:
-at most `probe_limit` calls go through; one success closes it, one failure opens it again.
+While it is open its resource's steps wait, which counts no failure, so that an outage leads no order to Error however
+long it lasts.
 
-Every process looks at the rows at most every half second (`resources`). While all is well that is all it costs.
+Every process looks at the rows at most every half second (`resources`). While all is well that is all it costs: when the
+latest calls succeeded is remembered in each process, and written only where there are failures to weigh against it.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
-from supervision import db, resources
+from supervision import db, hints, resources
+from supervision.breaker import HALF_OPEN, Breaker, FailedCall, Told
 
-PROBE_SECONDS = 30.0  # a probe that has not ended by then is given up, and another may go
+T = TypeVar("T")
+
 PROBE_PAUSE_SECONDS = 1.0
+MOST_NOTED = 16  # successes that a process remembers of each resource
+NOTE_SECONDS = 0.5  # successes are written so often at most, by each process
 BUSY_WAIT = timedelta(seconds=1)  # for whoever came while the probes were out
 
 
 @dataclass(frozen=True)
 class Admission:
-    """How many calls may go through now; the others wait so long, for this reason."""
+    """Which runs' calls may be made now; the others wait so long, for this reason."""
 
-    allowed: int
+    runs: Collection[int]
     wait: timedelta = timedelta(0)
     why: str = ""
 
 
-# A failure while closed counts; the one that reaches the threshold, and any failure of a probe, opens. Failures of
-# calls that were under way when it opened change nothing.
-_FAILED = """
-UPDATE supervision_resource r
-   SET failures = CASE r.breaker_state WHEN 'open' THEN r.failures ELSE r.failures + %(count)s END,
-       breaker_state = CASE WHEN r.breaker_state <> 'closed' OR r.failures + %(count)s >= r.breaker_threshold
-                            THEN 'open' ELSE 'closed' END,
-       opened_at = CASE WHEN r.breaker_state = 'closed' AND r.failures + %(count)s >= r.breaker_threshold
-                        THEN now() ELSE r.opened_at END,
-       retry_at = CASE WHEN r.breaker_state = 'half-open'
-                         OR (r.breaker_state = 'closed' AND r.failures + %(count)s >= r.breaker_threshold)
-                       THEN now() + r.cool_down_seconds * interval '1 s' ELSE r.retry_at END,
-       probes = 0, last_error = %(error)s, last_error_at = now()
- WHERE name = %(name)s
-RETURNING breaker_state, coalesce(extract(epoch FROM retry_at - now()), 0)::float8
+# Whoever moves a breaker holds its row: all processes take turns, and each sees what the one before it left.
+_LOCK = """
+SELECT extract(epoch FROM clock_timestamp())::float8, breaker_state, failures, breaker_threshold, cool_down_seconds, probe_limit,
+       probes, extract(epoch FROM probes_until)::float8, extract(epoch FROM opened_at)::float8,
+       extract(epoch FROM retry_at)::float8, extract(epoch FROM last_error_at)::float8, suspects, successes, probing
+  FROM supervision_resource WHERE name = %(name)s FOR UPDATE
 """
+_SAVE = """
+UPDATE supervision_resource
+   SET breaker_state = %(state)s, failures = %(failures)s, probes = %(probes)s,
+       probes_until = to_timestamp(%(probes_until)s::float8), opened_at = to_timestamp(%(opened_at)s::float8),
+       retry_at = to_timestamp(%(retry_at)s::float8), last_error_at = to_timestamp(%(last_error_at)s::float8),
+       suspects = %(suspects)s::jsonb, successes = %(successes)s::jsonb, probing = %(probing)s::jsonb
+ WHERE name = %(name)s
+"""
+_EXPLAIN = "UPDATE supervision_resource SET last_error = %(error)s, last_code = %(code)s WHERE name = %(name)s"
 _KNOW = "INSERT INTO supervision_resource (name) SELECT unnest(%(names)s::text[]) ON CONFLICT (name) DO NOTHING"
 
-# The row decides how many probes are out, whoever asks; probes whose caller died are given up after a while.
-_PROBE = """
-WITH old AS (
-    SELECT name, CASE WHEN breaker_state = 'half-open' AND probes_until > now() THEN probes ELSE 0 END AS out
-      FROM supervision_resource
-     WHERE name = %(name)s AND (breaker_state = 'half-open' OR (breaker_state = 'open' AND retry_at <= now()))
-       FOR UPDATE)
-UPDATE supervision_resource r
-   SET breaker_state = 'half-open', probes = old.out + least(%(wanted)s, r.probe_limit - old.out),
-       probes_until = now() + %(seconds)s::float8 * interval '1 s'
-  FROM old WHERE r.name = old.name AND old.out < r.probe_limit
-RETURNING r.probes - old.out
-"""
-
-# Success of a call that began before the outage proves nothing: an open breaker is left to its probes.
-_SUCCEEDED = """
-UPDATE supervision_resource SET breaker_state = 'closed', failures = 0, probes = 0, opened_at = NULL, retry_at = NULL
- WHERE name = %(name)s AND (breaker_state = 'half-open' OR (breaker_state = 'closed' AND failures > 0))
-"""
-
-_CLOSE = """
-UPDATE supervision_resource SET breaker_state = 'closed', failures = 0, probes = 0, opened_at = NULL, retry_at = NULL
- WHERE name = ANY (%(names)s)
-"""
-
 _tried: dict[str, float] = {}
+_ended: dict[str, deque[float]] = {}  # when the latest calls succeeded that no row knows of; monotonic
+_written: dict[str, float] = {}
+_probes: dict[int, str] = {}  # runs that try out a resource in this process, and have no verdict yet
 
 
 def forget() -> None:
     """Look afresh next time: after a fork, or in a test that has another database."""
     resources.forget()
-    _tried.clear()
+    for memory in (_tried, _ended, _written, _probes):
+        memory.clear()
 
 
 def is_free(service: str) -> bool:
@@ -89,50 +75,53 @@ def is_free(service: str) -> bool:
     return not seen.governed(service) and all(known.closed for known in seen.serving.get(service, ()))
 
 
+def must_wait(service: str) -> bool:
+    """Whether calls of this service are left to the scheduler: they have limits, or none of its resources takes calls."""
+    seen = resources.look()
+    return seen.governed(service) or _is_shut(seen.serving.get(service, ()))
+
+
+def takes_calls(service: str) -> bool:
+    """Whether a resource of this service takes calls, as far as this process has seen."""
+    return not _is_shut(resources.look().serving.get(service, ()))
+
+
 def governed() -> list[str]:
     """The services whose calls are counted or routed, beyond the breaker."""
     seen = resources.look()
     return [service for service in seen.serving if seen.governed(service)]
 
 
+def _is_shut(members: Sequence[resources.Known]) -> bool:
+    return bool(members) and not any(known.closed and not known.paused for known in members)
+
+
 def shut_agents() -> list[str]:
     """The agents of services none of whose resources takes calls now: not worth claiming steps for, beyond probes."""
-    seen = resources.look()
-    shut = [service for service, members in seen.serving.items() if not any(known.closed and not known.paused for known in members)]
-    return resources.agents_of(shut)
+    return resources.agents_of([service for service, members in resources.look().serving.items() if _is_shut(members)])
 
 
 def ready_for_probe() -> set[str]:
-    """The resources whose cool-down is over."""
+    """The resources that another call may try out."""
     now = time.monotonic()
     return {
         name
         for name, known in resources.look().by_name.items()
-        if not known.paused and (known.breaker == "half-open" or (known.breaker == "open" and known.retry_at <= now))
+        if not known.paused and (known.may_probe or (known.breaker == "open" and known.retry_at <= now))
     }
 
 
-def to_probe() -> set[str]:
-    """The services with a resource that may be tried out now; each at most once a second, whoever asks in this process."""
+def worth_probing() -> set[str]:
+    """Of those, the ones that this process has not tried within the last second."""
     now = time.monotonic()
-    names = {name for name in ready_for_probe() if now - _tried.get(name, float("-inf")) > PROBE_PAUSE_SECONDS}
-    _tried.update(dict.fromkeys(names, now))
-    seen = resources.look().by_name
-    return {seen[name].service for name in names if name in seen}
+    return {name for name in ready_for_probe() if now - _tried.get(name, float("-inf")) > PROBE_PAUSE_SECONDS}
 
 
-def admit(resource: str, wanted: int) -> Admission:
-    """How many of `wanted` calls may be made now."""
-    known = resources.look().by_name.get(resource)
-    if known is None or known.closed:
-        return Admission(wanted)
-    wait = known.retry_at - time.monotonic()
-    if known.breaker == "open" and wait > 0:
-        return Admission(0, _spread(wait), f"{resource} does not answer: its breaker is open")
-    rows = db.run(_PROBE, {"name": resource, "wanted": wanted, "seconds": PROBE_SECONDS})
-    granted = int(rows[0][0]) if rows else 0
-    resources.look(afresh=True)
-    return Admission(granted, BUSY_WAIT + _spread(0), f"{resource} is being tried out again: its breaker is half-open")
+def to_probe() -> set[str]:
+    """The resources that may be tried out now; each at most once a second, whoever asks in this process."""
+    names = worth_probing()
+    _tried.update(dict.fromkeys(names, time.monotonic()))
+    return names
 
 
 def know(names: Sequence[str]) -> None:
@@ -140,30 +129,156 @@ def know(names: Sequence[str]) -> None:
     db.run(_KNOW, {"names": list(names)})
 
 
-def failed(resource: str, count: int, error: str = "") -> timedelta | None:
-    """Note failures of the resource; returns how long its calls are to wait when the breaker is open now."""
-    facts = {"name": resource, "count": count, "error": error[:500]}
-    rows = db.run(_FAILED, facts)
-    if not rows:
-        know([resource])
-        rows = db.run(_FAILED, facts)
-    state, wait = rows[0]
-    resources.look(afresh=True)
-    return _spread(max(wait, 0.0)) if state == "open" else None
+# ------------------------------------------------------------------------------------------------ the locked row
+
+
+def change(name: str, work: Callable[[Breaker], T]) -> T:
+    """Let `work` change this resource's breaker while its row is locked. In a transaction the lock lasts as long as that."""
+
+    def locked() -> T:
+        rows = db.fetch(_LOCK, {"name": name})
+        if not rows:
+            db.fetch(_KNOW, {"names": [name]})
+            rows = db.fetch(_LOCK, {"name": name})
+        breaker = Breaker(*rows[0][:-3], *map(_list, rows[0][-3:]))  # its fields, in their order
+        before = asdict(breaker)
+        answer = work(breaker)
+        after = asdict(breaker)
+        if after != before:
+            db.fetch(_SAVE, {**after, **{key: json.dumps(after[key]) for key in ("suspects", "successes", "probing")}, "name": name})
+        return answer
+
+    answer = db.transact(locked)
+    resources.forget()
+    return answer
+
+
+def admit(resource: str, runs: Sequence[int]) -> Admission:
+    """Which of these runs may call now."""
+    known = resources.look().by_name.get(resource)
+    if known is None or known.closed:
+        return Admission(runs)
+    wait = known.retry_at - time.monotonic()
+    if known.breaker == "open" and wait > 0:
+        return Admission((), _spread(wait), f"{resource} does not answer: its breaker is open")
+    admitted = change(resource, lambda breaker: (breaker.admit(runs), breaker.state))
+    if admitted[1] == HALF_OPEN:
+        _probes.update(dict.fromkeys(admitted[0], resource))
+    return Admission(set(admitted[0]), BUSY_WAIT + _spread(0), f"{resource} is being tried out again: its breaker is half-open")
+
+
+def no_verdict(runs: Sequence[int]) -> None:
+    """These runs' calls are over, or were never made: those that should have tried out a resource leave it to others."""
+    held: dict[str, list[int]] = {}
+    for run in runs if _probes else ():
+        if (resource := _probes.pop(run, None)) is not None:
+            held.setdefault(resource, []).append(run)
+    for resource, given in held.items():
+        change(resource, lambda breaker, given=given: breaker.give_back(given))  # type: ignore[misc]
+
+
+def failed(
+    resource: str,
+    calls: Sequence[FailedCall],
+    error: str = "",
+    code: str = "",
+    *,
+    give_back: Callable[[Sequence[int]], object] | None = None,
+) -> Told:
+    """Note failures of calls; says what each is to its order, and how long calls wait where the breaker is open now.
+
+    give_back: called in the same commit with the runs whose counted failures turn out to belong to an outage.
+    """
+    noted = _take_noted(resource)
+
+    def work(breaker: Breaker) -> Told:
+        if noted:
+            breaker.succeeded([time.monotonic() - at for at in noted], just_now=False)
+        told = breaker.failed(calls)
+        db.fetch(_EXPLAIN, {"name": resource, "error": error[:500], "code": code[:100]})
+        if told.give_back and give_back is not None:
+            give_back(told.give_back)
+        return told
+
+    told = change(resource, work)
+    _settled(resource)
+    return told
+
+
+def succeeded(resource: str, ended: Sequence[float]) -> None:
+    """Note calls that were answered at these `time.monotonic()` values. Costs no statement while all is well."""
+    moments = _ended.get(resource)
+    if moments is None:
+        moments = _ended.setdefault(resource, deque(maxlen=MOST_NOTED))
+    moments.extend(ended[-MOST_NOTED:])
+    known = resources.look().by_name.get(resource)
+    if known is None or not known.watched:
+        return
+    if known.closed and time.monotonic() - _written.get(resource, float("-inf")) < NOTE_SECONDS:
+        return  # `tell` does it
+    _tell(resource, just_now=True)
+    _settled(resource)
+
+
+def tell() -> None:
+    """Write the successes that were noted in passing, where somebody's failures are weighed against them; call it by timer."""
+    waiting = [name for name, moments in list(_ended.items()) if moments]
+    if waiting:
+        seen = resources.look().by_name
+        for name in waiting:
+            if name in seen and seen[name].watched:
+                _tell(name, just_now=False)
+
+
+def _tell(resource: str, *, just_now: bool) -> None:
+    noted = _take_noted(resource)
+    if not noted:
+        return
+    _written[resource] = time.monotonic()
+    closes = change(resource, lambda breaker: breaker.succeeded([time.monotonic() - at for at in noted], just_now=just_now))
+    if closes:
+        hints.send(hints.SCHEDULE)  # everybody who waited may go
+
+
+def _take_noted(resource: str) -> list[float]:
+    moments, noted = _ended.get(resource), []
+    try:
+        while moments:
+            noted.append(moments.popleft())
+    except IndexError:
+        pass  # another thread took the rest
+    return noted
+
+
+def _settled(resource: str) -> None:
+    """The probes of this process at this resource have had their verdict."""
+    for run in [run for run, name in list(_probes.items()) if name == resource]:
+        _probes.pop(run, None)
+
+
+def probing(members: Sequence[resources.Known]) -> Mapping[int, str]:
+    """The runs that were chosen to try out one of these resources, and which."""
+    down = [known.name for known in members if not known.closed]
+    if not down:
+        return {}
+    rows = db.run("SELECT name, probing FROM supervision_resource WHERE name = ANY (%(names)s)", {"names": down})
+    return {run: name for name, runs in rows for run in _list(runs)}
+
+
+def _list(value: Any) -> list[Any]:
+    return list(json.loads(value) if isinstance(value, str) else value)
 
 
 def close(names: Sequence[str]) -> None:
     """Close these breakers by an operator's hand."""
-    db.run(_CLOSE, {"names": list(names)})
+    for name in names:
+        change(name, Breaker.close)
     forget()
 
 
-def succeeded(resource: str) -> None:
-    """Note a success: it closes a half-open breaker and clears the count of failures. Free while all is well."""
-    known = resources.look().by_name.get(resource)
-    if known is not None and (not known.closed or known.failures):
-        db.run(_SUCCEEDED, {"name": resource})
-        resources.look(afresh=True)
+def wait_of(told: Told) -> timedelta | None:
+    """How long a call waits that met an open breaker, with jitter; None where it is closed."""
+    return None if told.wait is None else _spread(told.wait)
 
 
 def _spread(seconds: float) -> timedelta:

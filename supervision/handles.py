@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -49,7 +50,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Taken:
-    """A waiting submission, locked until the transaction ends."""
+    """A waiting submission, locked until the transaction ends.
+
+    mark: the 32-bit number of the transaction that locked it last, 0 where none did. suspected: see `suspicion`.
+    """
 
     id: int
     public_id: str
@@ -60,8 +64,8 @@ class Taken:
     cancel_requested_at: Any
     cancelled_by: str
     cancel_reason: str
-    deliveries: int
-    late: bool
+    suspected: bool
+    mark: int
 
 
 class Started(NamedTuple):
@@ -91,6 +95,28 @@ class Started(NamedTuple):
     def attempt(self) -> int:
         """The fence in every write about it."""
         return self.claim.attempt
+
+
+def from_json(value: Any) -> Any:
+    """A jsonb column as a statement answers it: Django's adapters hand it over as text."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def begun(row: tuple[Any, ...], at: float) -> Started:
+    """A row of START's answer. at: `time.monotonic()` from before the statement was sent."""
+    run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining = row
+    return Started(
+        Claim(run_id, attempt),
+        generation,
+        own_key,
+        from_json(checkpoint) or NOTHING,
+        key,
+        from_json(payload),
+        perform_key,
+        from_json(performed),
+        from_json(performed_checkpoint) or NOTHING,
+        at + remaining,
+    )
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ is an accepted submission or a dead letter before the broker forgets it, and wha
 between commit and acknowledgement) is found by its message id.
 
 While the database is away nothing is acknowledged and nothing given back: giving back counts as a delivery. What comes
-again is taken by itself, after a commit that counts it; the fourth time it is set aside unread, because it may be what
-ends its readers. Neighbours are unharmed: only what was begun is counted.
+again is taken by itself, after a commit that counts the reading and names the process; the count is taken back when the
+reading ends, whatever came of it. A message that three processes began to read and did not live to end is set aside
+unread. Its neighbours are unharmed, and so is a message that only came often.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from typing import Any
 
 from django.db import InterfaceError, InternalError, OperationalError, ProgrammingError, connection, transaction
 
-from supervision import db, deadletters, failpoints
+from supervision import deadletters, failpoints, readings
 from supervision.models import DeadLetter
-from supervision.poison import Unusable, deliveries, letter_of
+from supervision.poison import Unusable, deliveries, digest_of, letter_of
 from supervision.storable import restored
 from supervision.transports.envelope import UNREADABLE
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 NAME = "submissions.intake"
 DEAD = f"{NAME}.dead"  # where the broker puts what it gives up; from there it comes to the dead letters
-MOST_DELIVERIES = 3
+MOST_READINGS = 3  # of one message alone, begun and not ended
 NOT_ITS_FAULT = (OperationalError, InterfaceError, ProgrammingError, InternalError, failpoints.Injected)
 
 
@@ -79,30 +79,11 @@ def take(messages: Sequence[Any], done: Callable[[Any], None]) -> None:
 
 
 def _take_again(message: Any) -> None:
-    digest = _digest(message)
-    began = db.run(_BEGUN, {"digest": digest}, patience=0.0)[0][0] + 1
-    if began > MOST_DELIVERIES:
-        _keep([(message, f"delivered {began} times and never acknowledged: it may end whoever reads it")], began)
-        _forget(digest)
-        return
-    _commit([message])
-    _forget(digest)
-
-
-def _forget(digest: str) -> None:
-    db.run("DELETE FROM supervision_receipt WHERE digest = %(digest)s", {"digest": digest}, patience=0.0)
-
-
-_BEGUN = """
-INSERT INTO supervision_receipt (digest) VALUES (%(digest)s)
-ON CONFLICT (digest) DO UPDATE SET deliveries = supervision_receipt.deliveries + 1, seen_at = now()
-RETURNING deliveries
-"""
-
-
-def _digest(message: Any) -> str:
-    name = f"{message.properties.get('user_id')}\0{message.properties.get('message_id')}\0"
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass") + message.raw).hexdigest()
+    with readings.alone(digest_of(message)) as reading:
+        if reading.unfinished >= MOST_READINGS:
+            _keep([(message, reading.reason)], reading.unfinished + 1)
+        else:
+            _commit([message])
 
 
 def _commit(messages: Sequence[Any]) -> None:

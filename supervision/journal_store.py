@@ -22,10 +22,8 @@ from django.db import transaction
 
 from supervision import conf, db
 from supervision.journal_files import host
-from supervision.models import Notification
 
 CHANNEL = "supervision_journal"
-TROUBLE = "journal-trouble"  # the kind of notification that tells operators
 
 
 class LeaseLost(Exception):
@@ -97,7 +95,7 @@ _RENEW = (
 )
 _TROUBLED = (
     "UPDATE supervision_writerlease SET until = clock_timestamp(), last_error = %(error)s,"  # noqa: S608
-    " failing_since = coalesce(failing_since, now())" + _MINE + "RETURNING failing_since = now()"
+    " failing_since = coalesce(failing_since, now())" + _MINE
 )
 
 _BATCH = """
@@ -220,20 +218,11 @@ class Lease:
             )
             if (done, refused, moved) != (len(entries), len(failed), len(files)):
                 raise LeaseLost(f"{self.key}: somebody else wrote here")
-            if failed:
-                first = next(iter(failed.values()))
-                self._tell(f"{len(failed)} entries of the journal {self.key!r} cannot be written, the first because of: {first}")
             db.fetch("SELECT pg_notify(%(channel)s, %(key)s)", {"channel": CHANNEL, "key": self.key})
 
     def troubled(self, reason: str) -> None:
-        """Note why nothing gets into the files, tell the operators the first time, and let another writer try."""
-        with transaction.atomic():
-            rows = db.fetch(_TROUBLED, {**self._mine, "error": reason[:2000]})
-            if rows and rows[0][0]:
-                self._tell(f"The journal {self.key!r} cannot be written; its entries wait and are tried again: {reason}")
-
-    def _tell(self, message: str) -> None:
-        Notification.objects.create(kind=TROUBLE, payload={"key": self.key, "message": message[:2000]})
+        """Note why nothing gets into the files, which is an incident as long as it lasts, and let another writer try."""
+        db.run(_TROUBLED, {**self._mine, "error": reason[:2000]}, patience=2.0)
 
 
 def _ttl() -> float:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervision import conf, failpoints, journal_alarm, journal_due  # noqa: F401 - the alarm registers itself
+from supervision import conf, failpoints, journal_due
 from supervision.identity import me
 from supervision.journal_files import Page, Unusable, host
 from supervision.journal_rows import MOST_COLUMNS

@@ -1,46 +1,58 @@
 """The outbox: what is told to people and systems outside, after the commit that made it true, at least once.
 
-A handler per kind does the telling, outside any transaction; what fails is tried again, later and later. A
-notification's id is stable, so that a receiver can tell a repetition. Status messages, of which there are many, are not
-told from here: `deliveries` makes a row for each receiver of them, and one dead receiver is no other's matter.
+A handler per kind does the telling, outside any transaction; what fails is tried again, later and later. What its
+receiver refuses for good is given up after the first answer, anything else when its kind's time is over; a kind without
+such a time is never given up. A notification's id is stable, so that a receiver can tell a repetition. Status messages, of
+which there are many, are not told from here: `deliveries` makes a row for each receiver of them, and one dead receiver is
+no other's matter.
 """
 
 from __future__ import annotations
 
 import logging
+import smtplib
 import time
 from collections.abc import Callable
-from email.utils import parseaddr
+from datetime import timedelta
 
-from django.conf import settings
-from django.core.mail import EmailMessage
-from django.utils.translation import gettext as _
-
-from supervision import conf, db, storable
-from supervision.models import Alert, Notification
+from supervision import db, storable
+from supervision.models import Notification
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Notification], None]
 _handlers: dict[str, Handler] = {}
+_patience: dict[str, timedelta | None] = {}
 
 _CLAIM = """
 WITH due AS MATERIALIZED (
     SELECT id FROM supervision_notification
-     WHERE delivered_at IS NULL AND kind <> 'status' AND not_before <= now()
+     WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook' AND not_before <= now()
      ORDER BY not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE supervision_notification n
    SET tries = n.tries + 1, not_before = now() + least(5 * 2 ^ least(n.tries, 12), 3600) * interval '1 s'
   FROM due WHERE n.id = due.id
 RETURNING n.id
 """
+_FAILED = """
+UPDATE supervision_notification
+   SET last_error = %(error)s,
+       given_up_at = CASE WHEN %(refused)s OR created_at < now() - %(within)s::float8 * interval '1 s' THEN now() END
+ WHERE id = %(id)s AND delivered_at IS NULL
+
+"""
 
 
-def handler(kind: str) -> Callable[[Handler], Handler]:
-    """Register the function that delivers notifications of this kind. It raises where it could not."""
+def handler(kind: str, *, within: timedelta | None = None) -> Callable[[Handler], Handler]:
+    """Register the function that delivers notifications of this kind. It raises where it could not.
+
+    within: a notification this old that still fails is given up, and one that its receiver refuses for good (a 5xx of a
+    mail server) at once. None: it is tried until it succeeds.
+    """
 
     def register(function: Handler) -> Handler:
         _handlers[kind] = function
+        _patience[kind] = within
         return function
 
     return register
@@ -70,7 +82,14 @@ def _deliver(notification: Notification) -> bool:
     except Exception as error:
         words = storable.text(str(error))
         log.warning("notification %s (%s) was not delivered: %s", notification.pk, notification.kind, words)
-        Notification.objects.filter(pk=notification.pk).update(last_error=words[:2000])
+        within = _patience.get(notification.kind)
+        facts = {
+            "id": notification.pk,
+            "error": words[:2000],
+            "refused": within is not None and _is_refusal(error),
+            "within": None if within is None else within.total_seconds(),
+        }
+        db.run(_FAILED, facts)
         return False
     db.run(
         "UPDATE supervision_notification SET delivered_at = now(), last_error = '' WHERE id = %(id)s",
@@ -79,23 +98,21 @@ def _deliver(notification: Notification) -> bool:
     return True
 
 
+def _is_refusal(error: Exception) -> bool:
+    """Whether a mail server has said no to this message for good: any 5xx but those that ask for other credentials."""
+    match error:
+        case smtplib.SMTPRecipientsRefused():
+            codes = [code for code, _words in error.recipients.values()]
+        case smtplib.SMTPAuthenticationError():
+            return False
+        case smtplib.SMTPResponseException():
+            codes = [error.smtp_code]
+        case _:
+            return False
+    return bool(codes) and all(500 <= code < 600 and code not in (530, 534, 535, 538) for code in codes)
+
+
 @handler("alert")
-def mail_operators(notification: Notification) -> None:
-    """Tell the operators of an alert, by one mail under a stable Message-ID."""
-    recipients = list(conf.get().operator_emails)
-    if not recipients:
-        return
-    alert = Alert.objects.select_related("run").get(pk=notification.payload["alert"])
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
-    EmailMessage(
-        subject=_("%(kind)s: %(step)s of order %(order)s") % {"kind": alert.get_kind_display(), "step": alert.step, "order": alert.run.key},
-        body=_("%(message)s\n\nOrder: %(order)s\nStep: %(step)s\nRaised at: %(at)s")
-        % {
-            "message": alert.message,
-            "order": alert.run.key,
-            "step": alert.step,
-            "at": alert.raised_at.isoformat(),
-        },
-        to=recipients,
-        headers={"Message-ID": f"<alert-{alert.pk}-{alert.run.key}@{domain}>", "X-Alert-ID": str(alert.pk)},
-    ).send()
+@handler("journal-trouble")
+def told_by_an_incident(notification: Notification) -> None:
+    """Rows of an older version: what they tell of is an incident's matter, and mailed with it."""

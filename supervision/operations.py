@@ -14,11 +14,11 @@ from typing import Any
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from supervision import changes, db, hints, requeue
+from supervision import changes, db, hints, incident_sql, requeue
 from supervision.actors import Actor, log, name_of
 from supervision.changes import LockedRun
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun, UnreadableSubmission
-from supervision.models import Alert, ArchivedRun, DeadLetter, Run, StepState, Submission
+from supervision.models import Alert, ArchivedRun, DeadLetter, Incident, Run, StepState, Submission
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.workflow import version_of
 
@@ -169,6 +169,26 @@ def acknowledge(alert_ids: Sequence[int], *, by: Actor) -> int:
     return db.transact(work)
 
 
+def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
+    """Note that somebody looks after an incident, and has seen its alerts; harmless when repeated. It stays open.
+
+    Refused where there is no such incident, or no reason is given.
+    """
+    _demand(reason)
+
+    def work() -> None:
+        db.fetch(incident_sql.LOCK)
+        incident = Incident.objects.filter(pk=pk).first()
+        if incident is None:
+            raise Refused(_("There is no incident %(number)s.") % {"number": pk}, "unknown_incident")
+        facts = {"id": pk, "by": name_of(by), "reason": reason}
+        if db.fetch(incident_sql.ACKNOWLEDGE, facts):
+            db.fetch(incident_sql.ACKNOWLEDGE_ALERTS, facts)
+            log(by, incident, f"acknowledged: {reason}")
+
+    db.transact(work)
+
+
 def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
     """Give a dead letter another chance where it came from, byte for byte; returns a submission's public id, or its number."""
     _demand(reason)
@@ -272,7 +292,7 @@ def _key(locked: LockedRun, step: StepState, generation: int) -> str:
 
 
 def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_generation: bool) -> None:
-    fields: dict[str, Any] = {**changes.due_now(), "failure_count": 0, "dispatch_count": 0}
+    fields: dict[str, Any] = {**changes.due_now(), "failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
     if new_generation or step.effect == Effect.NONE:
         generation = step.generation + 1
         # An unknown effect stays unknown: the old key's may still be there to be undone.
@@ -284,9 +304,10 @@ def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_genera
 
 
 def _acknowledge_step(step: StepState, actor: str) -> None:
-    Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, acknowledged_at__isnull=True).update(
-        acknowledged_at=Now(), acknowledged_by=actor
-    )
+    """The step leaves Error: whoever saw to it has seen its alerts, and they are over."""
+    standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
+    standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
+    standing.update(closed_at=Now())
 
 
 def _amended(locked: LockedRun, step: StepState, amend: Mapping[str, Any]) -> str:

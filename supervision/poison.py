@@ -8,16 +8,23 @@ sense are found here too, while their exact bytes are at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from celery.utils.time import maybe_iso8601
+from django.db import InterfaceError, OperationalError
 
-from supervision import deadletters
+from supervision import deadletters, readings
 from supervision.deadletters import Letter
 from supervision.transports.envelope import UNREADABLE
 
-MOST_DELIVERIES = 10  # of hints: more than that, and it is taken for what ends its workers
+log = logging.getLogger(__name__)
+
+OFTEN = 10  # deliveries after which a message may be what ends its workers; many end for other reasons
+MOST_READINGS = 3  # by processes that did not live to the end of it, from then on
 ENCODINGS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "binary", "ascii-8bit"})
 EMBEDDED = frozenset({"callbacks", "errbacks", "chain", "chord"})
 
@@ -32,8 +39,6 @@ def check(message: Any, tasks: Mapping[str, Any]) -> None:
     """Raise whatever speaks against making a task of this message."""
     if UNREADABLE in message.headers:
         raise Unusable(str(message.headers[UNREADABLE]))
-    if deliveries(message) > MOST_DELIVERIES:
-        raise Unusable(f"delivered {deliveries(message)} times and never acknowledged: it may end whoever reads it")
     if (message.content_encoding or "utf-8").lower() not in ENCODINGS:
         # Decoders go by the content type alone: what they made of it might not be what was meant.
         raise Unusable(f"there is no encoding {message.content_encoding:.100} here")
@@ -54,6 +59,40 @@ def check(message: Any, tasks: Mapping[str, Any]) -> None:
     if not isinstance(embedded, dict | None) or not EMBEDDED.issuperset(embedded or ()):
         raise Unusable("the message's third part is not Celery's")
     _check_arguments(tasks[task], args, kwargs, embedded or {}, message.headers)
+
+
+@contextmanager
+def watched(message: Any) -> Iterator[None]:
+    """Read this message in the body. One that has come often is counted before that, and raised about when it ended its readers.
+
+    Where the database is away nothing is counted.
+    """
+    if deliveries(message) <= OFTEN:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            reading = stack.enter_context(readings.alone(digest_of(message)))
+        except (OperationalError, InterfaceError) as error:
+            log.info("a message that came often is read uncounted: %s", str(error).strip().splitlines()[:1])
+        else:
+            if reading.unfinished >= MOST_READINGS:
+                raise Unusable(reading.reason)
+        yield
+
+
+def digest_of(message: Any) -> str:
+    """What this message is called, however often it comes."""
+    properties = message.properties
+    name = f"{properties.get('user_id')}\0{properties.get('message_id') or message.headers.get('id')}\0"
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass") + _bytes_of(message)).hexdigest()
+
+
+def _bytes_of(message: Any) -> bytes:
+    raw = getattr(message, "raw", None)
+    if raw is None:
+        raw = message.body.encode("utf-8", "surrogatepass") if isinstance(message.body, str) else bytes(message.body or b"")
+    return bytes(raw)
 
 
 def _second_protocol(payload: Any) -> tuple[Any, Any, Any]:
@@ -125,13 +164,10 @@ def letter_of(message: Any, why: BaseException | str, *, source: str | None = No
     """All there is of a message. count: how often it was delivered, where somebody knows better than the broker."""
     info = message.delivery_info or {}
     name = getattr(message, "queue", None) or info.get("routing_key") or "?"
-    raw = getattr(message, "raw", None)
-    if raw is None:
-        raw = message.body.encode("utf-8", "surrogatepass") if isinstance(message.body, str) else bytes(message.body or b"")
     count = max(count, deliveries(message))
     return Letter(
         source=source or f"{deadletters.QUEUE}{name}",
-        body=raw,
+        body=_bytes_of(message),
         reason=deadletters.because(why),
         content_type=message.content_type or "",
         headers=message.headers,

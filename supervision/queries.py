@@ -146,8 +146,8 @@ def overdue_count() -> int:
 
 
 def open_alerts(limit: int = 50) -> QuerySet[Alert]:
-    """Alerts nobody has acknowledged, newest first."""
-    return Alert.objects.filter(acknowledged_at__isnull=True).select_related("run").order_by("-raised_at")[:limit]
+    """Open alerts that nobody has acknowledged, newest first."""
+    return Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).select_related("run").order_by("-raised_at")[:limit]
 
 
 def failing_steps() -> dict[str, int]:

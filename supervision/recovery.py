@@ -7,15 +7,16 @@ checks attempt and state again. The reporting worker and the supervisor use the 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 
-from supervision import admission, changes, conf, db, failpoints, governance, recovery_sql
+from supervision import attribution, changes, conf, db, failpoints, held_time, plans, recovery_sql
 from supervision.errors import (
     AgentFailure,
     DefinitionError,
@@ -26,6 +27,7 @@ from supervision.errors import (
 )
 from supervision.handles import Place
 from supervision.identity import me
+from supervision.incidents import INFO, WARNING
 from supervision.models import Alert
 from supervision.retry import (
     Abandon,
@@ -45,13 +47,14 @@ from supervision.retry import (
 )
 from supervision.states import Claim, Direction, Effect, ProcessState
 from supervision.store import addressed, lock_earlier, record_strays
-from supervision.workflow import version_of, workflows
+from supervision.workflow import version_of
 
 NO_TIME, CLAIM_LOST, UNRECORDED = "no_time", "claim_lost", "unrecorded"
 OUR_OWN = (NO_TIME, CLAIM_LOST, UNRECORDED)  # transient failures for which the remote service is not to blame
+MOST_CODE = 100  # of a failure's code, which names its incident
 LOST_DISPATCHES = 5  # so many claims in a row that no agent started raise an alert
 DAY_SECONDS = 86_400.0
-CLOCK_SLACK = timedelta(minutes=1)
+CLOCK_SLACK = timedelta(minutes=1)  # a clock that was ahead by less costs no more than this delay
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +80,11 @@ def _facts(locked: Sequence[tuple[Any, ...]]) -> list[Facts]:
     if not locked:
         return []
     runs = {run_id: facts for run_id, *facts in db.fetch(recovery_sql.RUN_FACTS, {"runs": [row[0] for row in locked]})}
-    return [Facts(*row, *runs[row[0]]) for row in locked]
+    # A step whose run somebody has deleted by hand is the audit's matter.
+    facts = [Facts(*row, *runs[row[0]]) for row in locked if row[0] in runs]
+    late = [fact.run_id for fact in facts if fact.run_overdue and fact.run_direction == Direction.DO]
+    over = {look.run_id: look.over for look in held_time.extend(late)}
+    return [fact._replace(run_overdue=over.get(fact.run_id, fact.run_overdue)) for fact in facts]
 
 
 @dataclass
@@ -109,7 +116,7 @@ def as_failure(error: BaseException) -> Failure:
     message = (str(error) or type(error).__name__).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     match error:
         case PermanentFailure():
-            return Failure(outcome=Outcome.PERMANENT, message=message, code=error.code)
+            return Failure(outcome=Outcome.PERMANENT, message=message, code=error.code, for_customer=error.for_customer)
         case Postpone():
             return Failure(outcome=Outcome.POSTPONED, message=message, code=error.code, not_before=error.delay)
         case OutcomeUnknown():
@@ -124,6 +131,9 @@ def as_failure(error: BaseException) -> Failure:
         code=error.code,
         not_before=_pause(error.retry_after),
         of_resource=error.code not in OUR_OWN,
+        unreachable=error.unreachable,
+        refuses_us=error.refuses_us,
+        at=error.since or time.monotonic(),
     )
 
 
@@ -137,7 +147,7 @@ def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
 
     Claims that no longer stand change nothing and are recorded as stray replies.
     """
-    failed = _tell_the_breaker(place, failed)
+    failed = attribution.tell(place, failed)
     by_run = {claim.run_id: failure for claim, failure in failed}
     claims = [claim for claim, _ in failed]
     params = addressed(place, claims)
@@ -146,7 +156,7 @@ def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
         if place.direction == Direction.DO:  # an undo step that fails never takes its run along
             lock_earlier(place, claims)
         facts = _facts(db.fetch(recovery_sql.HOLD_FAILED, params))
-        tally = _settle([(fact, by_run[fact.run_id]) for fact in facts])
+        tally = _settle([(fact, by_run[fact.run_id]) for fact in facts], set())
         return tally, {fact.run_id for fact in facts}
 
     tally, held = db.transact(work)
@@ -157,28 +167,18 @@ def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
     return tally
 
 
-def _tell_the_breaker(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:
-    """Count the service's failures; those that meet an open breaker are an outage, and nobody's failure."""
-    blamed: dict[str, list[Failure]] = {}
-    for claim, failure in failed:
-        if failure.of_resource and (resource := admission.resource_of(place, claim)) is not None:
-            blamed.setdefault(resource, []).append(failure)
-    if not blamed:
-        return failed
-    outages = {name: governance.failed(name, len(failures), failures[-1].message) for name, failures in blamed.items()}
-    return [
-        (claim, replace(failure, outage=outages[name]))
-        if failure.of_resource and (name := admission.resource_of(place, claim)) is not None
-        else (claim, failure)
-        for claim, failure in failed
-    ]
+def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence[str] | None = None) -> Tally:
+    """SWEEP: recover up to `limit` expired claims. Two sweeps at once share the work and count each expiry once.
 
+    passed_over: runs to leave alone; those that could not be settled now are added to it.
+    versions: labels of the workflow versions whose runs are looked at; None: of all that this process's code knows.
+    """
+    known = plans.known() if versions is None else list(versions)
+    left = set() if passed_over is None else passed_over
 
-def sweep(limit: int) -> Tally:
-    """SWEEP: recover up to `limit` expired claims. Two sweeps at once share the work and count each expiry once."""
-
-    def work() -> tuple[Tally, list[str]]:
-        facts = _facts(_with_earlier(db.fetch(recovery_sql.HOLD_OVERDUE, {"limit": limit})))
+    def work() -> tuple[Tally, list[str], set[int]]:
+        overdue = db.fetch(recovery_sql.HOLD_OVERDUE, {"limit": limit, "passed_over": sorted(left), "known": known})
+        facts = _facts(_with_earlier(overdue))
         expired = [
             (
                 fact,
@@ -190,13 +190,15 @@ def sweep(limit: int) -> Tally:
             )
             for fact in facts
         ]
-        tally = _settle(expired)
+        settled: set[int] = set()
+        tally = _settle(expired, settled)
         steps = [Place(fact.workflow, fact.version, fact.direction, fact.position).label for fact in facts]
         if steps:
             failpoints.hit("supervisor.before_commit", steps)
-        return tally, steps
+        return tally, steps, {row[0] for row in overdue} - settled
 
-    tally, steps = db.transact(work)
+    tally, steps, unsettled = db.transact(work)
+    left |= unsettled
     if steps:
         failpoints.hit("supervisor.after_commit", steps)
     return tally
@@ -213,11 +215,8 @@ def _with_earlier(locked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def recall(limit: int) -> None:
-    """Let deadlines pass that no step can have been given: the database's clock was ahead and has been put right."""
-    budgets = [step.complete_within for workflow in workflows() for step in workflow.steps]
-    settings = conf.get()
-    longest = max([settings.complete_within or settings.dispatch_within, *budgets]) + CLOCK_SLACK
-    db.run(recovery_sql.RECALL, {"longest": longest.total_seconds(), "limit": limit})
+    """Let the deadlines of attempts pass that began in the future: the database's clock was ahead and has been put right."""
+    db.run(recovery_sql.RECALL, {"slack": CLOCK_SLACK.total_seconds(), "limit": limit})
 
 
 def forgotten(place: Place, runs: Sequence[int], ttl: timedelta) -> set[int]:
@@ -240,14 +239,14 @@ def limits(policy: RetryPolicy, direction: str) -> Limits:
 
 def _decide(fact: Facts, failure: Failure) -> Decision:
     try:
-        policy = version_of(fact.workflow, fact.version).step(fact.position).retry
+        policy, overdue = version_of(fact.workflow, fact.version).step(fact.position).retry, bool(fact.run_overdue)
     except (DefinitionError, IndexError):
-        policy = RetryPolicy()  # the running code lacks this version; the others must not wait for it
+        policy, overdue = RetryPolicy(), False  # given back: what is to become of its order, others know
     undoing_forward = fact.direction == Direction.DO and fact.run_direction == Direction.UNDO
     told = replace(
         failure,
         abandoned=undoing_forward,
-        run_overdue=bool(fact.run_overdue) and fact.direction == Direction.DO,
+        run_overdue=overdue and fact.direction == Direction.DO,
     )
     return decide(fact.failure_count, told, policy, limits(policy, fact.direction))
 
@@ -265,6 +264,10 @@ class _Row(NamedTuple):
     error: str | None
     why: str
     alert: str | None
+    failing: float | None
+    blame: int | None
+    code: str
+    severity: str
 
 
 # SETTLE's arrays, in the order of _Row's fields.
@@ -281,23 +284,29 @@ _COLUMNS = (
     "errors",
     "whys",
     "alerts",
+    "failings",
+    "blames",
+    "codes",
+    "severities",
 )
 
 
-def _settle(items: Sequence[tuple[Facts, Failure]]) -> Tally:
-    """Settle a batch; where that fails (a hook's own mistake), one by one, so that only the culprit stays as it is."""
+def _settle(items: Sequence[tuple[Facts, Failure]], settled: set[int]) -> Tally:
+    """Settle a batch; where that fails, one by one, so that only the culprit stays as it is. settled: the runs that were."""
     try:
         with transaction.atomic():
-            return _settle_all(items)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception:
+            tally = _settle_all(items)
+    except Exception as error:
+        if db.passes(error):
+            raise
         log.exception("could not settle %d failed attempts", len(items))
         tally = Tally()
         if len(items) > 1:
             for item in items:
-                tally.add(_settle([item]))
+                tally.add(_settle([item], settled))
         return tally
+    settled |= {fact.run_id for fact, _ in items}
+    return tally
 
 
 def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
@@ -373,9 +382,8 @@ def _row(fact: Facts, failure: Failure, decision: Decision, tally: Tally) -> _Ro
         None if failure.outcome is Outcome.POSTPONED else failure.message[:2000] or None,
         why[:2000],
         None if alert is None else str(alert),
+        None if failure.blame is None else failure.blame.failing_for,
+        attribution.blamed(failure, counted),
+        "overdue" if failure.run_overdue else (failure.code or str(failure.outcome))[:MOST_CODE],
+        INFO if failure.for_customer else WARNING,
     )
-
-
-def alert_starving(limit: int) -> None:
-    """Raise an alert for Pending steps whose time to be picked up has passed; nothing is counted."""
-    db.run(recovery_sql.ALERT_STARVING, {"limit": limit, "message": "nobody has picked this step up in time"})

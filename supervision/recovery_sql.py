@@ -5,6 +5,8 @@ Each with its safety argument, under the same rules as those in `sql`. Only `rec
 
 from __future__ import annotations
 
+from supervision.known_versions import known_only
+
 _FACTS = "s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count"
 
 # FAIL, first half: the reported claims that still stand, locked, with what the decision needs.
@@ -18,26 +20,56 @@ SELECT {_FACTS}
 """
 
 # SWEEP, first half: expired claims, locked, oldest first. Only Processing rows can expire: a backlog of Pending rows
-# is nobody's failure. SKIP LOCKED: two supervisors at once share the work and count each expiry once.
+# is nobody's failure. What becomes of a step stands in its version's plan: where this code does not know that, the step is
+# left to a process that does. SKIP LOCKED: two supervisors at once share the work and count each expiry once. What this
+# sweep could not settle is passed over, so that it does not stand before the others for ever.
 HOLD_OVERDUE = f"""
 SELECT {_FACTS}
   FROM supervision_stepstate s
- WHERE s.process_state = 'Processing' AND s.complete_by < now()
+ WHERE s.process_state = 'Processing' AND s.complete_by < now() AND s.run_id NOT IN (SELECT unnest(%(passed_over)s::bigint[]))
+       AND {known_only("s.run_id")}
  ORDER BY s.complete_by LIMIT %(limit)s
    FOR UPDATE OF s SKIP LOCKED
 """
 
-# Deadlines so far away that only a clock can have set them that ran ahead and was put right. They pass at once, and the
-# sweep takes them like any other: too early is safe, because the attempt is the fence and the key stays the same.
+# Attempts that began, or were claimed, in the future: the clock that set their deadlines ran ahead and was put right. Only
+# the row and its event say so. How far away a deadline may lie is for the code that set it to know, and that may be newer
+# or older than this one. Their deadlines pass at once, and the sweep takes them like any other: too early is safe, because
+# the attempt is the fence and the key stays the same. A claim that waits to be started asks for its event only where its
+# deadline is further away than `slack`, which is rare.
 RECALL = """
 WITH c AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
-     WHERE s.process_state = 'Processing' AND s.complete_by > now() + %(longest)s::float8 * interval '1 s'
+     WHERE s.process_state = 'Processing' AND s.complete_by > now() + %(slack)s::float8 * interval '1 s'
+       AND coalesce(s.started_at, (
+               SELECT max(e.at) FROM supervision_stepevent e
+                WHERE e.run_id = s.run_id AND e.direction = s.direction AND e.position = s.position
+                  AND e.attempt = s.attempt AND e.to_state = 'Processing')) > now() + %(slack)s::float8 * interval '1 s'
      ORDER BY s.complete_by LIMIT %(limit)s
        FOR UPDATE OF s SKIP LOCKED)
 UPDATE supervision_stepstate s SET complete_by = now() - interval '1 us'
   FROM c WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
    AND s.process_state || '' = 'Processing'
+"""
+
+# For how long the services of these claims' steps have failed them. Read without a lock: only the claim's holder changes it.
+FAILING_FOR = """
+SELECT s.run_id, extract(epoch FROM clock_timestamp() - s.failing_since)::float8
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
+  JOIN supervision_stepstate s
+    ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt
+"""
+
+# A breaker opens: what was counted since the service's last success was the outage's fault. Addressed by the runs that
+# the breaker has noted, locked in the order in which everybody locks; what has ended meanwhile is left as it is.
+GIVE_BACK = """
+WITH g AS MATERIALIZED (
+    SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
+     WHERE s.run_id = ANY (%(runs)s::bigint[]) AND s.blamed_count > 0 AND s.agent = ANY (%(agents)s::text[])
+       AND s.process_state || '' IN ('Pending', 'Processing')
+     ORDER BY s.run_id, s.direction, s.position FOR UPDATE OF s)
+UPDATE supervision_stepstate s SET failure_count = greatest(s.failure_count - s.blamed_count, 0), blamed_count = NULL
+  FROM g WHERE s.run_id = g.run_id AND s.direction = g.direction AND s.position = g.position
 """
 
 # The sweep holds its step already, so it takes what comes before it only where nobody else has it, and otherwise leaves
@@ -55,16 +87,24 @@ RUN_FACTS = """
 SELECT id, workflow, version, direction, complete_by < now() FROM supervision_run WHERE id = ANY(%(runs)s)
 """
 
+# One open alert of a step and kind: a later one writes itself over what is still open, and belongs to another incident
+# where it has another code.
+STILL_OPEN = """ON CONFLICT (run_id, position, direction, kind) WHERE closed_at IS NULL DO UPDATE
+       SET generation = excluded.generation, message = excluded.message, code = excluded.code, severity = excluded.severity,
+           cause = CASE WHEN supervision_alert.code = excluded.code THEN supervision_alert.cause ELSE '' END"""
+
 # FAIL and SWEEP, second half: what was decided, re-checked by attempt and state on the locked rows. The run's Error,
-# the alert and its notification commit with the step's. An alert of kind error is what stops the run: a step in Error
-# without one is undone in the same transaction. The alert's unique key makes a second one of the same generation and
-# kind impossible, whoever raises it.
-SETTLE = """
+# and the alert commit with the step's. An alert of kind error is what stops the run: a step in Error without one is
+# undone in the same transaction. A step has one open alert of a kind: what is still open tells of the newest failure.
+SETTLE = f"""
 WITH v AS (
     SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
                          %(states)s::text[], %(delays)s::float8[], %(failures)s::int[], %(dispatches)s::int[],
-                         %(effects)s::text[], %(errors)s::text[], %(whys)s::text[], %(alerts)s::text[])
-             v(run_id, direction, position, attempt, state, delay, failures, dispatches, effect, error, why, alert)),
+                         %(effects)s::text[], %(errors)s::text[], %(whys)s::text[], %(alerts)s::text[],
+                         %(failings)s::float8[], %(blames)s::smallint[], %(codes)s::text[],
+                         %(severities)s::text[])
+             v(run_id, direction, position, attempt, state, delay, failures, dispatches, effect, error, why, alert,
+               failing, blame, code, severity)),
 u AS (
     UPDATE supervision_stepstate s
        SET process_state = v.state, locked_by = NULL,
@@ -75,11 +115,15 @@ u AS (
            failure_count = s.failure_count + v.failures, dispatch_count = s.dispatch_count + v.dispatches,
            effect = coalesce(v.effect, s.effect), last_error = coalesce(v.error, s.last_error),
            finished_at = CASE WHEN v.state IN ('Skipped', 'Cancelled') THEN now() END,
+           failing_since = coalesce(s.failing_since, now() - v.failing * interval '1 s'),
+           blamed_count = CASE v.blame WHEN 0 THEN NULL WHEN 1 THEN coalesce(s.blamed_count, 0) + 1 WHEN 2 THEN 1
+                                       ELSE s.blamed_count END,
            seq = s.seq + CASE WHEN v.alert = 'error' THEN 2 ELSE 1 END
       FROM v
      WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
        AND s.process_state || '' = 'Processing'
-    RETURNING s.run_id, s.direction, s.position, s.attempt, s.generation, s.name, s.seq, v.state, v.why, v.error, v.alert),
+    RETURNING s.run_id, s.direction, s.position, s.attempt, s.generation, s.name, s.seq, v.state, v.why, v.error, v.alert,
+              v.code, v.severity),
 r AS (
     UPDATE supervision_run r SET process_state = 'Error'
       FROM u WHERE u.alert = 'error' AND r.id = u.run_id AND r.process_state || '' IN ('Processing', 'Compensating')
@@ -93,32 +137,10 @@ ev AS (
            CASE r.direction WHEN 'do' THEN 'Processing' ELSE 'Compensating' END, 'Error', %(me)s, u.why
       FROM u JOIN r ON r.id = u.run_id),
 a AS (
-    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message)
-    SELECT run_id, position, direction, generation, alert, name, coalesce(why, '') FROM u WHERE alert IS NOT NULL
-    ON CONFLICT DO NOTHING
-    RETURNING id, run_id),
-nt AS (
-    INSERT INTO supervision_notification (kind, run_id, payload)
-    SELECT 'alert', run_id, jsonb_build_object('alert', id) FROM a)
+    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message, code, severity)
+    SELECT run_id, position, direction, generation, alert, name, coalesce(why, ''), code, severity FROM u WHERE alert IS NOT NULL
+    {STILL_OPEN})
 SELECT run_id, direction, position, state FROM u
-"""
-
-# Pending steps whose time to be picked up has passed: an alert, never a count (X4).
-ALERT_STARVING = """
-WITH s AS (
-    SELECT run_id, position, direction, generation, name FROM supervision_stepstate s
-     WHERE process_state = 'Pending' AND complete_by IS NOT NULL AND complete_by < now()
-       AND NOT EXISTS (SELECT FROM supervision_alert a
-                        WHERE a.run_id = s.run_id AND a.position = s.position AND a.direction = s.direction
-                          AND a.generation = s.generation AND a.kind = 'starvation')
-     ORDER BY complete_by LIMIT %(limit)s),
-a AS (
-    INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message)
-    SELECT run_id, position, direction, generation, 'starvation', name, %(message)s FROM s
-    ON CONFLICT DO NOTHING
-    RETURNING id, run_id)
-INSERT INTO supervision_notification (kind, run_id, payload)
-SELECT 'alert', run_id, jsonb_build_object('alert', id) FROM a
 """
 
 # Steps whose effect is unknown and whose key was first used so long ago that the remote service has forgotten it.

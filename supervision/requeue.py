@@ -50,7 +50,7 @@ def give_back(letter: DeadLetter) -> str:
 
 
 def _wait_again(public_id: str) -> str:
-    changed = Submission.objects.filter(public_id=public_id).update(consumed_at=None, deliveries=0)
+    changed = Submission.objects.filter(public_id=public_id).update(consumed_at=None, deliveries=0, reader=None, suspected_at=None)
     if not changed or Run.objects.filter(key=public_id).exists():
         raise Refused(_("The submission of this dead letter is gone or has become an order."))
     return public_id

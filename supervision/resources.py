@@ -25,7 +25,10 @@ ANY_PARTITION = "*"
 
 @dataclass(frozen=True)
 class Known:
-    """One resource as it was when this process looked. retry_at: monotonic."""
+    """One resource as it was when this process looked. retry_at: monotonic.
+
+    may_probe: its breaker is half-open and another call may try it out. watched: successes are to be noted at its row.
+    """
 
     name: str
     service: str
@@ -36,6 +39,8 @@ class Known:
     rate: float | None
     paused: bool
     settings: Mapping[str, Any]
+    may_probe: bool = False
+    watched: bool = False
 
     @property
     def closed(self) -> bool:
@@ -66,9 +71,16 @@ class Snapshot:
         return self.routes.get((service, partition)) or self.routes.get((service, ANY_PARTITION))
 
 
+# Watched until as many calls have succeeded after the last failure as it takes to know what that failure was; not for
+# ever, where nobody calls any more.
 _LOOK = """
 SELECT name, CASE service WHEN '' THEN name ELSE service END, breaker_state, failures,
-       coalesce(extract(epoch FROM retry_at - now()), 0)::float8, capacity, rate_per_second, paused, settings
+       coalesce(extract(epoch FROM retry_at - now()), 0)::float8, capacity, rate_per_second, paused, settings,
+       breaker_state = 'half-open' AND (probes < probe_limit OR coalesce(probes_until <= now(), true)),
+       breaker_state <> 'closed' OR failures > 0
+       OR (last_error_at > now() - interval '10 minutes'
+           AND (jsonb_array_length(successes) < least(breaker_threshold, 50)
+                OR (successes->>0)::float8 <= extract(epoch FROM last_error_at)))
   FROM supervision_resource ORDER BY name
 """
 _ROUTES = "SELECT service, partition, resource, version FROM supervision_resourceroute"
@@ -93,9 +105,9 @@ def look(*, afresh: bool = False) -> Snapshot:
 def _read(now: float) -> Snapshot:
     by_name = {}
     serving: dict[str, tuple[Known, ...]] = {}
-    for name, service, breaker, failures, wait, capacity, rate, paused, settings in db.run(_LOOK):
+    for name, service, breaker, failures, wait, capacity, rate, paused, settings, may_probe, watched in db.run(_LOOK):
         settings = json.loads(settings) if isinstance(settings, str) else settings
-        known = Known(name, service, breaker, failures, now + wait, capacity, rate, paused, settings)
+        known = Known(name, service, breaker, failures, now + wait, capacity, rate, paused, settings, may_probe, bool(watched))
         by_name[name] = known
         serving[service] = (*serving.get(service, ()), known)
     routes = {(service, partition): (resource, version) for service, partition, resource, version in db.run(_ROUTES)}

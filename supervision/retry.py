@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from supervision.breaker import Blame
 from supervision.errors import DefinitionError
 
 
@@ -60,6 +61,11 @@ class RetryPolicy:
         if not 0 <= self.jitter <= 1:
             raise DefinitionError("jitter must be between 0 and 1")
 
+    def patience(self, failing_for: float, roll: float) -> timedelta:
+        """The wait after a failure that counts for nobody, of a step that has failed for so many seconds."""
+        grown = max(self.first_delay.total_seconds(), failing_for * (self.factor - 1))
+        return timedelta(seconds=min(grown, self.max_delay.total_seconds()) * (1 + self.jitter * roll))
+
     def delay(self, failures: int, roll: float) -> timedelta:
         """The wait after the `failures`-th failure (1 is the first); `roll` in [0, 1) places it within the jitter."""
         exponent = min(max(failures - 1, 0), 64)
@@ -89,8 +95,13 @@ class Failure:
     abandoned: bool = False  # the run is being undone: this attempt is not to be repeated
     reconcile: bool = False  # only a person who looks can tell whether repeating it would be harmless
     run_overdue: bool = False  # the order's own complete_by has passed
-    of_resource: bool = False  # the remote service's fault, as its breaker counts
+    of_resource: bool = False  # the remote service's fault, or this order's own: its breaker tells
+    unreachable: bool = False  # the connection was refused
+    refuses_us: bool = False  # the service does not accept our key
+    at: float = 0.0  # when the service failed it; monotonic
+    for_customer: bool = False  # the customer has to mend it, not an operator
     outage: timedelta | None = None  # the service's breaker is open for so long: nobody's failure
+    blame: Blame | None = None  # whose failure it is; None where no service is involved
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,11 @@ def decide(failure_count: int, failure: Failure, policy: RetryPolicy, limits: Li
         return _give_up(limits.on_exhausted, "the time for the whole order is over", wait=None)
     if failure.outage is not None and failure.outcome in (Outcome.TRANSIENT, Outcome.UNKNOWN):
         return Retry(delay=failure.outage, counted=False)
+    drawn = random.random() if roll is None else roll  # noqa: S311 - spreads load, protects nothing
+    if failure.blame is not None and not failure.blame.own and failure.outcome in (Outcome.TRANSIENT, Outcome.UNKNOWN):
+        # Nothing tells yet whether the service is out or this order is at fault: it waits, and longer each time.
+        patience = policy.patience(failure.blame.failing_for, drawn)
+        return Retry(delay=max(patience, failure.not_before or patience), counted=False)
     match failure.outcome:
         case Outcome.PERMANENT:
             match limits.on_permanent:
@@ -174,12 +190,11 @@ def decide(failure_count: int, failure: Failure, policy: RetryPolicy, limits: Li
         case Outcome.POSTPONED:
             return Retry(delay=failure.not_before or timedelta(seconds=5), counted=False)
         case Outcome.EXPIRED if not failure.started:
-            return Retry(delay=timedelta(0), counted=False)
+            return Retry(delay=failure.not_before or timedelta(0), counted=False)
     failures = failure_count + 1
     if failures >= limits.threshold:
         reason = f"{failures} attempts failed; the last: {failure.message or failure.outcome}"
         return _give_up(limits.on_exhausted, reason, wait=limits.long_wait)
-    drawn = random.random() if roll is None else roll  # noqa: S311 - spreads load, protects nothing
     delay = policy.delay(failures, drawn)
     if failure.not_before is not None:
         delay = max(delay, failure.not_before)

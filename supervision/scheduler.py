@@ -15,14 +15,13 @@ from typing import Any
 
 from celery import current_app, signature
 
-from supervision import admission, conf, consuming, failpoints, governance, hints, partitions, resources, store
+from supervision import admission, conf, consuming, failpoints, governance, hints, partitions, probes, resources, store
 from supervision.handles import Place
 from supervision.states import Claim, Direction
 
 log = logging.getLogger(__name__)
 
 PERFORM = "supervision.perform"
-PROBES_AT_ONCE = 1  # claims for a resource that is being tried out; how many may go through its row decides
 Dispatch = Callable[[Place, Sequence[Claim]], None]
 
 
@@ -95,11 +94,10 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
     governed = governance.governed()
     most = min(room, cohort)
     places = store.claim(most, shut=[*governance.shut_agents(), *resources.agents_of(governed)])
-    to_probe = governance.to_probe()
-    for service in to_probe - set(governed):
-        _gather(places, store.claim(PROBES_AT_ONCE, only=resources.agents_of([service])))
+    for resource in sorted(governance.to_probe()):
+        _gather(places, probes.claim(resource))
     for service in governed:
-        if within := admission.room(service, most)[0] or (PROBES_AT_ONCE if service in to_probe else 0):
+        if within := admission.room(service, most)[0]:
             _gather(places, store.claim(within, only=resources.agents_of([service])))
     claimed = sum(map(len, places.values()))
     consuming.take_room(claimed)
@@ -222,6 +220,9 @@ def _claim_turn() -> bool:
 
 
 def due() -> bool:
-    """Whether a step is due that may be claimed, now or as soon as its resource's rate allows."""
+    """Whether a step is due that may be claimed, now or as soon as its resource's rate allows, or to try its resource out."""
     full = [service for service in governance.governed() if not any(admission.room(service, 1))]
-    return store.any_due(shut=[*governance.shut_agents(), *resources.agents_of(full)])
+    seen = resources.look().by_name
+    tried = resources.agents_of([seen[name].service for name in governance.worth_probing() if name in seen])
+    shut = {*governance.shut_agents(), *resources.agents_of(full)} - set(tried)
+    return store.any_due(shut=sorted(shut))

@@ -9,6 +9,7 @@ Keys belong to the client that sent them: nobody can stand in a stranger's way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,47 +23,73 @@ SELECT pg_advisory_xact_lock(hashtextextended(k, 20261121))
 """
 
 _BUSY = """
-SELECT DISTINCT u.client, r.session_key
-  FROM unnest(%(clients)s::text[], %(sessions)s::text[]) v(client, session_key)
-  JOIN supervision_run r ON r.session_key = v.session_key AND r.finished_at IS NULL
-  JOIN supervision_submission u ON u.public_id = r.key AND u.client = v.client
+SELECT v.client, v.session_key FROM unnest(%(clients)s::text[], %(sessions)s::text[]) v(client, session_key)
+ WHERE (SELECT r.session_key = v.session_key AND r.session_client = v.client FROM supervision_run r
+         WHERE r.session_key IS NOT NULL AND r.finished_at IS NULL
+           AND (r.session_key, r.session_client, r.id) > (v.session_key, v.client, 0)
+         ORDER BY r.session_key, r.session_client, r.id LIMIT 1)
 """
 
-# Accepted earlier than the last of these and still unconsumed, though not in this consumer's hands: somebody else is
-# writing them, or they wait for their turn. An order of a session must not overtake them.
-_EARLIER = """
-SELECT min(id) FROM supervision_submission WHERE consumed_at IS NULL AND id < %(last)s AND id <> ALL (%(mine)s)
+# The first waiting submissions of these sessions: one more of each than this consumer has of the client, so that one
+# that it has not is among them. Somebody else is writing that one, or it waits for its turn. Those of which the door did
+# not know the session (empty) may be in any of their client's.
+_FIRST_WAITING = """
+SELECT v.client, e.session_key, e.id
+  FROM unnest(%(clients)s::text[], %(sessions)s::text[], %(mine)s::bigint[]) v(client, session_key, mine)
+ CROSS JOIN LATERAL (
+       SELECT e.client, e.session_key, e.id FROM supervision_submission e
+        WHERE e.consumed_at IS NULL AND e.session_key IS NOT NULL
+          AND (e.client, e.session_key, e.id) > (v.client, v.session_key, 0)
+        ORDER BY e.client, e.session_key, e.id LIMIT v.mine + 1) e
+ WHERE e.client = v.client AND e.session_key = v.session_key
 """
 
 _SESSIONS_OF = """
-SELECT DISTINCT u.client, r.session_key FROM supervision_run r JOIN supervision_submission u ON u.public_id = r.key
- WHERE r.id = ANY (%(runs)s) AND r.session_key IS NOT NULL
+SELECT DISTINCT session_client, session_key FROM supervision_run WHERE id = ANY (%(runs)s) AND session_key IS NOT NULL
 """
 
-# The head of each session, made due if it is still blocked. Its run is unfinished, and the lock keeps others away.
+# The head of each session, made due if it is still blocked. Its run is unfinished, and the lock keeps others away. The
+# first row behind a point of the index: by any other condition the planner may walk over the whole history.
 _RELEASE = """
-WITH head AS (
-    SELECT min(r.id) AS id
+WITH head AS MATERIALIZED (
+    SELECT h.id, h.priority
       FROM unnest(%(clients)s::text[], %(sessions)s::text[]) v(client, session_key)
-      JOIN supervision_run r ON r.session_key = v.session_key AND r.finished_at IS NULL
-      JOIN supervision_submission u ON u.public_id = r.key AND u.client = v.client
-     GROUP BY v.client, v.session_key)
+     CROSS JOIN LATERAL (
+           SELECT r.session_key, r.session_client, r.id, r.priority FROM supervision_run r
+            WHERE r.session_key IS NOT NULL AND r.finished_at IS NULL
+              AND (r.session_key, r.session_client, r.id) > (v.session_key, v.client, 0)
+            ORDER BY r.session_key, r.session_client, r.id LIMIT 1) h
+     WHERE h.session_key = v.session_key AND h.session_client = v.client)
 UPDATE supervision_stepstate s
-   SET not_before = now(), turn_at = now() - r.priority * %(head_start)s::float8 * interval '1 s'
-  FROM head JOIN supervision_run r ON r.id = head.id
+   SET not_before = now(), turn_at = now() - head.priority * %(head_start)s::float8 * interval '1 s'
+  FROM head
  WHERE s.run_id = head.id AND s.direction = 'do' AND s.position = 0 AND s.process_state || '' = 'Pending'
    AND s.not_before IS NULL
 RETURNING s.run_id
 """
 
-_WAITING_HEADS = """
-SELECT DISTINCT u.client, r.session_key FROM supervision_run r JOIN supervision_submission u ON u.public_id = r.key
- WHERE r.session_key IS NOT NULL AND r.finished_at IS NULL AND r.process_state = 'Pending'
-   AND NOT EXISTS (SELECT FROM supervision_run b JOIN supervision_submission c ON c.public_id = b.key AND c.client = u.client
-                    WHERE b.session_key = r.session_key AND b.finished_at IS NULL AND b.id < r.id)
-   AND EXISTS (SELECT FROM supervision_stepstate s WHERE s.run_id = r.id AND s.direction = 'do' AND s.position = 0
+# From session to session along the index, `most` of them from a point onwards: its cost follows the sessions, however
+# many orders wait in each. Of each its head, and whether that is blocked.
+_HEADS = """
+WITH RECURSIVE head AS (
+    (SELECT 1 AS n, session_key, session_client, id FROM supervision_run
+      WHERE session_key IS NOT NULL AND finished_at IS NULL
+        AND (session_key, session_client) > (%(session)s::text, %(client)s::text)
+      ORDER BY session_key, session_client, id LIMIT 1)
+    UNION ALL
+    SELECT head.n + 1, next.* FROM head CROSS JOIN LATERAL (
+        SELECT r.session_key, r.session_client, r.id FROM supervision_run r
+         WHERE r.session_key IS NOT NULL AND r.finished_at IS NULL
+           AND (r.session_key, r.session_client) > (head.session_key, head.session_client)
+         ORDER BY r.session_key, r.session_client, r.id LIMIT 1) next
+     WHERE head.n < %(most)s)
+SELECT session_client, session_key,
+       EXISTS (SELECT FROM supervision_stepstate s WHERE s.run_id = head.id AND s.direction = 'do' AND s.position = 0
                   AND s.process_state || '' = 'Pending' AND s.not_before IS NULL)
+  FROM head ORDER BY n
 """
+SESSIONS_A_LOOK = 2_000
+_looked_to = ("", "")  # client and session up to which this process has looked for forgotten heads
 
 
 @dataclass(frozen=True)
@@ -80,13 +107,23 @@ class Member:
 
 
 def overtaking(members: Sequence[Member]) -> set[int]:
-    """Those of these taken submissions that must wait, because an earlier one is in nobody's or another's hands."""
-    in_session = [member.submission for member in members if member.session is not None]
+    """Those of these taken submissions that must wait, because an earlier one of their session is in nobody's or another's hands."""
+    in_session = [member for member in members if member.session is not None]
     if not in_session:
         return set()
-    rows = db.fetch(_EARLIER, {"last": max(in_session), "mine": [member.submission for member in members]})
-    earliest = rows[0][0]
-    return set() if earliest is None else {submission for submission in in_session if submission > earliest}
+    mine = {member.submission for member in members}
+    of_client = Counter(member.client for member in members)
+    keys = sorted({(member.client, key) for member in in_session for key in (member.session or "", "")})
+    counts = [of_client[client] for client, _ in keys]
+    earliest: dict[tuple[str, str], int] = {}
+    for client, session, submission in db.fetch(_FIRST_WAITING, {**_arrays(set(keys)), "mine": counts}):
+        if submission not in mine:
+            earliest[client, session] = min(submission, earliest.get((client, session), submission))
+    return {
+        member.submission
+        for member in in_session
+        if any(earliest.get((member.client, key), member.submission) < member.submission for key in (member.session or "", ""))
+    }
 
 
 def blocked(members: Sequence[Member]) -> set[int]:
@@ -110,8 +147,16 @@ def release(run_ids: Sequence[int]) -> int:
 
 
 def release_forgotten() -> int:
-    """Release every session's head that nobody released: whoever should have has died in between."""
-    return db.transact(lambda: _release(db.fetch(_WAITING_HEADS)))
+    """Release the heads of sessions that nobody released: whoever should have has died in between.
+
+    A call looks at SESSIONS_A_LOOK sessions and the next goes on behind them, so none waits long and no call takes long.
+    """
+    global _looked_to
+    client, session = _looked_to
+    rows = db.run(_HEADS, {"client": client, "session": session, "most": SESSIONS_A_LOOK})
+    _looked_to = (rows[-1][0], rows[-1][1]) if len(rows) == SESSIONS_A_LOOK else ("", "")
+    forgotten = [(client, session) for client, session, blocked in rows if blocked]
+    return db.transact(lambda: _release(forgotten))
 
 
 def _release(keys: Sequence[tuple[str, str]]) -> int:

@@ -14,14 +14,17 @@ step to the next numbers its events without touching the run.
 
 from __future__ import annotations
 
+from supervision.known_versions import known_only
+
 # Up to `limit` submissions nobody else is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
 # The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
-# letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `front`.
+# letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `front`; xmax, as it
+# was before this lock: see `suspicion`.
 TAKE_SUBMISSIONS = """
-SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, deliveries,
-       created_at < now() - %(late)s::float8 * interval '1 s'
+SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason,
+       suspected_at IS NOT NULL, xmax::text::bigint
   FROM supervision_submission
- WHERE consumed_at IS NULL AND id >= %(since)s::bigint AND (%(only)s::bigint IS NULL OR id = %(only)s)
+ WHERE consumed_at IS NULL AND id >= %(since)s::bigint AND (%(only)s::bigint[] IS NULL OR id = ANY (%(only)s))
  ORDER BY id LIMIT %(limit)s
    FOR UPDATE SKIP LOCKED
 """
@@ -84,26 +87,28 @@ NOT_PAUSED = f"""NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'al
             OR (SELECT b.workflow FROM supervision_run b WHERE b.id = s.run_id) <> ALL ({_paused("workflow")}))"""
 
 # A step that may be claimed. An undo step waits until nothing of its run is still running: a cancelled order's last
-# step is awaited first.
+# step is awaited first. Runs of versions that this code does not know are left to the processes that do.
 DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.not_before <= now()
        AND (s.direction = 'do' OR NOT EXISTS (
             SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
-       AND {NOT_PAUSED}"""
+       AND {NOT_PAUSED}
+       AND {known_only("s.run_id")}"""
 
 ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.agent <> ALL (%(shut)s::text[])
    AND s.turn_at >= %(since)s::timestamptz ORDER BY s.turn_at LIMIT 1"""
 
+
 # CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
 # limit cannot be re-evaluated and take more (PostgreSQL bug 15715); SKIP LOCKED sends a second scheduler to other
-# work. Agents whose resource is shut off are left out, or asked for alone (`only`) when it is to be tried out.
+# work. Agents whose resource is shut off are left out, or asked for alone (`only`) where they are governed.
 # `attempt` rises with every claim and stands in the guard of every later write.
-CLAIM = f"""
+def _claim(which: str, order: str) -> str:
+    return f"""
 WITH c AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position, s.turn_at
       FROM supervision_stepstate s
-     WHERE {DUE} AND s.turn_at >= %(since)s::timestamptz
-       AND s.agent <> ALL (%(shut)s::text[]) AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[]))
-     ORDER BY s.turn_at LIMIT %(limit)s
+     WHERE {DUE} AND {which}
+     ORDER BY {order} LIMIT %(limit)s
        FOR UPDATE OF s SKIP LOCKED),
 u AS (
     UPDATE supervision_stepstate s
@@ -126,6 +131,20 @@ SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, u.tu
 """
 
 
+CLAIM = _claim(
+    "s.turn_at >= %(since)s::timestamptz AND s.agent <> ALL (%(shut)s::text[])"
+    " AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[]))",
+    "s.turn_at",
+)
+
+# Who tries out a resource: an order that has not failed there, in its turn; where all have, the one that was tried longest
+# ago. Never the same order again and again: it may be at fault itself. A step that was sent to another resource of the
+# service before, and may have had its effect there, tells nothing of this one.
+_MAY_PROBE = "s.agent = ANY (%(only)s::text[]) AND (s.resource IS NULL OR s.resource = %(resource)s OR s.effect = 'none')"
+PROBE_WITH_ANOTHER = _claim(f"{_MAY_PROBE} AND s.failing_since IS NULL", "s.turn_at")
+PROBE_AGAIN = _claim(f"{_MAY_PROBE} AND s.failing_since IS NOT NULL", "s.started_at NULLS FIRST, s.turn_at")
+
+
 def _claimed(array: str = "", column: str = "", more: str = "") -> str:
     """FROM and WHERE that address claims by key, fenced by attempt and state; optionally with one more array."""
     return f"""FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]{array}) v(run_id, attempt{column}){more}
@@ -140,12 +159,14 @@ def _within(seconds: str, capped: str) -> str:
 
 # START: the agent's first act. A duplicate delivery finds started_at set, a stale one another attempt, a cancelled one
 # another state, a late one a deadline that has passed: all of them find no row and are dropped in silence. The lease
-# is renewed to the step's own budget, so that waiting in the queue does not eat the time to work.
+# is renewed to the step's own budget, so that waiting in the queue does not eat the time to work. The row says which step
+# by which agent: a process whose code means another one by this position begins nothing.
 START = f"""
 WITH u AS (
     UPDATE supervision_stepstate s
        SET started_at = now(), complete_by = {_within("budget", "%(direction)s = 'do'")}
       {_claimed(more=" JOIN supervision_run r ON r.id = v.run_id")} AND s.started_at IS NULL AND s.complete_by > now()
+       AND s.name = %(step)s AND s.agent = %(agent)s
        AND (%(direction)s = 'undo' OR coalesce(r.complete_by > now(), true))
     RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
               extract(epoch FROM s.complete_by - now())::float8 AS remaining)
@@ -157,6 +178,12 @@ SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key
         WHERE %(direction)s = 'undo' AND p.run_id = u.run_id AND p.direction = 'do' AND p.position = %(position)s
        OFFSET 0) p ON true
  ORDER BY u.run_id
+"""
+
+# Which of these claims stand, not started, at a step that this process's code takes for another one.
+MISTAKEN = f"""
+SELECT s.run_id, s.name, s.agent {_claimed(more=" JOIN supervision_stepstate s ON true")} AND s.started_at IS NULL
+   AND (s.name <> %(step)s OR s.agent <> %(agent)s)
 """
 
 # Which of these claims still stand, locked until commit: asked before a transactional agent works, whose effect
@@ -217,24 +244,27 @@ UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
 # cancel that came first has made the successor Cancelled: it is not found. The answer has a row for each step that is
 # done and one for each successor, put together by the caller: the planner expects one row of each, and its join of 200
 # would compare each with each (two fifths of the statement's time). Where the successor has to `wait` (its resource has limits, or
-# it is paused) it becomes due instead, in its order's turn, and CLAIM takes it when it may.
+# it is paused, or it is not the step that this code expects there) it becomes due instead, in its order's turn, and
+# CLAIM takes it when it may.
+_WAITS = "(w.waits OR s.name <> %(step)s OR s.agent <> %(agent)s)"
+
 FINISH = f"""{_DONE}
 g AS MATERIALIZED (SELECT {_GATE} AS wait, {_paused("order", "run_id")} AS held),
 n AS (
     UPDATE supervision_stepstate s
-       SET process_state = CASE WHEN w.waits THEN 'Pending' ELSE 'Processing' END,
-           attempt = s.attempt + CASE WHEN w.waits THEN 0 ELSE 1 END,
-           locked_by = CASE WHEN NOT w.waits THEN %(me)s END,
-           seq = d.seq + CASE WHEN w.waits THEN 0 ELSE 1 END,
-           complete_by = CASE WHEN NOT w.waits THEN {_within("lease", "true")} END,
-           started_at = CASE WHEN %(fuse)s AND NOT w.waits THEN now() END,
-           not_before = CASE WHEN w.waits THEN now() ELSE s.not_before END,
-           turn_at = CASE WHEN w.waits THEN coalesce(d.turn_at, now()) ELSE s.turn_at END
+       SET process_state = CASE WHEN {_WAITS} THEN 'Pending' ELSE 'Processing' END,
+           attempt = s.attempt + CASE WHEN {_WAITS} THEN 0 ELSE 1 END,
+           locked_by = CASE WHEN NOT {_WAITS} THEN %(me)s END,
+           seq = d.seq + CASE WHEN {_WAITS} THEN 0 ELSE 1 END,
+           complete_by = CASE WHEN NOT {_WAITS} THEN {_within("lease", "true")} END,
+           started_at = CASE WHEN %(fuse)s AND NOT {_WAITS} THEN now() END,
+           not_before = CASE WHEN {_WAITS} THEN now() ELSE s.not_before END,
+           turn_at = CASE WHEN {_WAITS} THEN coalesce(d.turn_at, now()) ELSE s.turn_at END
       FROM d JOIN supervision_run r ON r.id = d.run_id CROSS JOIN g
            CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w
      WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1
        AND s.process_state || '' = 'Pending'
-    RETURNING s.run_id, s.seq, s.position, s.attempt, s.generation, s.idempotency_key, s.checkpoint, w.waits,
+    RETURNING s.run_id, s.seq, s.position, s.attempt, s.generation, s.idempotency_key, s.checkpoint, {_WAITS} AS waits,
               extract(epoch FROM s.complete_by - now())::float8 AS remaining),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
@@ -247,11 +277,16 @@ SELECT run_id, attempt, generation, idempotency_key, checkpoint, remaining, wait
 """
 
 # FINISH of the last step closes the run with it; a run that is being undone stays as it is (its undo steps wait). A row
-# for each step that is done, and one for each run that is.
+# for each step that is done, and one for each run that is. A run with a step more than this code knows of is not closed:
+# that step becomes due.
 FINISH_LAST = f"""{_DONE}
+n AS (
+    UPDATE supervision_stepstate s SET not_before = now(), turn_at = coalesce(d.turn_at, now()), seq = d.seq
+      FROM d WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1 AND s.process_state || '' = 'Pending'
+    RETURNING s.run_id),
 r AS (
     UPDATE supervision_run r SET process_state = 'Processed', finished_at = now()
-      FROM d WHERE r.id = d.run_id AND r.process_state || '' = 'Processing'
+      FROM d WHERE r.id = d.run_id AND r.process_state || '' = 'Processing' AND d.run_id NOT IN (SELECT n.run_id FROM n)
     RETURNING r.id, r.session_key, d.seq + 1 AS seq),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)

@@ -39,6 +39,9 @@ class Direction(StrEnum):
     UNDO = "undo"
 
 
+ATTEMPTS_PER_EPOCH = 10_000  # how far attempts jump where a new epoch begins (see `epochs`)
+
+
 class Effect(StrEnum):
     """What is known of a step's effect on the outside world."""
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from django.db import connection
 
-from supervision import changes, conf, db, sessions, sql
+from supervision import changes, conf, db, hooks, lost_sql, plans, sessions, sql
 from supervision.front import Front
-from supervision.handles import NOTHING, Done, Gate, Handover, Place, Start, Started, Taken
+from supervision.handles import NOTHING, Done, Gate, Handover, Place, Start, Started, Taken, begun, from_json
 from supervision.identity import me
-from supervision.states import Claim, Direction
+from supervision.states import Claim, Direction, RunState
 from supervision.workflow import ClosedRun, NewRun, Workflow
 
 log = logging.getLogger(__name__)
@@ -43,11 +43,6 @@ def first_budget(workflow: Workflow) -> float:
     return min(budget(workflow.steps[0].complete_within), workflow.complete_within.total_seconds())
 
 
-def _json(value: Any) -> Any:
-    # Django's adapters hand jsonb over as text.
-    return json.loads(value) if isinstance(value, str) else value
-
-
 # Those that began before others may be committed after them.
 _CLOSE = 5_000
 _CLOSE_IN_TIME = timedelta(seconds=5)
@@ -57,15 +52,15 @@ _due_at: dict[tuple[str, ...], Front[Any]] = {}  # at the agents of one resource
 _first_due: Front[Any] = Front("-infinity")
 
 
-def take_submissions(limit: int, *, late: float = 5.0, only: int | None = None) -> list[Taken]:
-    """Up to `limit` waiting submissions, locked; call it inside a transaction.
-
-    late: seconds after which a submission that still waits is told to be late. only: the id of the one to take.
-    """
-    params = {"limit": limit, "late": late, "only": only}
+def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[Taken]:
+    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take."""
     if only is not None:
-        return [Taken(*row) for row in db.fetch(sql.TAKE_SUBMISSIONS, {**params, "since": 0})]
-    rows = _waiting.look(lambda since: db.fetch(sql.TAKE_SUBMISSIONS, {**params, "since": since}), lambda rows: rows[-1][0] - _CLOSE)
+        params = {"limit": len(only), "only": list(only), "since": min(only, default=0)}
+        return [Taken(*row) for row in db.fetch(sql.TAKE_SUBMISSIONS, params)]
+    rows = _waiting.look(
+        lambda since: db.fetch(sql.TAKE_SUBMISSIONS, {"limit": limit, "only": None, "since": since}),
+        lambda rows: rows[-1][0] - _CLOSE,
+    )
     return [Taken(*row) for row in rows]
 
 
@@ -105,7 +100,8 @@ def write_runs(
 
 def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
     """What new runs of this workflow find. shut: agents whose steps are not waited for. Inside a transaction."""
-    params = {"wait": False, "agent": workflow.steps[position].agent, "workflow": workflow.name, "shut": list(shut)}
+    step = workflow.steps[position]
+    params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": plans.known()}
     rows = _first_due.look(lambda since: db.fetch(sql.GATE, {**params, "since": since}), _turns)
     paused, orders, turn = rows[0]
     return Gate(paused, set(orders), turn is not None)
@@ -121,9 +117,28 @@ def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = 
 
     shut: agents for which nothing is claimed. only: the agents for which alone something is.
     """
-    params = {"limit": limit, "shut": list(shut), "only": None if only is None else list(only), "me": me(), "lease": lease()}
+    params = {
+        "limit": limit,
+        "shut": list(shut),
+        "only": None if only is None else list(only),
+        "known": plans.known(),
+        "me": me(),
+        "lease": lease(),
+    }
     front = _due if only is None else _due_at.setdefault(tuple(only), Front("-infinity"))
-    rows = front.look(lambda since: db.run(sql.CLAIM, {**params, "since": since}), _turns)
+    return _by_place(front.look(lambda since: db.run(sql.CLAIM, {**params, "since": since}), _turns))
+
+
+def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[Place, list[Claim]]:
+    """Claim up to `limit` due steps of these agents that try out this resource: those that have not failed there first."""
+    params = {"only": list(agents), "resource": resource, "known": plans.known(), "me": me(), "lease": lease()}
+    rows = db.run(sql.PROBE_WITH_ANOTHER, {**params, "limit": limit})
+    if len(rows) < limit:
+        rows += db.run(sql.PROBE_AGAIN, {**params, "limit": limit - len(rows)})
+    return _by_place(rows)
+
+
+def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[Place, list[Claim]]:
     places: dict[Place, list[Claim]] = {}
     for run_id, attempt, direction, position, workflow, version, _ in rows:
         places.setdefault(Place(workflow, version, direction, position), []).append(Claim(run_id, attempt))
@@ -137,7 +152,7 @@ def _turns(rows: Sequence[tuple[Any, ...]]) -> Any:
 
 def any_due(*, shut: Sequence[str]) -> bool:
     """Whether a step is due whose agent is not shut off."""
-    params = {"shut": list(shut)}
+    params = {"shut": list(shut), "known": plans.known()}
     return bool(_first_due.look(lambda since: db.run(sql.ANY_DUE, {**params, "since": since}), _turns))
 
 
@@ -164,36 +179,22 @@ def addressed(place: Place, claims: Sequence[Claim]) -> dict[str, Any]:
 
 def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
     """Begin these attempts; what is missing from the answer is stale, cancelled or begun already: drop it silently."""
-    within = budget(place.definition.step(place.position).complete_within)
+    step = place.definition.step(place.position)
     began = time.monotonic()
-    rows = db.run(sql.START, {**addressed(place, claims), "budget": within})
-    return [
-        Started(
-            Claim(run_id, attempt),
-            generation,
-            idempotency_key,
-            _json(checkpoint) or NOTHING,
-            key,
-            _json(payload),
-            perform_key,
-            _json(performed),
-            _json(performed_checkpoint) or NOTHING,
-            began + remaining,
-        )
-        for (
-            run_id,
-            attempt,
-            generation,
-            idempotency_key,
-            checkpoint,
-            key,
-            payload,
-            perform_key,
-            performed,
-            performed_checkpoint,
-            remaining,
-        ) in rows
-    ]
+    params = {**addressed(place, claims), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
+
+    def with_lost() -> list[tuple[Any, ...]]:
+        return db.with_lost(lambda: db.fetch(sql.START, params), lost_sql.START, {**params, "elapsed": time.monotonic() - began + 1.0})
+
+    return [begun(row, began) for row in db.guarded(lambda: db.fetch(sql.START, params), after_loss=with_lost)]
+
+
+def mistaken(place: Place, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
+    """Those of these claims that stand, not started, at another step than this code expects: with that step and its agent."""
+    step = place.definition.step(place.position)
+    rows = db.run(sql.MISTAKEN, {**addressed(place, claims), "step": step.name, "agent": step.agent})
+    attempts = {claim.run_id: claim for claim in claims}
+    return [(attempts[run_id], name, agent) for run_id, name, agent in rows]
 
 
 _ROUTE = """
@@ -245,33 +246,65 @@ def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: boo
     """
     if place.direction == Direction.UNDO:
         return _finish_undo(place, done)
-    results = {item.run_id: item for item, _ in done}
+    following = None if place.is_last else place.following
+    params = _to_finish(place, done, following, go_on=go_on, wait=wait)
+    began = time.monotonic()
+    if following is None:
+        rows = _finish_last(place, done, params)
+    else:
+        statement = lambda: db.fetch(sql.FINISH, params)  # noqa: E731
+        rows = db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH, params))
+    return _handed_over(place, done, rows, began, go_on=go_on)
+
+
+def finished_before(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
+    """What a `finish` of these that was part of a transaction came to, where the answer to its commit was lost."""
+    following = None if place.is_last or place.direction == Direction.UNDO else place.following
+    params = _to_finish(place, done, following, go_on=go_on, wait=False)
+    began = time.monotonic()
+    if place.direction == Direction.UNDO:
+        rows = db.fetch(lost_sql.FINISH_UNDO, params)
+        return Handover([], [], [], wake_scheduler=bool(rows))
+    rows = db.fetch(lost_sql.FINISH_LAST if following is None else lost_sql.FINISH, params)
+    ours = {row[0] for row in rows}
+    return _handed_over(place, [(item, result) for item, result in done if item.run_id in ours], rows, began, go_on=go_on)
+
+
+def _to_finish(place: Place, done: Sequence[Done], following: Place | None, *, go_on: bool, wait: bool) -> dict[str, Any]:
     params = {
         **addressed(place, [item.claim for item, _ in done]),
         "results": [json.dumps(result) for _, result in done],
         "me": me(),
     }
+    if following is not None:
+        step = following.definition.step(following.position)
+        params["lease"] = budget(step.complete_within) if go_on else lease()
+        params |= {"fuse": go_on, "wait": wait, "step": step.name, "agent": step.agent, "workflow": place.workflow}
+    return params
+
+
+def _finish_last(place: Place, done: Sequence[Done], params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    statement = lambda: db.fetch(sql.FINISH_LAST, params)  # noqa: E731
+    if place.definition.on_processed is not None:
+        return _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
+    return db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
+
+
+def _handed_over(place: Place, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
+    """What the answer of FINISH means, and what follows from it."""
     if place.is_last:
-        hook = place.definition.on_processed
-        statement = lambda: db.fetch(sql.FINISH_LAST, params)  # noqa: E731
-        rows = db.guarded(statement) if hook is None else db.transact(lambda: _with_hook(statement, hook, results))
         found = {run_id for run_id, closed, _ in rows if not closed}
         went_on = {run_id for run_id, closed, _ in rows if closed}
         handed = Handover([], [], [], wake_scheduler=len(went_on) < len(found))
         ended = [run_id for run_id, closed, session in rows if closed and session is not None]
     else:
-        following = place.following
-        step = following.definition.step(following.position)
-        params["lease"] = budget(step.complete_within) if go_on else lease()
-        params |= {"fuse": go_on, "wait": wait, "agent": step.agent, "workflow": place.workflow}
-        began = time.monotonic()
-        rows = db.run(sql.FINISH, params)
+        results = {item.run_id: item for item, _ in done}
         started = [
             Started(
                 Claim(run_id, attempt),
                 generation,
                 key,
-                _json(checkpoint) or NOTHING,
+                from_json(checkpoint) or NOTHING,
                 results[run_id].key,
                 results[run_id].payload,
                 deadline=began + remaining,
@@ -306,15 +339,29 @@ def _afterwards(work: Callable[[], object], what: str) -> None:
 
 
 def _with_hook(
-    statement: Callable[[], list[tuple[Any, ...]]],
-    hook: Callable[[Sequence[ClosedRun]], None],
-    results: Mapping[int, Started],
+    place: Place, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    rows = statement()
-    closed = [results[run_id] for run_id, is_closed, _ in rows if is_closed]
-    if closed:
-        hook([ClosedRun(run_id=it.run_id, key=it.key, reason="", payload=it.payload) for it in closed])
-    return rows
+    """The statement with its runs' hook in one commit. A hook that raises costs a second one, in which it is put off."""
+    hook = place.definition.on_processed
+
+    def work(trusting: bool) -> list[tuple[Any, ...]]:
+        rows = statement()
+        ended = [results[run_id] for run_id, closed, _ in rows if closed]
+        runs = [ClosedRun(run_id=it.run_id, key=it.key, reason="", payload=it.payload) for it in ended]
+        if runs and trusting and hook is not None:
+            hooks.trust(place.workflow, place.version, hook, runs)
+        elif runs:
+            hooks.tell(place.workflow, place.version, RunState.PROCESSED, runs)
+        return rows
+
+    def in_one(trusting: bool) -> list[tuple[Any, ...]]:
+        return db.transact(lambda: work(trusting), after_loss=lambda: db.with_lost(lambda: work(trusting), lost_sql.FINISH_LAST, params))
+
+    try:
+        return in_one(trusting=True)
+    except hooks.Raised as error:
+        log.warning("the hook of %s orders has to be called one by one: %s", len(results), error)
+        return in_one(trusting=False)
 
 
 def _finish_undo(place: Place, done: Sequence[Done]) -> Handover:
@@ -325,7 +372,11 @@ def _finish_undo(place: Place, done: Sequence[Done]) -> Handover:
             locked.undo_done(place.position, finished[locked.run.id], me())
         return held
 
-    held = db.transact(work)
+    def after_loss() -> set[int]:
+        params = {**addressed(place, [item.claim for item, _ in done]), "me": me()}
+        return work() | {row[0] for row in db.fetch(lost_sql.FINISH_UNDO, params)}
+
+    held = db.transact(work, after_loss=after_loss)
     stale = [item.claim for item, _ in done if item.run_id not in held]
     if stale:
         record_strays(place, [(claim, "undone", "") for claim in stale])

@@ -26,7 +26,11 @@ PATIENCE_SECONDS = 5.0  # somebody is waiting for the answer
 
 @dataclass(frozen=True, kw_only=True)
 class NewSubmission:
-    """One order as it arrives. payload: its exact text. client_key: the client's own Idempotency-Key, if it sent one."""
+    """One order as it arrives. payload: its exact text. client_key: the client's own Idempotency-Key, if it sent one.
+
+    session_key: what its payload says, None for none; empty where the door does not know: then it may be in any session
+    of its client, and orders of these wait until it is a run.
+    """
 
     public_id: str
     payload: str
@@ -34,6 +38,7 @@ class NewSubmission:
     client_key: str | None = None
     request_hash: str = ""
     workflow: str = "fulfil-order"
+    session_key: str | None = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +60,11 @@ def new_public_id() -> str:
 
 
 _ACCEPT = """
-INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash)
-SELECT public_id, workflow, payload, client, client_key, request_hash
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
+SELECT public_id, workflow, payload, client, client_key, request_hash, session_key
   FROM unnest(%(ids)s::text[], %(workflows)s::text[], %(payloads)s::text[], %(clients)s::text[],
-              %(client_keys)s::text[], %(hashes)s::text[])
-       WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, n)
+              %(client_keys)s::text[], %(hashes)s::text[], %(sessions)s::text[])
+       WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, session_key, n)
  ORDER BY n
 ON CONFLICT DO NOTHING
 RETURNING public_id, created_at
@@ -67,8 +72,8 @@ RETURNING public_id, created_at
 
 
 _ACCEPT_ONE = """
-INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash)
-VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s)
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
+VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s)
 RETURNING public_id, created_at
 """
 
@@ -91,6 +96,7 @@ def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
         "clients": [item.client for item in submissions],
         "client_keys": [item.client_key for item in submissions],
         "hashes": [item.request_hash for item in submissions],
+        "sessions": [item.session_key for item in submissions],
     }
     return db.run(_ACCEPT, facts, patience=PATIENCE_SECONDS)
 

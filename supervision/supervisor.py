@@ -7,12 +7,25 @@ Safe to repeat and safe to run twice at once: each recovery names the attempt it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from django.db import InterfaceError, OperationalError
-
-from supervision import changes, conf, db, failpoints, hints, recovery, scheduler, sessions, submission
+from supervision import (
+    changes,
+    conf,
+    db,
+    epochs,
+    failpoints,
+    held_time,
+    hints,
+    incidents,
+    recovery,
+    scheduler,
+    sessions,
+    submission,
+    unknown_versions,
+)
 from supervision.identity import me
 from supervision.recovery import Tally
 
@@ -45,70 +58,140 @@ def sweep_once() -> SweepReport:
     """Recover everything that is overdue, batch by batch, then see that waiting work is known to somebody.
 
     1. Expired claims: counted if they had started, then retried, made to wait, undone or put before an operator.
-    2. Orders whose own time is over while their step waits; orders being undone with nothing left to undo.
-    3. Pending steps nobody picks up: an alert, no count.
-    4. Submissions and due steps whose hint was lost: hinted at again.
+    2. Orders whose own time is over while their step waits; orders being undone with nothing left to undo;
+       orders none of whose steps can run.
+    3. Submissions and due steps whose hint was lost: hinted at again.
+    4. What people have to be told: incidents are opened, counted and closed.
+
+    A part that raises does not keep the parts after it from their work; the first error is raised at the end.
     """
     report = SweepReport()
     size = conf.get().sweep_batch
-    recovery.recall(size)
-    while True:
-        tally = recovery.sweep(size)
-        report.add(tally)
-        if tally.total < size:
-            break
-    report.errors += _stop_overdue_runs(size)
-    _close_undone(size)
-    sessions.release_forgotten()
-    recovery.alert_starving(size)
-    report.relayed = _relay()
+    errors: list[Exception] = []
+    for part in (
+        epochs.look,
+        lambda: recovery.recall(size),
+        lambda: _recover(report, size),
+        lambda: _stop_overdue_runs(report, size),
+        lambda: _close_undone(size),
+        lambda: _go_on_with_stuck(size),
+        sessions.release_forgotten,
+        lambda: _relay(report),
+        incidents.look,
+    ):
+        try:
+            part()
+        except Exception as error:
+            if db.passes(error):
+                raise
+            log.exception("a part of the sweep failed; the others go on")
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return report
 
 
-def _stop_overdue_runs(limit: int) -> int:
-    """Runs past their own complete_by whose open step is Pending: in Error, in front of an operator."""
-    rows = db.run(
-        "SELECT r.id FROM supervision_run r WHERE r.complete_by < now() AND r.process_state IN ('Pending', 'Processing')"
-        " AND NOT EXISTS (SELECT FROM supervision_stepstate s WHERE s.run_id = r.id"
-        " AND s.process_state || '' = 'Processing') ORDER BY r.complete_by LIMIT %(limit)s",
-        {"limit": limit},
-    )
-    ids = sorted(row[0] for row in rows)
-    return _change(ids, changes.stop_overdue)
+def sweep_for_the_leader() -> int:
+    """Recover the expired claims whose plans this process knows and the leading supervisor does not; returns how many."""
+    report = SweepReport()
+    if versions := unknown_versions.beyond_the_leader():
+        _recover(report, conf.get().sweep_batch, versions)
+    return report.overdue
+
+
+def _recover(report: SweepReport, size: int, versions: Sequence[str] | None = None) -> None:
+    """Settle expired claims until none is left; what cannot be settled now is passed over until the next sweep."""
+    left: set[int] = set()
+    while True:
+        before = len(left)
+        tally = recovery.sweep(size, left, versions=versions)
+        report.add(tally)
+        if tally.total + len(left) - before < size:
+            return
+
+
+# The page after (%(at)s, %(run)s): one that cannot be changed is passed, and hides nobody.
+# Asked per run, by its key: the cost follows the runs being undone, not the table of steps.
+_UNDONE = """
+SELECT r.created_at, r.id FROM supervision_run r
+ WHERE r.process_state = 'Compensating' AND (r.created_at, r.id) > (%(at)s::timestamptz, %(run)s::bigint)
+   AND NOT EXISTS (SELECT FROM supervision_stepstate s
+                    WHERE s.run_id = r.id AND (s.process_state || '' IN ('Pending', 'Processing')
+                                               OR (s.process_state || '' = 'Error' AND s.direction = 'undo')))
+ ORDER BY r.created_at, r.id LIMIT %(limit)s
+"""
+
+
+# A window of the unfinished runs, asked per run by the keys of its steps; the next sweep asks the next one. Between two
+# statements every such run has an open step, so one without has lost what should have followed. The first of a session
+# is `sessions`' matter.
+_STANDING_STILL = """
+WITH page AS MATERIALIZED (
+    SELECT r.process_state, r.created_at, r.id, r.session_key FROM supervision_run r
+     WHERE r.process_state IN ('Pending', 'Processing') AND (r.process_state, r.created_at, r.id)
+           > (%(state)s, %(at)s::timestamptz, %(run)s::bigint)
+     ORDER BY r.process_state, r.created_at, r.id LIMIT %(window)s)
+SELECT p.process_state, p.created_at, p.id, (p.session_key IS NULL OR p.process_state = 'Processing') AND NOT EXISTS (
+       SELECT FROM supervision_stepstate s
+        WHERE s.run_id = p.id AND (s.process_state || '' IN ('Processing', 'Error')
+                                   OR (s.process_state || '' = 'Pending' AND s.not_before IS NOT NULL)))
+  FROM page p ORDER BY p.process_state, p.created_at, p.id
+"""
+WINDOW = 2_000
+_window_after: tuple[str, Any, int] = ("", "-infinity", 0)
+
+
+def _go_on_with_stuck(limit: int) -> None:
+    """Runs that are not ended and have no step that runs or may be claimed: the next step is due, or the run ends."""
+    global _window_after
+    state, at, run = _window_after
+    rows = db.run(_STANDING_STILL, {"state": state, "at": at, "run": run, "window": WINDOW})
+    _window_after = rows[-1][:3] if len(rows) == WINDOW else ("", "-infinity", 0)
+    stuck = sorted(run_id for _, _, run_id, stands in rows if stands)
+    for first in range(0, len(stuck), limit):
+        _change(stuck[first : first + limit], changes.go_on_with_stuck)
+
+
+def _stop_overdue_runs(report: SweepReport, limit: int) -> None:
+    """Runs past their own complete_by, held time not counted, whose open step is Pending: before an operator."""
+    for ids in held_time.overdue(limit):
+        report.errors += _change(ids, changes.stop_overdue)
 
 
 def _close_undone(limit: int) -> None:
     """Runs being undone whose worker died between the last undo and the end."""
-    # Asked per run, by its key: the cost follows the runs being undone, not the table of steps.
-    rows = db.run(
-        "SELECT r.id FROM supervision_run r WHERE r.process_state = 'Compensating' AND NOT EXISTS ("
-        "SELECT FROM supervision_stepstate s WHERE s.run_id = r.id AND (s.process_state || '' IN ('Pending', 'Processing')"
-        " OR (s.process_state || '' = 'Error' AND s.direction = 'undo'))) LIMIT %(limit)s",
-        {"limit": limit},
-    )
-    _change(sorted(row[0] for row in rows), changes.close_undone)
+    for ids in _pages(_UNDONE, limit):
+        _change(ids, changes.close_undone)
+
+
+def _pages(statement: str, limit: int) -> Iterator[list[int]]:
+    """The runs that a statement finds, page by page, each looked at once."""
+    at, run = "-infinity", 0
+    while rows := db.run(statement, {"at": at, "run": run, "limit": limit}):
+        at, run = rows[-1]
+        yield sorted(run_id for _, run_id in rows)
+        if len(rows) < limit:
+            return
 
 
 def _change(ids: Sequence[int], change: Callable[[Sequence[int], str], int]) -> int:
-    """Change these runs in one commit; where that fails (a hook's own mistake), each in its own, leaving the culprit."""
+    """Change these runs in one commit; where that fails, each in its own, leaving the culprit."""
     if not ids:
         return 0
     try:
         return db.transact(lambda: change(ids, me()))
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception:
+    except Exception as error:
+        if db.passes(error):
+            raise
         log.exception("could not change %d orders", len(ids))
         return sum(_change([run_id], change) for run_id in ids) if len(ids) > 1 else 0
 
 
-def _relay() -> int:
+def _relay(report: SweepReport) -> None:
     """Hint again at work whose hint was lost: submissions that wait too long, steps that are due."""
-    relayed = 0
     if submission.waiting(conf.get().relay_after.total_seconds()):
-        relayed += hints.publish(hints.CONSUME)
+        report.relayed += hints.publish(hints.CONSUME)
     if scheduler.due():
-        relayed += hints.publish(hints.SCHEDULE)
-    if relayed:
+        report.relayed += hints.publish(hints.SCHEDULE)
+    if report.relayed:
         failpoints.hit("relay.after_publish")
-    return relayed

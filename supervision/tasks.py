@@ -9,10 +9,26 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from supervision import archive, canary, courier, deadletters, execution, heartbeats, hints, leadership, scheduler, supervisor, worker
-from supervision.errors import DefinitionError
+from supervision import (
+    archive,
+    canary,
+    courier,
+    deadletters,
+    execution,
+    handback,
+    heartbeats,
+    held_time,
+    hints,
+    leadership,
+    plans,
+    reconciliation,
+    scheduler,
+    supervisor,
+    worker,
+)
+from supervision.errors import DefinitionError, Refused
 from supervision.handles import Place
-from supervision.states import Claim
+from supervision.states import Claim, Direction
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +49,18 @@ def schedule() -> None:
 
 
 def _cohort(claims: Any, *place: Any) -> tuple[Place, list[Claim]]:
-    """What a message to `perform` says. Raises TypeError, ValueError, IndexError or DefinitionError where it says nothing."""
+    """What a message to `perform` says. Raises TypeError, ValueError, IndexError or DefinitionError where it says nothing.
+
+    A version that only other processes know is no nonsense.
+    """
     here = Place(*place)
     cohort = [Claim(int(run_id), int(attempt)) for run_id, attempt in claims]
-    here.definition.step(here.position)
+    try:
+        here.definition.step(here.position)
+    except DefinitionError:
+        if not plans.registered(here.workflow, here.version):
+            raise
+        here = here._replace(direction=Direction(here.direction).value, position=int(here.position))
     return here, cohort
 
 
@@ -50,6 +74,9 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
         here, cohort = _cohort(claims, *place)
     except (TypeError, ValueError, IndexError, DefinitionError) as error:
         deadletters.keep_task(self.request, [claims, *place], f"{type(error).__name__}: {error}")
+        return None
+    if not handback.has_plan(here):
+        handback.unknown(here, cohort)
         return None
     onward = execution.run(here, cohort)
     if onward is None:
@@ -66,13 +93,15 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
 
 @shared_task(name="supervision.sweep", ignore_result=True)
 def sweep() -> None:
-    """The supervisor's turn: sweeps if it leads; has what is to be told carried out in any case."""
+    """The supervisor's turn: sweeps if it leads, and otherwise what the leader's code does not know; tells in any case."""
     if leadership.lead("supervisor") is not None:
         report = supervisor.sweep_once()
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
         if report.overdue:
             log.info("swept: %s", report)
         _tidy()
+    else:
+        supervisor.sweep_for_the_leader()
     canary.send_round()
     courier.wake()
 
@@ -81,6 +110,7 @@ def _tidy() -> None:
     global _tidied
     if time.monotonic() - _tidied > TIDY_SECONDS:
         heartbeats.forget_old()
+        held_time.forget_old()
         _tidied = time.monotonic()
 
 
@@ -97,10 +127,22 @@ def archive_finished() -> None:
         hints.publish(hints.ARCHIVE)
 
 
+@shared_task(name="supervision.reconcile", ignore_result=True)
+def reconcile() -> None:
+    """Every night: our books beside the services' own lists. What differs, or cannot be compared, becomes an incident."""
+    for service in reconciliation.services():
+        try:
+            shown = reconciliation.compare(service)
+        except (reconciliation.CannotCompare, Refused) as problem:
+            log.warning("not reconciled with %s: %s", service, problem)
+        else:
+            log.info("reconciled with %s: %s findings", service, shown)
+
+
 @shared_task(name="supervision.deliver", ignore_result=True)
 def deliver() -> None:
     """A hint: somebody is to be told something."""
     courier.wake()
 
 
-__all__ = ["archive_finished", "consume", "deliver", "perform", "schedule", "sing", "sweep", "worker"]
+__all__ = ["archive_finished", "consume", "deliver", "perform", "reconcile", "schedule", "sing", "sweep", "worker"]

@@ -29,18 +29,19 @@ def quiet() -> Iterator[None]:
 
 def submit(workflow: str, payload: Mapping[str, Any], **fields: Any) -> str:
     """Accept one submission and return its key."""
-    key = submission.new_public_id()
-    submission.accept([submission.NewSubmission(public_id=key, payload=json.dumps(payload), workflow=workflow, **fields)])
-    return key
+    new = _new(workflow, payload, **fields)
+    submission.accept([new])
+    return new.public_id
 
 
 def submit_many(workflow: str, payloads: Sequence[Mapping[str, Any]]) -> list[str]:
     """Accept several submissions in one commit and return their keys."""
-    new = [
-        submission.NewSubmission(public_id=submission.new_public_id(), payload=json.dumps(payload), workflow=workflow)
-        for payload in payloads
-    ]
-    return [accepted.public_id for accepted in submission.accept(new)]
+    return [accepted.public_id for accepted in submission.accept([_new(workflow, payload) for payload in payloads])]
+
+
+def _new(workflow: str, payload: Mapping[str, Any], **fields: Any) -> submission.NewSubmission:
+    fields = {"public_id": submission.new_public_id(), "session_key": payload.get("session_key"), **fields}
+    return submission.NewSubmission(payload=json.dumps(payload), workflow=workflow, **fields)
 
 
 def schedule() -> list[tuple[Place, list[Claim]]]:

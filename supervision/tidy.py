@@ -11,7 +11,7 @@ _DONE_WITH = {
     # Kept for its key longer than its order was; a dead letter's may be submitted again.
     "submission": "t.consumed_at IS NOT NULL AND t.created_at < {before}"
     " AND EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = t.public_id)",
-    "notification": "t.delivered_at < {before}",
+    "notification": "coalesce(t.delivered_at, t.given_up_at) < {before}",
     "delivery": "coalesce(t.delivered_at, t.given_up_at) < {before}",
 }
 _TIDY = """

@@ -68,8 +68,11 @@ def _sentence(where: Where, seen: World, inside: bool) -> str | None:
     remotes = _remotes_of(where, seen)
     if trouble := _outage(remotes, where.now):
         return trouble
-    if where.not_before is not None and where.not_before > where.now and where.failure_count and where.last_error:
-        return _cooling(where)
+    if where.not_before is not None and where.not_before > where.now and where.last_error:
+        if where.failure_count:
+            return _cooling(where)
+        if where.failing_since is not None:
+            return _unjudged(where)
     if limit := _limit(remotes):
         return limit
     if where.not_before is not None and where.not_before > where.now:
@@ -162,10 +165,20 @@ def _behind(where: Where, seen: World) -> str:
     ) % facts  # fmt: skip
 
 
+def _unjudged(where: Where) -> str:
+    return _("%(step)s fails since %(since)s and is tried again at %(until)s; nothing tells yet whose fault it is: %(error)s.") % {
+        "step": where.step, "since": clock(where.failing_since, where.now), "until": clock(where.not_before, where.now),
+        "error": _error(where),
+    }  # fmt: skip
+
+
+def _error(where: Where) -> str:
+    return " ".join((where.last_error or "").split())[:200].rstrip(" .")
+
+
 def _cooling(where: Where) -> str:
     facts = {
-        "step": where.step, "until": clock(where.not_before, where.now), "n": where.failure_count,
-        "error": " ".join((where.last_error or "").split())[:200].rstrip(" ."),
+        "step": where.step, "until": clock(where.not_before, where.now), "n": where.failure_count, "error": _error(where),
     }  # fmt: skip
     return ngettext(
         "%(step)s cools down until %(until)s after %(n)d failure: %(error)s.",

@@ -27,7 +27,7 @@ WITH due AS MATERIALIZED (
              WHERE process_state = 'Pending' AND not_before IS NOT NULL AND not_before <= now()
              ORDER BY turn_at LIMIT %(most)s) d)
 SELECT r.id, r.key, r.workflow, r.partition, now(), s.name, s.agent, s.direction, s.process_state, s.effect, s.resource,
-       s.failure_count, s.last_error, s.not_before, s.complete_by, s.started_at,
+       s.failure_count, s.failing_since, s.last_error, s.not_before, s.complete_by, s.started_at,
        CASE WHEN s.process_state = 'Processing' AND s.started_at IS NULL THEN (
             SELECT max(e.at) FROM supervision_stepevent e
              WHERE e.run_id = s.run_id AND e.position = s.position AND e.to_state = 'Processing') END,
@@ -98,6 +98,7 @@ class Where:
     effect: str
     resource: str | None
     failure_count: int
+    failing_since: datetime | None
     last_error: str | None
     not_before: datetime | None
     complete_by: datetime | None

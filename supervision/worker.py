@@ -18,6 +18,7 @@ from supervision import (
     db,
     execution,
     failpoints,
+    governance,
     heartbeats,
     identity,
     idle,
@@ -25,6 +26,7 @@ from supervision import (
     journal_writer,
     leadership,
     partitions,
+    plan_guard,
     resource_cache,
     scheduler,
 )
@@ -53,13 +55,24 @@ def _role(node: str) -> str:
     return node.partition("@")[0].rstrip("0123456789").rstrip("-") or "worker"
 
 
+@signals.celeryd_after_setup.connect
+def compare_plans(**_: Any) -> None:
+    """Code that means something else by a version of a workflow than the database does takes no work."""
+    plan_guard.refuse_other_plans()
+
+
 @signals.worker_ready.connect
 def begin_beating(sender: Any, **_: Any) -> None:
     """Write heartbeats from now on, and watch over what this process hears."""
     name = str(getattr(sender, "hostname", "worker"))
     queues = sorted(sender.app.amqp.queues.consume_from)
     watch = canary.keep_watching(queues, sender.controller.concurrency)
-    heartbeats.keep_beating(_role(name), lambda: {"queues": queues, "pid": os.getpid(), "canary": watch.rounds()})
+
+    def describe() -> dict[str, Any]:
+        governance.tell()
+        return {"queues": queues, "pid": os.getpid(), "canary": watch.rounds(), "workflows": plan_guard.keep_confirming()}
+
+    heartbeats.keep_beating(_role(name), describe)
     if "supervisor" in queues:
         journal_writer.start()
         resource_cache.start()

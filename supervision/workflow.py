@@ -86,7 +86,8 @@ class Workflow:
 
     complete_within: the whole order's time; past it the supervisor treats its open step as exhausted.
     on_cancelled, on_error, on_processed: called with the runs that reached that state, inside the transaction that
-        moved them; they may write the application's tables, and may not call the network.
+        moved them; they may write the application's tables, and may not call the network. One that raises stops no
+        run: what it wrote is undone, and it is called again later until it succeeds (`hooks`).
     """
 
     name: str

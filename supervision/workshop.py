@@ -16,25 +16,27 @@ from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError
 
-from supervision import conf, failpoints, recovery, slots, store
+from supervision import conf, failpoints, notes, slots
 from supervision.admission import Grant
 from supervision.agent import JSON
 from supervision.calls import CallPool
-from supervision.errors import TransientFailure
+from supervision.effects import Book, Settlement
 from supervision.handles import Place, Started
+from supervision.notes import LedgerBook, Note
 from supervision.retry import Failure
-from supervision.states import Claim
 
 log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """One call's end."""
+    """One call's end. ended: when, a `time.monotonic()` value."""
 
     place: Place
     started: Started
     result: JSON | None
     failure: Failure | None
+    settled: Sequence[Settlement] = ()
+    ended: float = 0.0
 
 
 class Workshop:
@@ -46,7 +48,7 @@ class Workshop:
         self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self.reported = threading.Event()  # no late answer is being reported right now
         self.reported.set()
-        self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
+        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
         self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()
         for loop in (self._gather_late, self._write_checkpoints, self._reserve_moments):
             threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True).start()
@@ -70,11 +72,11 @@ class Workshop:
         for batch in _batches(self._notes, 0.0):
             self._write(batch)
 
-    def _write(self, batch: Sequence[_Note]) -> None:
+    def _write(self, batch: Sequence[Note]) -> None:
         try:
-            saved = store.save_checkpoints([(note.place, note.claim, note.data) for note in batch])
+            allowed = notes.commit(batch)
         except Exception as error:
-            log.exception("could not write %d checkpoints", len(batch))
+            log.exception("could not write %d notes of agents", len(batch))
             if len(batch) == 1 or isinstance(error, OperationalError | InterfaceError):
                 for note in batch:
                     note.settle(error)
@@ -83,8 +85,7 @@ class Workshop:
                     self._write([note])
             return
         for note in batch:
-            key = (note.claim.run_id, note.place.direction, note.place.position, note.claim.attempt)
-            note.settle(None if key in saved else TransientFailure("this claim is no longer ours", recovery.CLAIM_LOST))
+            note.settle(None if id(note) in allowed else notes.lost_claim())
 
     def _reserve_moments(self) -> None:
         for batch in _batches(self._moments, 0.0):
@@ -117,12 +118,19 @@ class Workshop:
         """How the agent working on this attempt notes a fact durably."""
 
         def save(data: Mapping[str, Any]) -> None:
-            note = _Note(place, started.claim, data)
-            self._notes.put(note)
-            note.wait()
+            self.note(Note(place, started.claim, data))
             failpoints.hit("agent.after_checkpoint", [place.label])
 
         return save
+
+    def note(self, note: Note) -> None:
+        """Wait until it is committed, with what others have to note. Raises TransientFailure for a lost claim."""
+        self._notes.put(note)
+        note.wait()
+
+    def book(self, place: Place, started: Started) -> Book:
+        """The operations of this attempt, kept in the ledger."""
+        return LedgerBook(self.note, place, started)
 
 
 class _Moment:
@@ -131,24 +139,6 @@ class _Moment:
     def __init__(self, resource: str) -> None:
         self.resource = resource
         self.at: queue.SimpleQueue[float] = queue.SimpleQueue()
-
-
-class _Note:
-    """One checkpoint on its way to the database."""
-
-    def __init__(self, place: Place, claim: Claim, data: Mapping[str, Any]) -> None:
-        self.place, self.claim, self.data = place, claim, data
-        self._settled = threading.Event()
-        self._error: Exception | None = None
-
-    def settle(self, error: Exception | None) -> None:
-        self._error = error
-        self._settled.set()
-
-    def wait(self) -> None:
-        self._settled.wait()
-        if self._error is not None:
-            raise self._error
 
 
 def _batches(source: queue.SimpleQueue[Any], linger: float, most: int = 2000) -> Any:

@@ -63,6 +63,8 @@ class OrderCommand(Command):
 class OperatorCommand(OrderCommand):
     """An operator's verb on one order or several; each is tried, whatever becomes of the others."""
 
+    moves_orders = True
+
     @abstractmethod
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         """Do it to one order; return the state its run is in now. Raises Refused."""

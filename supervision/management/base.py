@@ -24,7 +24,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, InterfaceError, OperationalError, ProgrammingError, close_old_connections, connections
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
-from supervision.errors import Refused, UnknownRun
+from supervision import plan_checks, plans
+from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Command(BaseCommand):
     """A command that answers every foreseeable mistake with one line and a non-zero exit."""
 
     needs_database = True
+    moves_orders = False  # then this code's plans must be the registered ones
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -50,16 +52,23 @@ class Command(BaseCommand):
             if self.needs_database:
                 # The engine is patient with a database that is away; somebody at a shell wants to know at once.
                 connections["default"].ensure_connection()
+            if self.moves_orders:
+                plans.confirm()
             return super().execute(*args, **options)
         except UnknownRun as unknown:
             raise CommandError(str(unknown)) from unknown
-        except Refused as refused:
+        except (PlanChanged, Refused) as refused:
             raise CommandError(f"refused: {refused}") from refused
         except Error as problem:
             raise CommandError(explain(problem)) from problem
         except BrokenPipeError:
             sys.stderr.close()  # the reader (head, less) has seen enough
             return None
+
+    def check(self, *args: Any, **options: Any) -> None:
+        """Django's system checks. Plans are confirmed by the commands that need them, in one line; the others only look."""
+        with plan_checks.left_out():
+            super().check(*args, **options)
 
     def say_json(self, value: Any) -> None:
         """Print one JSON document; keys keep their order, so the output is stable."""
@@ -109,6 +118,7 @@ class LoopCommand(Command):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["once"]:
             connections["default"].ensure_connection()
+            plans.confirm()
             self.say_json(self.one_pass())
             return
         stop = threading.Event()
@@ -120,6 +130,7 @@ class LoopCommand(Command):
             close_old_connections()
             try:
                 connections["default"].ensure_connection()
+                plans.confirm()
                 report = self.one_pass()
                 self.between_passes(report)
             except (OperationalError, InterfaceError) as problem:

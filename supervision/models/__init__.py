@@ -3,11 +3,14 @@
 from supervision.models.archive import ArchivedRun
 from supervision.models.audience import Audience
 from supervision.models.inbound import Receipt
+from supervision.models.incidents import Alert, Incident
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
+from supervision.models.ledger import Effect, Epoch
 from supervision.models.outbound import Delivery, ReplyToken, WebhookEndpoint
-from supervision.models.resources import CachedResult, Pause, Resource, ResourceRoute, Slot
+from supervision.models.plans import WorkflowVersion
+from supervision.models.reconciliation import Finding, Reconciliation
+from supervision.models.resources import CachedResult, Closure, Pause, Resource, ResourceRoute, Slot
 from supervision.models.states import (
-    Alert,
     DeadLetter,
     Heartbeat,
     LeaderLease,
@@ -24,15 +27,21 @@ __all__ = [
     "ArchivedRun",
     "Audience",
     "CachedResult",
+    "Closure",
     "DeadLetter",
     "Delivery",
+    "Effect",
+    "Epoch",
+    "Finding",
     "Heartbeat",
+    "Incident",
     "JournalEntry",
     "JournalFile",
     "LeaderLease",
     "Notification",
     "Pause",
     "Receipt",
+    "Reconciliation",
     "ReplyToken",
     "Resource",
     "ResourceRoute",
@@ -43,5 +52,6 @@ __all__ = [
     "StrayReply",
     "Submission",
     "WebhookEndpoint",
+    "WorkflowVersion",
     "WriterLease",
 ]

@@ -11,8 +11,10 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from supervision.labels import RUN_LABELS
+from supervision.models.incidents import Alert
+from supervision.models.ledger import Effect
 from supervision.models.resources import Pause
-from supervision.models.states import Alert, Run, StepEvent, StepState, StrayReply
+from supervision.models.states import Run, StepEvent, StepState, StrayReply
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -62,6 +64,11 @@ class ArchivedRun(models.Model):
     def strays(self) -> list[StrayReply]:
         """Answers that came too late."""
         return self._rows(StrayReply, "strays")
+
+    @property
+    def effects(self) -> list[Effect]:
+        """What its steps did outside; none of a run that was archived before there was a ledger."""
+        return self._rows(Effect, "effects")
 
     @property
     def alerts(self) -> list[Alert]:

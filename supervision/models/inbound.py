@@ -8,10 +8,14 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Receipt(models.Model):
-    """How often reading a message was begun, for those that came more than once; committed before it is read."""
+    """A reading of a message that came more than once, committed before it begins and removed when it ends.
+
+    deliveries: readings that began and did not end, each by another process; reader: the last of them.
+    """
 
     digest = models.TextField(_("digest"), primary_key=True)
     deliveries = models.SmallIntegerField(_("deliveries"), db_default=1)
+    reader = models.TextField(_("reader"), null=True)
     seen_at = models.DateTimeField(_("seen at"), db_default=Now())
 
     class Meta:

@@ -15,6 +15,10 @@ class Resource(models.Model):
     service: what agents ask for; several resources may serve one (two carrier accounts). capacity: calls in flight at
     most, over all workers; null = no limit. rate_per_second: calls begun per second at most. settings: what the agent
     needs to call this one (an address, an account), never a secret. next_call_at: when the rate allows another call.
+
+    failures: counted by the breaker since its last success; suspects: the runs that failed since then. successes: when the
+    latest calls succeeded, in seconds since 1970, noted while there are failures to weigh against them. probing: the runs
+    whose steps try it out.
     """
 
     class Breaker(models.TextChoices):
@@ -46,6 +50,10 @@ class Resource(models.Model):
     next_call_at = models.DateTimeField(_("next call at"), null=True, blank=True)
     last_error = models.TextField(_("last error"), db_default="", default="", blank=True)
     last_error_at = models.DateTimeField(_("last error at"), null=True, blank=True)
+    last_code = models.TextField(_("code of the last error"), db_default="", default="", blank=True)
+    suspects = models.JSONField(_("orders that failed since the last success"), db_default=[], default=list, blank=True)
+    successes = models.JSONField(_("last successes"), db_default=[], default=list, blank=True)
+    probing = models.JSONField(_("orders that try it out"), db_default=[], default=list, blank=True)
 
     class Meta:
         verbose_name = _("resource")
@@ -61,6 +69,29 @@ class Resource(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Closure(models.Model):
+    """A time in which a resource took no calls: its breaker was not closed, or an operator had paused it.
+
+    A trigger on the resource's row keeps it, whoever changes that row. ended_at: null = it lasts.
+    """
+
+    resource = models.TextField(_("resource"))
+    began_at = models.DateTimeField(_("began at"), db_default=Now())
+    ended_at = models.DateTimeField(_("ended at"), null=True)
+
+    class Meta:
+        verbose_name = _("closure")
+        verbose_name_plural = _("closures")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(name="a_resource_is_closed_once_at_a_time", fields=["resource"], condition=Q(ended_at__isnull=True))
+        ]
+        indexes = [models.Index(name="closure_lately", fields=["resource", "ended_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.began_at}"
 
 
 class Slot(models.Model):

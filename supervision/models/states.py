@@ -22,7 +22,12 @@ def _values(enum: type) -> list[str]:
 
 
 class Submission(models.Model):
-    """An accepted order before it is a run: committed before the caller hears 202. `payload` keeps its exact text."""
+    """An accepted order before it is a run: committed before the caller hears 202. `payload` keeps its exact text.
+
+    session_key: null = of no session; empty = the door that accepted it did not look. suspected_at: a process that had
+    taken it came to nothing, so it is read alone. deliveries: readings of it alone that began and have not ended, the
+    last of them by reader.
+    """
 
     consumed_at = models.DateTimeField(_("consumed at"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=Now())
@@ -36,6 +41,9 @@ class Submission(models.Model):
     cancelled_by = models.TextField(_("cancelled by"), db_default="")
     cancel_reason = models.TextField(_("reason of the cancellation"), db_default="")
     deliveries = models.SmallIntegerField(_("deliveries"), db_default=0)
+    reader = models.TextField(_("reader"), null=True)
+    suspected_at = models.DateTimeField(_("suspected at"), null=True)
+    session_key = models.TextField(_("session"), null=True, db_default="")
 
     class Meta:
         verbose_name = _("submission")
@@ -49,7 +57,14 @@ class Submission(models.Model):
                 condition=Q(client_key__isnull=False),
             ),
         ]
-        indexes = [models.Index(name="submission_waiting", fields=["id"], condition=Q(consumed_at__isnull=True))]
+        indexes = [
+            models.Index(name="submission_waiting", fields=["id"], condition=Q(consumed_at__isnull=True)),
+            models.Index(
+                name="submission_session_waiting",
+                fields=["client", "session_key", "id"],
+                condition=Q(consumed_at__isnull=True, session_key__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.public_id
@@ -59,6 +74,7 @@ class Run(models.Model):
     """One order's workflow instance.
 
     notify: its client wants status messages; a trigger writes them into the outbox, numbered by status_seq.
+    session_client: whose session it is in; a trigger fills it in where there is a session_key.
     """
 
     process_state = models.TextField(_("state"), choices=list(RUN_LABELS.items()), db_default=RunState.PENDING.value)
@@ -77,6 +93,8 @@ class Run(models.Model):
     cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
     notify = models.BooleanField(_("somebody listens"), db_default=False)
     status_seq = models.SmallIntegerField(_("status messages"), db_default=0)
+    session_client = models.TextField(_("client of the session"), null=True)
+    held_until = models.DateTimeField(_("held time counted until"), null=True)
 
     class Meta:
         verbose_name = _("run")
@@ -110,7 +128,7 @@ class Run(models.Model):
             ),
             models.Index(
                 name="run_session",
-                fields=["session_key", "id"],
+                fields=["session_key", "session_client", "id"],
                 condition=Q(session_key__isnull=False, finished_at__isnull=True),
             ),
         ]
@@ -124,7 +142,8 @@ class StepState(models.Model):
 
     not_before: null = its predecessor is not done yet. turn_at: not_before shifted by the run's priority; the claim
     serves the earliest. seq: the baton, the number of the run's newest event as far as this row has seen it. resource:
-    which one of several the step was routed to, kept for its retries and its undo.
+    which one of several the step was routed to, kept for its retries and its undo. failing_since: when its service failed
+    it for the first time. blamed_count: how many of its failures were counted since another order's success; null = 0.
 
     The columns stand in the order of how often they change: what follows an update's last changed column is not written
     to the log again (so do those of runs and submissions).
@@ -155,6 +174,8 @@ class StepState(models.Model):
     last_error = models.TextField(_("last error"), null=True)
     resource = models.TextField(_("resource"), null=True)
     resource_version = models.IntegerField(_("version of the route"), null=True)
+    failing_since = models.DateTimeField(_("failing since"), null=True)
+    blamed_count = models.SmallIntegerField(_("failures held against it"), null=True)
 
     class Meta:
         verbose_name = _("step")
@@ -248,43 +269,6 @@ class StrayReply(models.Model):
         return f"{self.run_id}:{self.position} attempt {self.attempt}"
 
 
-class Alert(models.Model):
-    """Something an operator must know: written with the transition that made it necessary, once per generation."""
-
-    class Kind(models.TextChoices):
-        ERROR = "error", _("Step in error")
-        EXHAUSTED = "exhausted", _("Attempts exhausted, waiting longer")
-        SKIPPED = "skipped", _("Step given up, order went on")
-        STARVATION = "starvation", _("Nobody picks the step up")
-        LOST_DISPATCH = "lost-dispatch", _("Claims that no agent starts")
-
-    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="alerts")
-    position = models.SmallIntegerField(_("position"))
-    direction = models.TextField(_("direction"), choices=list(DIRECTION_LABELS.items()))
-    generation = models.SmallIntegerField(_("generation"))
-    kind = models.TextField(_("kind"), choices=Kind.choices)
-    step = models.TextField(_("step"), db_default="")
-    message = models.TextField(_("message"), db_default="")
-    raised_at = models.DateTimeField(_("raised at"), db_default=Now())
-    acknowledged_at = models.DateTimeField(_("acknowledged at"), null=True, blank=True)
-    acknowledged_by = models.TextField(_("acknowledged by"), db_default="", blank=True)
-
-    class Meta:
-        verbose_name = _("alert")
-        verbose_name_plural = _("alerts")
-        default_permissions = ("view",)
-        constraints = [
-            models.UniqueConstraint(
-                name="one_alert_per_generation_and_kind",
-                fields=["run", "position", "direction", "generation", "kind"],
-            )
-        ]
-        indexes = [models.Index(name="alert_open", fields=["-raised_at"], condition=Q(acknowledged_at__isnull=True))]
-
-    def __str__(self) -> str:
-        return f"{self.get_kind_display()}: {self.step}"
-
-
 class Notification(models.Model):
     """The outbox: committed with what it tells of, delivered afterwards, at least once, under its own id."""
 
@@ -296,6 +280,7 @@ class Notification(models.Model):
     tries = models.IntegerField(_("tries"), db_default=0)
     last_error = models.TextField(_("last error"), db_default="")
     delivered_at = models.DateTimeField(_("delivered at"), null=True)
+    given_up_at = models.DateTimeField(_("given up at"), null=True)
 
     class Meta:
         verbose_name = _("notification")
@@ -303,7 +288,13 @@ class Notification(models.Model):
         default_permissions = ("view",)
         # Apart, so that a flood of status messages never stands between an alert and its mail.
         indexes = [
-            models.Index(name="notification_due", fields=["not_before"], condition=Q(delivered_at__isnull=True) & ~Q(kind="status")),
+            models.Index(
+                name="notification_due",
+                fields=["not_before"],
+                condition=Q(delivered_at__isnull=True, given_up_at__isnull=True) & ~Q(kind="status"),
+            ),
+            models.Index(name="notification_hook_due", fields=["not_before"], condition=Q(delivered_at__isnull=True, kind="hook")),
+            models.Index(name="notification_given_up", fields=["given_up_at"], condition=Q(given_up_at__isnull=False)),
             models.Index(name="notification_to_fan_out", fields=["id"], condition=Q(delivered_at__isnull=True, kind="status")),
         ]
 

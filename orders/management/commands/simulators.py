@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.translation import gettext as _
 
+from orders.simulators.behaviour import LONGEST, MAIL, Behaviour
 from orders.simulators.ledger import LedgerInUse
 
 try:
@@ -33,12 +34,22 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=_port, default=8010, help="HTTP: payment, carrier, control (8010; 0 = any)")
         parser.add_argument("--smtp-port", type=_port, default=8025, help="SMTP (8025; 0 = any)")
         parser.add_argument("--ledger", type=Path, default=ledger, help=f"file that keeps what they did ({ledger})")
+        parser.add_argument(
+            "--search-lag", type=_seconds, default=60.0, metavar="SECONDS", help="the payment search shows nothing younger (60)"
+        )
+        parser.add_argument(
+            "--repeated-mail",
+            choices=MAIL,
+            default="deliver",
+            help="what the mail server does with a Message-ID that comes again (deliver)",
+        )
 
-    def handle(self, *, host: str, port: int, smtp_port: int, ledger: Path, **options: Any) -> None:
+    def handle(self, *, host: str, port: int, smtp_port: int, ledger: Path, search_lag: float, repeated_mail: str, **options: Any) -> None:
         if missing is not None:
             raise CommandError(f"the simulators need the package {missing}: pip install -r requirements-embedded.txt")
         try:
-            simulators = Simulators(host=host, port=port, smtp_port=smtp_port, ledger=ledger)
+            behaviour = Behaviour(search_lag=search_lag, repeated_mail=repeated_mail)
+            simulators = Simulators(host=host, port=port, smtp_port=smtp_port, ledger=ledger, behaviour=behaviour)
         except (OSError, LedgerInUse) as problem:
             raise CommandError(str(problem)) from problem
         except ValueError as problem:
@@ -56,6 +67,13 @@ class Command(BaseCommand):
         )
         self.stdout.flush()
         simulators.run()
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= LONGEST:
+        raise ValueError(text)
+    return seconds
 
 
 def _port(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from supervision import heartbeats, scheduler
+from supervision import heartbeats, plans, scheduler
 from supervision.management.base import LoopCommand, report_of
 
 
@@ -21,4 +21,4 @@ class Command(LoopCommand):
         return report_of(scheduler.schedule_once(), ("consumed", "dead_letters", "claimed", "dispatched"))
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat("scheduler", report)
+        heartbeats.beat("scheduler", {**report, "workflows": plans.told()})

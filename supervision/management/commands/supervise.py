@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervision import conf, courier, heartbeats, journal_writer, resource_cache, supervisor
+from supervision import conf, courier, heartbeats, journal_writer, plans, resource_cache, supervisor
 from supervision.management.base import LoopCommand, report_of
 
 JOURNAL_SECONDS = 5.0
@@ -44,5 +44,5 @@ class Command(LoopCommand):
         return report_of(supervisor.sweep_once(), FIGURES)
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat("supervisor", report)
+        heartbeats.beat("supervisor", {**report, "workflows": plans.told()})
         courier.wake()
