@@ -1,6 +1,6 @@
 # Aliases of ./run, for those who type make.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chaos
+.PHONY: help demo test check bench chaos mutants
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -19,3 +19,6 @@ bench: ## the benchmarks
 
 chaos: ## the long fault-injection runs
 	@./run chaos
+
+mutants: ## break each requirement and see its test fail
+	@./run mutants

@@ -16,37 +16,43 @@ MOST_LINES = 400
 
 # Each line may import from the lines above it, and from nothing beside or below it.
 LEVELS = (
+    "known_versions",
     "errors states conf identity db sql recovery_sql front calls audit fairness destinations words loops journal_rows journal_files"
-    " storable",
-    "bell live transports transports.envelope",
+    " storable effects incident_sql liveness_sql lost_sql breaker",
+    "bell live readings transports transports.envelope ledger incidents",
     "labels",
     "models.states models.resources models.outbound models.journal models.inbound transports.redis transports.pgmq transports.rabbitmq",
-    "models.archive models.audience tidy",
+    "models.audience models.ledger models.incidents models.plans models.reconciliation tidy",
+    "models.archive",
     "retry agent models hints failpoints heartbeats leadership sessions slots actors webhooks replies deliveries",
+    "liveness",
     "workflow resources partitions canary queries deadletters load waiting_facts notifications audit_checks journal_store"
-    " journal_due journal_check",
-    "governance outbound archive sending changes poison pauses journal journal_sheets journal_alarm resource_cache",
-    "handles courier intake_queue custody limits waiting journal_writer",
-    "store submission intake_consumer requeue metrics",
-    "admission",
+    " journal_due journal_check alerts starvation causes held_by findings adoption reconciliation",
+    "hooks epochs",
+    "held_time governance outages outbound archive sending incident_mail changes poison pauses plans journal journal_sheets resource_cache",
+    "handles unknown_versions courier intake_queue custody limits waiting journal_writer",
+    "versions store submission suspicion intake_consumer requeue metrics",
+    "admission probes",
+    "attribution",
     "recovery consuming operations",
-    "workshop",
+    "notes openings",
+    "workshop handback",
     "scheduler",
     "execution supervisor",
-    "idle",
+    "idle plan_guard",
     "worker testing",
     # Doors: what people, Celery and Django come in by.
-    "doctor checks management management.progress templatetags beat_admin console_lists console",
+    "doctor checks plan_checks management management.progress templatetags beat_admin console_lists console",
     "apps tasks management.base console_forms console_sidebar",
     "management.commands console_filters console_pauses console_verbs templatetags.console "
-    "archive_admin cache_admin journal_admin resource_admin route_admin outbound_admin",
+    "archive_admin cache_admin incident_admin journal_admin resource_admin route_admin outbound_admin",
     "console_runs console_dashboard",
     "admin",
 )
 LEVEL = {f"supervision.{name}": level for level, names in enumerate(LEVELS) for name in names.split()}
 DOORS = next(level for level, names in enumerate(LEVELS) if "checks" in names.split())
 FACADE = "supervision"  # the names an application needs to define its workflows; free of the ORM
-FACADE_IMPORTS = {"supervision.agent", "supervision.errors", "supervision.retry", "supervision.workflow"}
+FACADE_IMPORTS = {"supervision.agent", "supervision.effects", "supervision.errors", "supervision.retry", "supervision.workflow"}
 
 # What the shop may know of the engine: definitions, verbs, reads, the outbox, and the frames it hangs its own pages into.
 FOR_THE_SHOP = {FACADE} | {
@@ -58,10 +64,12 @@ FOR_THE_SHOP = {FACADE} | {
         ["console", "console_runs", "console_sidebar", "management.base", "management.progress"],
         ["journal", "resource_cache"],
         ["outbound", "destinations"],
+        ["reconciliation", "adoption"],
+        ["incidents", "incident_mail"],
     )
     for name in names
 }
-WRITERS = {"store", "sql", "recovery_sql", "changes", "recovery", "sessions", "archive", "testing"}
+WRITERS = {"epochs", "held_time", "store", "sql", "recovery_sql", "changes", "recovery", "sessions", "archive", "testing"}
 MODELS = {"Run", "StepState", "StepEvent"}
 WRITES = {"create", "bulk_create", "update", "bulk_update", "delete", "save", "get_or_create", "update_or_create", "aupdate", "acreate"}
 
@@ -133,8 +141,8 @@ def test_the_shop_imports_only_the_engines_public_modules(path):
 
 
 @pytest.mark.parametrize("path", python_files("orders"), ids=name_of)
-def test_only_agents_and_simulators_know_the_gateways(path):
-    if path.parts[1] in ("agents", "gateways", "simulators") or path.stem == "doctor_probes":
+def test_only_agents_reconciliation_and_simulators_know_the_gateways(path):
+    if path.parts[1] in ("agents", "gateways", "reconciliation", "simulators") or path.stem == "doctor_probes":
         return
 
     assert [name for name in imports_of(path) if name.startswith("orders.gateways")] == []
@@ -152,9 +160,25 @@ def test_imports_stand_at_the_top(path):
     assert inside == []
 
 
+SUPERVISOR = ("supervisor", "recovery", "changes", "retry", "sessions", "leadership")
+PERFORMING = {"supervision.calls", "supervision.execution", "supervision.workshop"}
+CALLS_OF_AGENTS = {"perform", "perform_many", "compensate", "compensate_many"}
+
+
+@pytest.mark.parametrize("name", SUPERVISOR)
+def test_the_supervisor_and_what_decides_for_it_call_no_agent(name):
+    """They decide and write; what is to be called, an agent's worker calls."""
+    path = Path("supervision") / f"{name}.py"
+    calls = {node.func.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
+    knows = {"supervision.agent"} if name == "changes" else set()  # whether a step can be undone
+
+    assert calls & CALLS_OF_AGENTS == set()
+    assert set(imports_of(path)) & (PERFORMING | {"supervision.agent"}) == knows
+
+
 def test_definitions_and_decisions_are_free_of_the_orm():
     """What an application imports to define its workflows, and what decides about failures, needs no Django."""
-    for name in ("errors", "states", "retry", "agent", "workflow", "__init__"):
+    for name in ("errors", "states", "effects", "retry", "agent", "workflow", "__init__"):
         path = Path("supervision") / f"{name}.py"
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Import | ast.ImportFrom):

@@ -63,6 +63,7 @@ def test_a_visitor_sees_events_as_they_happen_and_the_end(order):
         async with aclosing(aiter(answer.streaming_content)) as stream:
             first = await frames(stream, lambda frame: frame.startswith("retry"))
             await sync_to_async(consume_batch)(born=False)
+            first += await frames(stream, lambda frame: frame.startswith("id: 1\n"))  # told before anything else happens
             await sync_to_async(operations.cancel)(order[0], by="ada", reason="changed my mind")
             return first + await frames(stream, lambda frame: False)  # until the stream ends by itself
 

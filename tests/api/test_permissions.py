@@ -6,7 +6,7 @@ import pytest
 
 from orders.api.urls import order_patterns, version_1
 from supervision.consuming import consume_batch
-from supervision.models import Alert, DeadLetter, Delivery, Pause, Resource, Run, WebhookEndpoint
+from supervision.models import Alert, DeadLetter, Delivery, Incident, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
 
 ROLES = ("anonymous", "nobody", "customer", "client", "viewer", "operator")
@@ -46,6 +46,9 @@ DOORS = {
     ("get", "resources"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("get", "resource"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("patch", "resource"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "incidents"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("get", "incident"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "acknowledge-incident"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "pauses"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "pauses"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "lift"): (AUTH, NO, NO, NO, OPEN, OPEN),
@@ -70,7 +73,10 @@ def places(customer):
         public_id=f"dlv_{'0' * 32}", client="user:0", endpoint=hook, run=Run.objects.get(), seq=1, event="order.received",
         body='{"data": {"order": "x"}}',
     )  # fmt: skip
+    incident = Incident.objects.create(kind="starvation", cause="starvation:submissions")
     foreign = {
+        "incident": f"/api/v1/incidents/{incident.pk}/",
+        "acknowledge-incident": f"/api/v1/incidents/{incident.pk}/acknowledge/",
         "webhook": f"/api/v1/webhooks/{hook.public_id}/",
         "reply-token": f"/api/v1/reply-tokens/{'0' * 32}/",
         "delivery": f"/api/v1/deliveries/{sent.public_id}/",
@@ -87,7 +93,7 @@ def places(customer):
             return f"/api/v1/{name}/"
         if name in {"resource", "lift"}:
             return {"resource": "/api/v1/resources/payment/", "lift": f"/api/v1/pauses/{held.pk}/"}[name]
-        if name in {"orders", "products", "alerts", "dead-letters", "queues", "resources", "pauses"}:
+        if name in {"orders", "products", "alerts", "dead-letters", "incidents", "queues", "resources", "pauses"}:
             return f"/api/v1/{name}/"
         if name == "batch":
             return "/api/v1/orders/batch/"

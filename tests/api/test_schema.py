@@ -9,20 +9,20 @@ import pytest
 import schemathesis
 from django.core.management import call_command
 from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, settings
 from knox.models import AuthToken
 from schemathesis.checks import CHECKS
 
-from sasproject.wsgi import application
 from supervision.consuming import consume_batch
 from supervision.models import Run, StepState
 from tests.shopping import a_client, a_product, a_request, an_account
 
 DOCUMENT = SchemaGenerator().get_schema(request=None, public=True)
 schema = schemathesis.openapi.from_dict(json.loads(json.dumps(DOCUMENT)))
-schema.app = application
+schema.app = get_wsgi_application()
 
 PROMISES = CHECKS.get_by_names(["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"])
 

@@ -124,7 +124,7 @@ def test_an_order_of_which_somebody_still_has_to_hear_stays_until_they_have(what
     assert (moved.runs, moved.held) == (1, 1)
     assert list(ArchivedRun.objects.values_list("key", flat=True)) == [other]
 
-    Alert.objects.update(acknowledged_at="2026-01-01T00:00Z", acknowledged_by="olga")
+    Alert.objects.update(closed_at="2026-01-01T00:00Z")
     Notification.objects.update(delivered_at="2026-01-01T00:00Z")
     db.run("UPDATE supervision_slot SET until = now() - interval '1 s'")
     assert archived().runs == 1

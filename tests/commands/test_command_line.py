@@ -50,6 +50,7 @@ def test_every_command_explains_itself(name: str):
         ("resubmit", "x", "--reason", "y"),
         ("place_orders", "--count", "1"),
         ("queue_depth",),
+        ("workflows",),
         ("dead_letters",),
         ("audit",),
         ("schedule", "--once"),

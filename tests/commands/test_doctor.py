@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from orders import doctor_probes
 from supervision import doctor, heartbeats
@@ -26,13 +27,21 @@ def test_a_migrated_database_is_fine(db: None):
     assert finding.level is Level.OK
 
 
-def test_a_server_that_forgets_is_a_failure(db: None):
-    findings = list(doctor.database())
+@pytest.mark.parametrize("committing", ["on", "off"])
+def test_a_server_that_forgets_is_a_failure(db: None, committing: str):
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL synchronous_commit = {committing}")
+        off = set()
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):  # the tests' own server has them off
+            cursor.execute(f"SHOW {name}")
+            off |= {name} if cursor.fetchone() == ("off",) else set()
 
-    for finding in findings[1:]:  # the tests' own server may be one; then it has to be found out
-        assert finding.level is Level.FAIL
-        assert "= on" in finding.advice
-    assert findings[0].message.startswith("PostgreSQL")
+    version, *found = doctor.database()
+
+    assert {finding.message.split(" is off:")[0] for finding in found} == off
+    assert ("synchronous_commit" in off) is (committing == "off")
+    assert all((finding.level, " = on" in finding.advice) == (Level.FAIL, True) for finding in found)
+    assert version.message.startswith("PostgreSQL")
 
 
 def test_clocks_that_agree_are_fine(db: None):

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from orders.models import Order
-from supervision import testing
-from supervision.models import Run, StepEvent
+from supervision import incidents, testing
+from supervision.models import Incident, Run, StepEvent
 from tests.commands.conftest import Manage
 
 pytestmark = pytest.mark.django_db
@@ -129,3 +129,38 @@ def test_an_id_that_begins_with_a_dash_is_no_option(public_id: str, manage: Mana
 
     assert manage("order", public_id, "--json").json["id"] == public_id
     assert manage("cancel", public_id, "--reason", "no dash wanted", "--json").json["id"] == public_id
+
+
+# --------------------------------------------------------------------------------------------------- incidents
+
+
+def test_the_incidents_are_listed_with_what_they_hold_and_acknowledged(manage: Manage, an_order_in_error: str):
+    incidents.look()
+    order = Order.objects.get(public_id=an_order_in_error)
+
+    listed = manage("incidents").out
+    (row,) = json.loads(manage("incidents", "--json").out)
+    said = manage("incidents", "--acknowledge", str(row["id"]), "--reason", "the bank is asked")
+
+    assert "step_error" in listed
+    assert f"{order.total} {order.currency}" in listed
+    assert (row["orders"], row["held"]) == (1, [{"amount": str(order.total), "currency": order.currency}])
+    assert row["link"].endswith(f"/admin/supervision/incident/{row['id']}/change/")
+    assert said.out == f"incident {row['id']} is acknowledged\n"
+    assert json.loads(manage("incidents", "--json").out)[0]["acknowledged_by"] == "command"
+
+
+def test_incidents_that_are_over_are_listed_when_asked_for(manage: Manage):
+    assert manage("incidents").out == "no open incidents\n"
+    Incident.objects.create(kind="starvation", cause="starvation:x", title="It was.", closed_at="2026-01-01T00:00Z")
+
+    assert manage("incidents").out == "no open incidents\n"
+    assert "It was." in manage("incidents", "--all").out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"), [(["--acknowledge", "1"], "needs --reason"), (["--acknowledge", "1", "--reason", "r"], "no incident 1")]
+)
+def test_a_mistake_in_acknowledging_is_one_line(manage: Manage, words: list[str], complaint: str):
+    with pytest.raises(CommandError, match=complaint):
+        manage("incidents", *words)

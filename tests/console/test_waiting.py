@@ -113,7 +113,19 @@ def test_a_late_one_waits_for_the_supervisor():
     assert why(key) == "alpha-step gave no answer in time and waits for the supervisor."
 
 
+def test_it_waits_for_evidence_where_nobody_else_has_called_the_service_meanwhile():
+    key, place, items = kit.started("toy")
+    recovery.fail(place, [(items[0].claim, recovery.as_failure(OutcomeUnknown("the line\nwas cut.")))])
+
+    row = step(key, "alpha-step")
+    assert why(key) == (
+        f"alpha-step fails since {clock(row.failing_since)} and is tried again at {clock(row.not_before)};"
+        " nothing tells yet whose fault it is: the line was cut."
+    )
+
+
 def test_it_cools_down_after_so_many_failures():
+    kit.others_succeed("alpha")
     key, place, items = kit.started("toy")
     recovery.fail(place, [(items[0].claim, recovery.as_failure(OutcomeUnknown("the line\nwas cut.")))])
     once = step(key, "alpha-step")

@@ -14,15 +14,16 @@ from celery import current_app
 from django.db import connection
 from django.test.utils import setup_databases, teardown_databases
 
-from supervision import consuming, execution, failpoints, governance, testing
+from supervision import consuming, execution, failpoints, governance, plans, testing
 from tests.support import toy
 from tests.support.people import no_hints, operator, viewer
 
 __all__ = ["no_hints", "operator", "viewer"]
 
 TABLES = (
-    "stepevent", "stepstate", "strayreply", "alert", "notification", "deadletter", "leaderlease", "heartbeat", "run",
-    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun", "audience",
+    "stepevent", "stepstate", "strayreply", "effect", "alert", "incident", "notification", "deadletter", "leaderlease", "heartbeat", "run",
+    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun", "audience", "closure",
+    "workflowversion", "receipt", "finding", "reconciliation",
 )  # fmt: skip
 
 QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")
@@ -62,6 +63,7 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
         toy.reset()
         execution.served.clear()
         governance.forget()
+        plans.forget()
         consuming._seen = (0.0, 0)
         if execution._the_workshop is not None:
             execution._the_workshop.pool._pace.clear()  # no test knows how quick another's agents were
@@ -70,6 +72,7 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
         finally:
             failpoints.load({})
             execution.served.clear()
+            plans.forget()
             empty_the_store()
             connection.close()
 

@@ -16,10 +16,11 @@ from typing import Any
 import psycopg
 from django.db import connection, transaction
 
-from supervision import audit, execution, recovery, store, supervisor
+from supervision import audit, execution, governance, recovery, store, supervisor
+from supervision import incidents as incident_table
 from supervision.errors import PermanentFailure
 from supervision.handles import Handover, Place, Started
-from supervision.models import Alert, Notification, Run, StepEvent, StepState
+from supervision.models import Alert, Incident, Notification, Run, StepEvent, StepState
 from supervision.states import Claim
 from supervision.testing import expire, run_of, schedule, step, submit
 
@@ -46,8 +47,24 @@ def alerts(key: str) -> list[str]:
     return sorted(Alert.objects.filter(run__key=key).values_list("kind", flat=True))
 
 
-def notified(key: str) -> int:
-    return Notification.objects.filter(run__key=key, kind="alert").count()
+def open_alerts(key: str) -> list[str]:
+    return sorted(Alert.objects.filter(run__key=key, closed_at__isnull=True).values_list("kind", flat=True))
+
+
+def incidents() -> list[str]:
+    """The causes of the open incidents, after the supervisor has looked."""
+    looked()
+    return list(Incident.objects.filter(closed_at__isnull=True).order_by("id").values_list("cause", flat=True))
+
+
+def looked() -> Any:
+    """What the supervisor's look at the incidents changed."""
+    return incident_table.look()
+
+
+def told() -> int:
+    """How many times people were told of incidents."""
+    return Notification.objects.filter(kind="incident").count()
 
 
 def fetch(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
@@ -66,6 +83,12 @@ def healthy() -> bool:
     broken = [violation for violation in audit.violations() if "orders_" not in violation.detail]
     assert broken == [], broken
     return True
+
+
+def others_succeed(resource: str) -> None:
+    """Other orders' calls of this resource succeed all the while: what fails there is an order's own failure, and counts."""
+    governance.know([resource])
+    fetch("UPDATE supervision_resource SET successes = '[9e9, 9e9, 9e9, 9e9, 9e9]' WHERE name = %s", [resource])
 
 
 # ------------------------------------------------------------------------------------------------------ walking
@@ -116,6 +139,15 @@ def go(sent: Sequence[tuple[Place, Sequence[Claim]]]) -> None:
     for onward in sent:
         while onward is not None:
             onward = execution.run(*onward)
+
+
+def hours_pass(hours: float) -> None:
+    """Everything that was written lies so much further back."""
+    for table, column in fetch(
+        "SELECT table_name, column_name FROM information_schema.columns"
+        " WHERE table_name LIKE 'supervision\\_%%' AND data_type = 'timestamp with time zone'"
+    ):
+        fetch(f"UPDATE {table} SET {column} = {column} - {hours} * interval '1 hour' WHERE {column} IS NOT NULL")  # noqa: S608
 
 
 # ---------------------------------------------------------------------------------------------- at the same time

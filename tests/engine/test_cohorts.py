@@ -184,8 +184,11 @@ def test_no_more_calls_run_at_once_than_the_pool_has_threads():
             running[0] -= 1
         finished.release()
 
+    before = threading.active_count()
     pool.run(call, list(range(20)), "slow")
+    threads = threading.active_count() - before  # all that there will be: they are started before `run` returns
 
+    assert threads == 3
     assert all(finished.acquire(timeout=10) for _ in range(20))
     assert most[0] == 3
 

@@ -153,6 +153,7 @@ def test_an_undone_order_whose_worker_died_before_closing_it_is_closed_by_the_su
         "lease": 30.0,
         "fuse": False,
         "wait": False,
+        "step": "beta-step",
         "agent": "beta",
         "workflow": "mailing",
     }
@@ -187,6 +188,7 @@ def test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before
 
 def test_an_undo_that_fails_for_now_is_retried_like_any_step():
     toy.ALPHA.on_compensate = lambda request: (_ for _ in ()).throw(TransientFailure("busy")) if request.attempt == 1 else None
+    kit.others_succeed("alpha")
     key = kit.in_error(1)
     operations.compensate(key, by="operator", reason="hopeless")
     run_until_idle()

@@ -29,6 +29,7 @@ INDEXES = {
     "a_public_id_names_one_submission",  # doors
     "a_client_key_names_one_submission",  # doors; only of clients with keys
     "submission_waiting",  # the consumer; empty when all is well
+    "submission_session_waiting",  # the consumer, for orders of sessions; empty without any
     "orders_order_pkey",
     "orders_order_public_id_key",  # doors
     "orders_order_number_key",  # doors

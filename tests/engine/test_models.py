@@ -100,16 +100,16 @@ def test_the_database_refuses_a_second_event_under_one_number():
     assert refused == "supervision_stepevent_pkey"
 
 
-def test_the_database_refuses_a_second_alert_of_one_kind_and_generation():
+def test_the_database_refuses_a_second_open_alert_of_one_step_and_kind():
     key = kit.in_error()
 
     refused = refuses(
         "INSERT INTO supervision_alert (run_id, position, direction, generation, kind)"
-        " SELECT run_id, position, direction, generation, kind FROM supervision_alert WHERE run_id = %s",
+        " SELECT run_id, position, direction, generation + 1, kind FROM supervision_alert WHERE run_id = %s",
         run_of(key).pk,
     )
 
-    assert refused == "one_alert_per_generation_and_kind"
+    assert refused == "a_step_has_one_open_alert_of_a_kind"
 
 
 def test_the_database_refuses_a_second_run_for_one_key():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import smtplib
 import socket
+from datetime import timedelta
 
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message
 from django.core import mail
+from django.utils import timezone
 
 from supervision import notifications
-from supervision.models import Alert, Notification
+from supervision.models import Alert, Incident, Notification
 from supervision.testing import run_of, step
 from tests.support import toy
 
@@ -156,23 +159,27 @@ def test_waits_grow_with_every_failure():
     assert [int(wait) for wait in waits] == [5, 10, 20, 40]
 
 
-def test_an_alert_is_mailed_once_with_the_order_the_step_and_the_reason(mailbox):
-    key = kit.in_error(1)
+def test_an_incident_is_mailed_once_with_a_link_and_what_it_holds(mailbox, settings):
+    settings.PUBLIC_URL = "https://orders.example"
+    kit.in_error(1)
+    kit.looked()
 
     assert notifications.deliver_due() == 1
     assert notifications.deliver_due() == 0
 
     (message,) = mailbox
-    alert = Alert.objects.get()
+    incident = Incident.objects.get()
     assert message["To"] == "ops@shop.example"
-    assert message["X-Alert-ID"] == str(alert.pk)
-    assert message["Message-ID"].startswith(f"<alert-{alert.pk}-{key}@")
-    assert key in message["Subject"]
-    assert "refused" in message.get_payload()
+    assert message["X-Incident-ID"] == str(incident.pk)
+    assert "beta-step fails: refused" in message["Subject"]
+    body = message.get_payload()
+    assert f"https://orders.example/admin/supervision/incident/{incident.pk}/" in body
+    assert "It holds 1 order." in body
 
 
 def test_a_mail_the_server_did_not_take_is_sent_again_under_the_same_id(mailbox, settings):
     kit.in_error(1)
+    kit.looked()
     port, settings.EMAIL_PORT = settings.EMAIL_PORT, 1
 
     assert notifications.deliver_due() == 0
@@ -183,19 +190,124 @@ def test_a_mail_the_server_did_not_take_is_sent_again_under_the_same_id(mailbox,
     assert len({message["Message-ID"] for message in mailbox}) == 1
 
 
-def test_every_alert_has_a_mail_of_its_own(mailbox):
-    keys = [kit.in_error(0) for _ in range(3)]
+def test_three_orders_with_one_cause_are_one_mail(mailbox):
+    for _ in range(3):
+        kit.in_error(0)
+    kit.looked()
 
     notifications.deliver_due()
 
-    assert len(mailbox) == len({message["Message-ID"] for message in mailbox}) == len(keys)
+    assert ["It holds 3 orders." in message.get_payload() for message in mailbox] == [True]
 
 
-def test_an_alert_is_told_to_nobody_where_no_operator_has_an_address():
+def test_much_at_once_is_told_in_one_mail(mailbox):
+    for number in range(25):
+        Alert.objects.create(run_id=run_of(kit.in_error(0)).pk, position=1, direction="do", generation=1, kind="skipped", code=f"c{number}")
+    kit.looked()
+
+    notifications.deliver_due()
+
+    (message,) = mailbox
+    assert message["Subject"] == "26 incidents have opened"
+    assert message.get_payload().count("/admin/supervision/incident/") == 26
+
+
+def test_an_incident_is_told_to_nobody_where_no_operator_has_an_address():
     kit.in_error(0)
+    kit.looked()
 
     assert notifications.deliver_due() == 1
     assert mail.outbox == []
+
+
+def test_an_alert_that_an_older_version_put_into_the_outbox_does_not_stay_there(mailbox):
+    make("alert", payload={"alert": 1})
+    make("journal-trouble", payload={"key": "k", "message": "m"})
+
+    assert notifications.deliver_due() == 2
+    assert mailbox == []
+
+
+# ------------------------------------------------------------------------------------------------- giving up
+
+
+class Refusing(Mailbox):
+    """A server that answers every recipient with this code."""
+
+    code = "550 5.1.1 no such user"
+
+    async def handle_RCPT(self, server, session, envelope, address, rcpt_options):  # noqa: N802 - aiosmtpd's name
+        return self.code
+
+
+@pytest.fixture
+def refusing(settings, tuned):
+    """A mail server that refuses all recipients; set `.code` to say how."""
+    box = Refusing()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = Controller(box, hostname="127.0.0.1", port=port)
+    server.start()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
+    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+    tuned(OPERATOR_EMAILS=("ops@shop.example",))
+    yield box
+    server.stop()
+
+
+def given_up() -> list[bool]:
+    return [row.given_up_at is not None for row in Notification.objects.order_by("pk")]
+
+
+def test_a_mail_refused_for_good_is_given_up_after_the_first_answer_and_is_an_incident(refusing):
+    kit.in_error(0)
+    kit.looked()
+
+    assert notifications.deliver_due() == 0
+
+    assert given_up() == [True]
+    later(Notification.objects.get().pk)
+    assert notifications.deliver_due() == 0
+    assert Notification.objects.get().tries == 1
+    assert "delivery_failed:notifications" in kit.incidents()
+
+
+def test_a_mail_refused_for_now_is_tried_for_three_days(refusing):
+    refusing.code = "451 4.7.1 come back later"
+    kit.in_error(0)
+    kit.looked()
+
+    notifications.deliver_due()
+    assert given_up() == [False]
+
+    Notification.objects.update(not_before="2000-01-01T00:00Z", created_at=timezone.now() - timedelta(days=3, minutes=1))
+    notifications.deliver_due()
+    assert given_up() == [True]
+
+
+def test_a_kind_without_a_limit_is_never_given_up():
+    @notifications.handler("patient")
+    def fails(notification):
+        raise smtplib.SMTPRecipientsRefused({"x@shop.example": (550, b"no")})
+
+    make("patient", created_at=timezone.now() - timedelta(days=30))
+
+    notifications.deliver_due()
+
+    assert given_up() == [False]
+
+
+def test_wrong_credentials_are_ours_to_mend_and_give_nothing_up():
+    @notifications.handler("unauthorised", within=timedelta(days=3))
+    def fails(notification):
+        raise smtplib.SMTPAuthenticationError(535, b"who are you")
+
+    make("unauthorised")
+
+    notifications.deliver_due()
+
+    assert given_up() == [False]
 
 
 def test_a_rolled_back_error_tells_nobody():
@@ -204,6 +316,6 @@ def test_a_rolled_back_error_tells_nobody():
         kit.recovery.fail(place, [(items[0].claim, kit.refusal())])
         kit.transaction.set_rollback(True)
 
-    assert (Notification.objects.count(), Alert.objects.count()) == (0, 0)
+    assert (Notification.objects.count(), Alert.objects.count(), kit.incidents()) == (0, 0, [])
     assert (run_of(key).process_state, step(key, "alpha-step").process_state) == ("Processing", "Processing")
     assert toy.TOLD["error"] == [key]  # a hook writes in the transaction; what it keeps elsewhere is its own affair

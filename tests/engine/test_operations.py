@@ -111,8 +111,8 @@ def test_each_generation_has_an_alert_of_its_own_and_resubmitting_acknowledges_i
     operations.resubmit(key, by="olga", reason="fixed")
     run_until_idle()
 
-    rows = Alert.objects.order_by("generation").values_list("generation", "kind", "acknowledged_by")
-    assert list(rows) == [(1, "error", "olga"), (2, "error", "")]
+    rows = Alert.objects.order_by("generation").values_list("generation", "kind", "acknowledged_by", "closed_at")
+    assert [(*row[:3], row[3] is None) for row in rows] == [(1, "error", "olga", False), (2, "error", "", True)]
 
 
 # ----------------------------------------------------------------------------------------------------- amend

@@ -78,6 +78,9 @@ def test_a_broker_that_is_away_is_no_error_and_loses_no_order(monkeypatch):
 
     assert scheduler.schedule_once().claimed == 1
 
+    monkeypatch.setattr(hints, "enabled", True)
+    assert hints.publish(hints.SCHEDULE) is False  # said, and nothing else comes of it
+    monkeypatch.setattr(hints, "enabled", False)
     kit.expire(key)
     kit.supervisor.sweep_once()
     run_until_idle()

@@ -8,7 +8,7 @@ from supervision import consuming, operations, sessions, supervisor
 from supervision.models import Run
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
-from tests.support import toy
+from tests.support import pages, toy
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -111,6 +111,104 @@ def test_a_release_forgotten_by_a_killed_process_is_made_up_for_by_the_superviso
     run_until_idle()
 
     assert run_of(second).process_state == "Processed"
+
+
+def blocked(sessions_: int, each: int) -> None:
+    """So many sessions with so many orders, of which the first may begin and the others wait for it."""
+    submit("toy-plain", {"n": 0})
+    run_until_idle()
+    statements = (
+        "INSERT INTO supervision_submission (public_id, workflow, payload, client, consumed_at)"
+        " SELECT format('s%%s-%%s', s, n), 'toy-plain', '{}', 'ada', now() FROM generate_series(1, %s) n, generate_series(1, %s) s",
+        "INSERT INTO supervision_run (workflow, version, key, process_state, session_key)"
+        " SELECT 'toy-plain', 1, format('s%%s-%%s', s, n), 'Pending', 's' || s FROM generate_series(1, %s) n, generate_series(1, %s) s",
+    )
+    for statement in statements:
+        kit.fetch(statement, [each, sessions_])
+    kit.fetch(
+        "INSERT INTO supervision_stepstate (run_id, position, direction, name, agent, process_state, idempotency_key, seq, not_before)"
+        " SELECT id, 0, 'do', 'alpha-step', 'alpha', 'Pending', key, 1, CASE WHEN key LIKE '%%-1' THEN now() END"
+        " FROM supervision_run WHERE session_key IS NOT NULL",
+        [],
+    )
+    kit.fetch("ANALYZE supervision_run, supervision_stepstate, supervision_submission")
+
+
+def test_looking_for_forgotten_heads_costs_by_sessions_and_not_by_the_orders_that_wait():
+    blocked(10, 1_000)
+
+    cost = pages.touched(sessions.release_forgotten)
+
+    assert cost < 10 * 20
+
+
+def test_a_release_costs_the_same_however_many_wait():
+    blocked(1, 5_000)
+    (head,) = kit.fetch("SELECT min(id) FROM supervision_run WHERE session_key IS NOT NULL")[0]
+    kit.fetch("UPDATE supervision_run SET process_state = 'Processed', finished_at = now() WHERE id = %s", [head])
+    kit.fetch("DELETE FROM supervision_stepstate WHERE run_id = %s", [head])
+
+    cost = pages.touched(lambda: sessions.release([head]))
+
+    assert cost < 100
+
+
+def test_every_session_is_looked_at_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(sessions, "SESSIONS_A_LOOK", 2)
+    monkeypatch.setattr(sessions, "_looked_to", ("", ""))
+    blocked(5, 3)
+    kit.fetch("UPDATE supervision_stepstate SET not_before = NULL WHERE not_before IS NOT NULL AND position = 0")
+
+    released = [sessions.release_forgotten() for _ in range(4)]
+
+    assert released == [2, 2, 1, 0]
+    assert kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE not_before IS NOT NULL AND position = 0") == [(5,)]
+
+
+def test_looking_for_earlier_orders_of_a_session_does_not_read_what_waits_of_others():
+    submit_many("toy-plain", [{"n": n, "session_key": f"s{n % 100}"} for n in range(5_000)])
+    kit.fetch("ANALYZE supervision_submission")
+    last = kit.fetch("SELECT max(id) FROM supervision_submission")[0][0]
+    late = set()
+
+    cost = pages.touched(lambda: late.update(sessions.overtaking([sessions.Member(last + 1, "", "s7")])))
+
+    assert late == {last + 1}
+    assert cost < 20
+
+
+def test_a_stuck_order_holds_up_only_its_own_session():
+    stuck = submit("toy-plain", {"n": 1, "session_key": "ada"}, client="user:1")
+    same = submit("toy-plain", {"n": 2, "session_key": "ada"}, client="user:1")
+    others = [
+        submit("toy-plain", {"n": 3, "session_key": "eva"}, client="user:1"),
+        submit("toy-plain", {"n": 4, "session_key": "ada"}, client="user:2"),
+        submit("toy-plain", {"n": 5}, client="user:1"),
+    ]
+    with kit.another_connection() as other:
+        other.execute("SELECT id FROM supervision_submission WHERE public_id = %s FOR UPDATE", [stuck])
+
+        report = consuming.consume_batch()
+
+        assert (report.consumed, report.deferred) == (3, 1)
+        assert set(Run.objects.values_list("key", flat=True)) == set(others)
+    run_until_idle()
+    assert list(Run.objects.filter(key__in=[stuck, same]).order_by("id").values_list("key", flat=True)) == [stuck, same]
+
+
+def test_an_order_whose_door_did_not_say_its_session_holds_up_all_of_its_client():
+    """Accepted by older code: it may be in any session."""
+    unknown = submit("toy-plain", {"n": 1, "session_key": "ada"}, client="user:1", session_key="")
+    same = submit("toy-plain", {"n": 2, "session_key": "ada"}, client="user:1")
+    stranger = submit("toy-plain", {"n": 3, "session_key": "ada"}, client="user:2")
+    with kit.another_connection() as other:
+        other.execute("SELECT id FROM supervision_submission WHERE public_id = %s FOR UPDATE", [unknown])
+
+        assert consuming.consume_batch().deferred == 1
+
+        assert list(Run.objects.values_list("key", flat=True)) == [stranger]
+    run_until_idle()
+    assert list(Run.objects.exclude(key=stranger).order_by("id").values_list("key", flat=True)) == [unknown, same]
 
 
 def test_two_consumers_never_let_a_later_order_of_a_session_overtake_an_earlier_one():

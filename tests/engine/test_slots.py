@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
+from django.db import connection
 
-from supervision import admission, governance, operations, scheduler, slots
+from supervision import admission, execution, governance, operations, scheduler, slots
 from supervision.errors import TransientFailure
 from supervision.models import Resource, Slot, StepEvent
 from supervision.testing import make_due, run_of, run_until_idle, schedule, step, submit, submit_many
@@ -141,6 +143,89 @@ def test_a_slot_is_leased_for_as_long_as_the_call_may_last():
     assert seconds == pytest.approx(30 + slots.GRACE_SECONDS, abs=0.1)
 
 
+class Outlasting:
+    """For each call: by how many seconds it may last longer than its slot."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def look(self, request):
+        ((left,),) = kit.fetch(
+            "SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM supervision_slot WHERE run_id = %s", [request.run_id]
+        )
+        self.seconds.append(request.deadline - time.monotonic() - left)
+
+
+@pytest.fixture
+def one_thread(engine, monkeypatch):
+    """This process can make one call at a time."""
+    monkeypatch.setattr(execution._workshop().pool, "size", 1)
+
+
+def test_no_call_outlives_its_slot_however_long_it_waited_for_a_thread(one_thread):
+    limit(capacity=3)
+    outlasting = Outlasting()
+
+    def behave(request):
+        outlasting.look(request)
+        # Time passes for whoever has a slot already.
+        kit.fetch("UPDATE supervision_slot SET until = until - interval '10 s' WHERE run_id <> %s", [request.run_id])
+        connection.close()
+
+    toy.BETA.on_perform = behave
+    keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
+    kit.go(schedule())
+    sent = schedule()
+    assert sum(len(claims) for _, claims in sent) == 3
+    kit.go(sent)
+    kit.until(lambda: len(outlasting.seconds) == 3)
+
+    assert max(outlasting.seconds) <= 0
+    assert {step(key, "beta-step").failure_count for key in keys} == {0}
+
+
+def test_no_call_outlives_its_slot_when_its_start_comes_late():
+    limit(capacity=3)
+    outlasting = Outlasting()
+
+    def behave(request):
+        outlasting.look(request)
+        connection.close()
+
+    toy.BETA.on_perform = behave
+    submit("toy-plain", {"n": 1})
+    kit.go(schedule())
+    sent = schedule()
+    with slow("supervision_slot", seconds=slots.GRACE_SECONDS + 0.5):
+        kit.go(sent)
+        kit.until(lambda: outlasting.seconds)
+
+    assert outlasting.seconds[0] <= 0
+
+
+def test_schedulers_that_claim_at_the_same_moment_lead_to_no_more_calls_than_there_are_slots(tuned):
+    tuned(LINGER_SECONDS=1.0)
+    limit(capacity=2)
+    gauge = toy.BETA.on_perform = Gauge()
+    keys = submit_many("toy-plain", [{"n": n} for n in range(12)])
+    kit.go(schedule())
+
+    def schedule_and_perform():
+        sent = []
+        scheduler.claim_once(lambda place, claims: sent.append((place, claims)))
+        kit.go(sent)
+
+    for _ in range(4):
+        answers = kit.at_once(*[schedule_and_perform] * 4)
+        assert not [answer for answer in answers if answer is not None]
+        make_due()
+    work_off(keys)
+
+    assert gauge.most <= 2
+    assert {step(key, "beta-step").failure_count for key in keys} == {0}
+    assert Slot.objects.count() == 0
+
+
 @pytest.mark.parametrize("rate", [0.5, 3, 10, 40, 250])
 def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_late(rate):
     """By the reserved moments: any window of a second, with each call up to JITTER_SECONDS late."""
@@ -169,17 +254,26 @@ def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_lat
     assert all(later - earlier >= 1 / rate - 0.02 for earlier, later in pairwise(moments))
 
 
-@pytest.fixture
-def slow_commits(engine):
-    """What touches a slot or a resource takes 0.4 s to commit, as it does while a checkpoint keeps the disk busy."""
-    kit.fetch("CREATE FUNCTION a_slow_commit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END'")
-    for table in ("supervision_slot", "supervision_resource"):
+@contextmanager
+def slow(*tables, seconds=0.4):
+    """What touches one of these tables takes so long to commit, as it does while a checkpoint keeps the disk busy."""
+    kit.fetch(f"CREATE FUNCTION a_slow_commit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END'")
+    for table in tables:
         kit.fetch(
             f"CREATE CONSTRAINT TRIGGER a_slow_commit AFTER INSERT OR UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED"
             " FOR EACH ROW EXECUTE FUNCTION a_slow_commit()"
         )
-    yield
-    kit.fetch("DROP FUNCTION a_slow_commit() CASCADE")
+    try:
+        yield
+    finally:
+        kit.fetch("DROP FUNCTION a_slow_commit() CASCADE")
+
+
+@pytest.fixture
+def slow_commits(engine):
+    """What touches a slot or a resource takes 0.4 s to commit."""
+    with slow("supervision_slot", "supervision_resource"):
+        yield
 
 
 def test_a_moment_does_not_move_when_the_commit_that_reserved_it_takes_long(slow_commits):

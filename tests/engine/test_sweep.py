@@ -10,7 +10,7 @@ import pytest
 
 from supervision import consuming, recovery, store, supervisor
 from supervision.handles import Place
-from supervision.models import Alert, StepState, StrayReply
+from supervision.models import StepState, StrayReply
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -76,11 +76,11 @@ def test_claims_that_are_never_started_raise_one_alert_and_go_on_for_ever():
 
     row = step(key, "alpha-step")
     assert (row.failure_count, row.dispatch_count, row.process_state) == (0, 11, "Pending")
-    assert (kit.alerts(key), kit.notified(key)) == (["lost-dispatch"], 1)
+    assert (kit.alerts(key), kit.incidents(), kit.told()) == (["lost-dispatch"], ["starvation:agent.alpha"], 1)
 
 
 @pytest.mark.parametrize(("expiries", "state"), [(2, "Pending"), (3, "Error")], ids=["N-1", "N"])
-def test_the_threshold_ends_in_error_with_exactly_one_alert_and_one_notification(expiries, state):
+def test_the_threshold_ends_in_error_with_exactly_one_alert_and_one_incident(expiries, state):
     key = submit("toy", {"n": 1})
 
     expire_and_sweep(key, expiries)
@@ -89,7 +89,7 @@ def test_the_threshold_ends_in_error_with_exactly_one_alert_and_one_notification
     row = step(key, "alpha-step")
     assert (row.process_state, row.failure_count) == (state, expiries)
     in_error = int(state == "Error")
-    assert (kit.alerts(key), kit.notified(key)) == (["error"] * in_error, in_error)
+    assert (kit.open_alerts(key), len(kit.incidents()), kit.told()) == (["error"] * in_error, in_error, in_error)
     assert toy.TOLD["error"] == [key] * in_error
 
 
@@ -146,36 +146,14 @@ def test_a_policy_of_undoing_undoes_what_was_done_or_may_have_been():
 def test_a_backlog_is_never_punished():
     submit_many("toy-plain", [{"n": n} for n in range(5)])
     consuming.consume_batch(born=False)
-    kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '1 day' WHERE position = 0")
+    kit.fetch(
+        "UPDATE supervision_stepstate SET not_before = now() - interval '1 day', complete_by = now() - interval '1 hour' WHERE position = 0"
+    )
 
     report = sweep()
 
     assert report.overdue == 0
     assert set(StepState.objects.values_list("failure_count", "dispatch_count", "process_state")) == {(0, 0, "Pending")}
-
-
-def test_a_released_step_nobody_picks_up_raises_one_alert_and_no_count():
-    key, *_ = kit.started()
-    expire(key)
-    sweep()
-    kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Pending' AND position = 0")
-
-    sweep()
-    sweep()
-
-    assert (kit.alerts(key), kit.notified(key), step(key, "alpha-step").failure_count) == (["starvation"], 1, 1)
-
-
-def test_every_starving_step_is_told_of_however_many_starve(tuned):
-    tuned(SWEEP_BATCH=2)
-    submit_many("toy-plain", [{"n": n} for n in range(5)])
-    consuming.consume_batch(born=False)
-    kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE position = 0")
-
-    for _ in range(3):
-        sweep()
-
-    assert Alert.objects.filter(kind="starvation").count() == 5
 
 
 def test_a_step_that_is_still_in_time_is_left_alone():

@@ -11,7 +11,7 @@ from supervision import execution, operations, recovery, store
 from supervision.agent import Agent, StepRequest, register_agent
 from supervision.errors import PermanentFailure
 from supervision.models import Alert
-from supervision.testing import expire, run_until_idle, step, submit, submit_many
+from supervision.testing import expire, make_due, run_until_idle, step, submit, submit_many
 from supervision.workflow import Step, Workflow, register
 from tests.support import toy
 
@@ -34,6 +34,7 @@ class Ledger(Agent):
         self.refuse: Any = None
         self.burst: Any = None
         self.meanwhile: Any = None
+        self.answer: Any = {"ok": True}
 
     def perform_many(self, requests: Sequence[StepRequest]) -> list[Any]:
         for request in requests:
@@ -42,7 +43,7 @@ class Ledger(Agent):
             self.meanwhile()
         if any(request.payload["n"] == self.burst for request in requests):
             raise RuntimeError("an error of its own")
-        return [PermanentFailure("no") if request.payload["n"] == self.refuse else {"ok": True} for request in requests]
+        return [PermanentFailure("no") if request.payload["n"] == self.refuse else self.answer for request in requests]
 
     def compensate_many(self, requests: Sequence[StepRequest]) -> list[Any]:
         for request in requests:
@@ -80,6 +81,20 @@ def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(led
 
     assert ledger() == []
     assert kit.states(key) == ["Processing", "Pending"]
+
+
+def test_a_transactional_agents_effect_goes_with_an_outcome_that_cannot_be_recorded(ledger):
+    LEDGER.answer = {"kept by no database": "\0"}
+    key = submit("booked", {"n": 1})
+
+    run_until_idle()
+    before = ledger(), kit.states(key), step(key, "book").effect
+    LEDGER.answer = {"ok": True}
+    make_due(key)
+    run_until_idle()
+
+    assert before == ([], ["Pending", "Pending"], "none")
+    assert (ledger(), kit.state(key)) == ([f"{key}:book:do:1"], "Processed")
 
 
 def test_nobody_can_take_a_claim_while_a_transactional_agent_works_on_it(ledger):

@@ -1,6 +1,7 @@
 """A consumer that is started again whenever it was killed: `python -m tests.intake.process DATABASE intake|submissions`.
 
-Prints one line for each one that ended. With FAIL_ONCE=1 only the first one has the failpoints.
+Prints one line for each one that ended. With FAIL_ONCE=1 only the first one has the failpoints, with WAIT=1 it prints
+"ready" and begins when it is told to by a line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import django
 
@@ -22,7 +23,7 @@ from sasproject import celery_app  # noqa: E402
 from supervision import consuming, failpoints, hints  # noqa: E402
 from supervision.intake_consumer import Intake  # noqa: E402
 from supervision.models import Submission  # noqa: E402
-from supervision.workflow import NewRun  # noqa: E402
+from supervision.workflow import AcceptedRun, NewRun  # noqa: E402
 from tests.support import toy  # noqa: E402
 
 
@@ -32,17 +33,21 @@ def intake() -> None:
 
 
 class Deadly(toy.ToyIntake):
-    """Ends the process that reads an order named so."""
+    """Ends the process that reads an order named so, or that writes one named so."""
 
     def read(self, body: str) -> NewRun:
-        if "killer" in body:
+        if '"killer"' in body:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(body)
 
+    def write(self, runs: Sequence[AcceptedRun]) -> None:
+        if any(run.new.payload["n"] == "killer when written" for run in runs):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(runs)
+
 
 def submissions() -> None:
-    """Work off what waits, as a scheduler whose submissions are all late."""
-    consuming.LATE_SECONDS = 0.0
+    """Work off what waits."""
     object.__setattr__(toy.PLAIN, "intake", Deadly())
     while Submission.objects.filter(consumed_at=None).exists():
         consuming.consume_batch()
@@ -70,4 +75,7 @@ if __name__ == "__main__":
     hints.enabled = False
     failpoints.load()
     logging.basicConfig(level=logging.INFO)
+    if os.environ.get("WAIT"):
+        print("ready", flush=True)
+        sys.stdin.readline()
     again_and_again({"intake": intake, "submissions": submissions}[sys.argv[2]])

@@ -1,10 +1,17 @@
-"""A submission that kills whoever reads it does not stop the shop: it is counted on receipt and set aside."""
+"""A submission that kills whoever reads it does not stop the shop: it is read alone, counted before that, and set aside.
+
+Nothing else is: neither its neighbours nor what has waited for long.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -12,6 +19,8 @@ from django.db import connection
 from supervision import operations, submission
 from supervision.models import DeadLetter, Run, Submission
 from supervision.submission import NewSubmission
+from supervision.testing import submit_many
+from tests.engine import kit
 from tests.intake.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -25,13 +34,90 @@ def test_a_submission_that_kills_its_readers_is_set_aside_and_the_others_become_
     arguments = [sys.executable, "-m", "tests.intake.process", str(connection.settings_dict["NAME"]), "submissions"]
     done = subprocess.run(arguments, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=60)
 
-    assert done.stdout.splitlines() == ["killed"] * 3 + ["ended"], done.stderr
+    assert done.stdout.splitlines() == ["killed"] * 4 + ["ended"], done.stderr
     assert sorted(Run.objects.values_list("key", flat=True)) == sorted([keys[0], keys[1], keys[3]])
     [letter] = DeadLetter.objects.all()
     assert (letter.public_id, bytes(letter.body), letter.source) == (keys[2], bodies[2].encode(), "submission")
-    assert letter.deliveries == 4
-    assert "4 times" in letter.reason
+    assert letter.deliveries == 3
+    assert "read alone 3 times" in letter.reason
 
     operations.requeue_dead_letter(letter.pk, by="olga", reason="the reader is mended")
     waiting = Submission.objects.get(public_id=keys[2])
-    assert (waiting.consumed_at, waiting.deliveries) == (None, 0)
+    assert (waiting.consumed_at, waiting.deliveries, waiting.reader, waiting.suspected_at) == (None, 0, None, None)
+
+
+CONSUMERS = 5
+
+
+@pytest.fixture
+def consumers() -> Iterator[Callable[[], list[str]]]:
+    """Starts five consumers at the same moment; returns what each printed when nothing waits any more."""
+    arguments = [sys.executable, "-m", "tests.intake.process", str(connection.settings_dict["NAME"]), "submissions"]
+    environ = {**os.environ, "WAIT": "1", "LOG_LEVEL": "ERROR"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    begun = [subprocess.Popen(arguments, cwd=ROOT, env=environ, start_new_session=True, **pipes) for _ in range(CONSUMERS)]
+
+    def work() -> list[str]:
+        for each in begun:
+            assert each.stdout.readline() == "ready\n"
+        for each in begun:
+            each.stdin.write("\n")
+            each.stdin.flush()
+        return [line for each in begun for line in each.communicate(timeout=120)[0].split()]
+
+    yield work
+    for each in begun:
+        with suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+        each.wait(10)
+
+
+def a_backlog(count: int, *, age: float = 60.0, poison: object = None) -> list[str]:
+    """So many orders that have waited for so many seconds, a quarter of them in sessions, one of them poisonous."""
+    payloads = [{"n": n, **({"session_key": f"s{n % 40}"} if n % 4 == 0 else {})} for n in range(count)]
+    if poison is not None:
+        payloads[count // 2]["n"] = poison
+    keys = submit_many("toy-plain", payloads)
+    kit.fetch("UPDATE supervision_submission SET created_at = now() - %s * interval '1 s'", [age])
+    return keys
+
+
+def sessions_are_in_order() -> bool:
+    """In each session the orders became runs in the order they were accepted, and only the first may begin."""
+    rows = kit.fetch(
+        "SELECT r.session_key, u.id, s.not_before IS NULL FROM supervision_run r JOIN supervision_submission u ON u.public_id = r.key"
+        " JOIN supervision_stepstate s ON s.run_id = r.id AND s.position = 0 WHERE r.session_key IS NOT NULL ORDER BY r.id"
+    )
+    assert {session for session, _, _ in rows} == {f"s{n}" for n in range(0, 40, 4)}
+    for session in {session for session, _, _ in rows}:
+        ids, blocked = zip(*[rest for key, *rest in rows if key == session], strict=True)
+        assert list(ids) == sorted(ids)
+        assert list(blocked) == [False, *[True] * (len(ids) - 1)]
+    return True
+
+
+def test_five_consumers_of_a_backlog_set_nothing_aside(consumers: Callable[[], list[str]]) -> None:
+    keys = a_backlog(5_000)
+
+    assert consumers() == ["ended"] * CONSUMERS
+
+    assert DeadLetter.objects.count() == 0
+    assert Run.objects.count() == len(keys)
+    assert not Submission.objects.exclude(deliveries=0).exists()  # nobody even counted
+    assert sessions_are_in_order()
+
+
+@pytest.mark.parametrize("poison", ["killer", "killer when written"])
+@pytest.mark.parametrize("age", [0.0, 60.0])
+def test_five_consumers_of_a_backlog_set_the_poisonous_one_aside_within_five_readings(
+    consumers: Callable[[], list[str]], poison: str, age: float
+) -> None:
+    keys = a_backlog(1_000, age=age, poison=poison)
+
+    told = consumers()
+
+    assert told.count("ended") == CONSUMERS
+    assert 1 <= told.count("killed") <= 5
+    assert list(DeadLetter.objects.values_list("public_id", flat=True)) == [keys[500]]
+    assert Run.objects.count() == len(keys) - 1
+    assert sessions_are_in_order()

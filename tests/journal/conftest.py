@@ -13,7 +13,7 @@ from supervision import failpoints, journal_files, testing
 from tests.engine.conftest import store_database
 from tests.journal.kit import Processes
 
-TABLES = ("journalentry", "journalfile", "writerlease", "notification", "cachedresult")
+TABLES = ("journalentry", "journalfile", "writerlease", "notification", "cachedresult", "incident")
 
 
 def empty_the_journal() -> None:

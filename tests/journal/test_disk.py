@@ -8,7 +8,7 @@ import signal
 import pytest
 from django.core import mail
 
-from supervision import journal, journal_check, notifications
+from supervision import incidents, journal, journal_check, notifications
 from supervision.journal import State
 from supervision.journal_writer import Writer
 from supervision.models import Notification, WriterLease
@@ -17,8 +17,8 @@ from tests.journal.kit import KEY, append, files, ids, waiting
 pytestmark = pytest.mark.usefixtures("journal_dir")
 
 
-def told() -> int:
-    return Notification.objects.filter(kind="journal-trouble").count()
+def told() -> list[str]:
+    return [row["event"] for row in Notification.objects.filter(kind="incident").order_by("pk").values_list("payload", flat=True)]
 
 
 def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_dir, tuned):
@@ -33,9 +33,11 @@ def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_d
     assert lease.failing_since is not None
     assert "NotADirectoryError" in lease.last_error
 
-    # The operators hear of it once, not with every try.
+    # The operators hear of it once, not with every try; and once when it is over.
+    incidents.look()
     Writer().flush(KEY)
-    assert told() == 1
+    incidents.look()
+    assert told() == ["opened"]
     notifications.deliver_due()
     assert "NotADirectoryError" in mail.outbox[0].body
 
@@ -45,6 +47,8 @@ def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_d
     [lease] = WriterLease.objects.all()
     assert (lease.failing_since, lease.last_error) == (None, "")
     assert ids(journal_dir) == ["e-1"]
+    incidents.look()
+    assert told() == ["opened", "closed"]
 
 
 def test_a_writer_that_cannot_write_lets_another_one_try_and_pauses(journal_dir, tuned):
@@ -67,7 +71,7 @@ def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, event
     eventually(lambda: waiting() == [])
 
     append(*(f"f-{number}" for number in range(50)))
-    eventually(told)
+    eventually(lambda: incidents.look().opened)
     assert len(waiting()) == 50
     assert ids(journal_dir) == ["e-1"]
     assert (journal_dir / files()[0].path).stat().st_size < 600
@@ -77,4 +81,5 @@ def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, event
 
     assert len(set(ids(journal_dir))) == 51
     assert [found.problems for found in journal_check.verify()] == [[]] * len(files())
-    assert told() == 1
+    incidents.look()
+    assert told() == ["opened", "closed"]

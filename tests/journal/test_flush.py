@@ -7,10 +7,10 @@ import stat
 
 import pytest
 
-from supervision import conf, journal, journal_check, journal_due
+from supervision import conf, incidents, journal, journal_check, journal_due, operations
 from supervision.journal import State
 from supervision.journal_writer import Writer
-from supervision.models import JournalEntry, JournalFile, Notification, WriterLease
+from supervision.models import Incident, JournalEntry, JournalFile, WriterLease
 from tests.journal.kit import KEY, acknowledged, append, execute, files, flushed, ids, waiting, yesterday
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
@@ -38,6 +38,27 @@ def test_a_flush_appends_to_what_is_there(journal_dir):
 
     assert ids(journal_dir) == ["e-1", "e-2"]
     assert len(files()) == 1
+
+
+def test_what_comes_during_a_flush_waits_for_the_next(journal_dir, monkeypatch):
+    really = os.fsync
+
+    def late(descriptor: int) -> None:
+        really(descriptor)
+        if waiting() == ["e-1", "e-2"]:
+            append("e-3")
+
+    append("e-1", "e-2")
+    monkeypatch.setattr("supervision.journal_files.os.fsync", late)
+    writer = Writer()
+
+    first = writer.flush(KEY)
+    between = ids(journal_dir), waiting()
+    second = writer.flush(KEY)
+
+    assert (first.written, second.written) == (2, 1)
+    assert between == (["e-1", "e-2"], ["e-3"])
+    assert (ids(journal_dir), waiting()) == (["e-1", "e-2", "e-3"], [])
 
 
 def test_nothing_is_acknowledged_that_was_not_synced(journal_dir, monkeypatch):
@@ -88,7 +109,12 @@ def test_an_entry_that_cannot_be_written_fails_alone_with_its_reason(journal_dir
     found = journal.outcome("bad")
     assert found.state is State.FAILED
     assert found.reason == "column lines: expected a text, a number, true, false or nothing, got list"
-    assert Notification.objects.filter(kind="journal-trouble").count() == 1  # somebody has to know
+    incidents.look()
+    incident = Incident.objects.get(closed_at__isnull=True)  # somebody has to know
+    assert incident.cause == f"journal:{KEY}:refused"
+    operations.acknowledge_incident(incident.pk, by="olga", reason="written by hand")
+    incidents.look()
+    assert not Incident.objects.filter(closed_at__isnull=True).exists()
     assert waiting() == []
 
 

@@ -45,6 +45,7 @@ def listening(count: int = 1) -> bool:
 
 def test_a_caller_waits_until_its_event_is_on_disk_and_learns_where():
     append("e-1")
+    assert journal.outcome("e-1").state is State.WAITING
     waiter = Waiting("e-1")
     flushed()
 

@@ -38,8 +38,11 @@ def test_a_second_writer_writes_nothing_while_the_first_has_the_lease():
 def test_each_key_has_its_own_writer(journal_dir):
     flushed("e-1")
     append("e-2", key="others")
+    append("e-3")
 
     assert Writer().flush("others").written == 1
+
+    assert waiting() == ["e-3"]  # its own writer's to write
 
 
 def test_the_term_rises_with_every_other_holder_and_not_with_a_renewal():

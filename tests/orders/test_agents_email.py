@@ -20,15 +20,14 @@ def step(order) -> StepOfOrder:
 def test_one_mail_is_delivered_when_the_agent_runs_twice_with_one_key(services, step, order, settings):
     settings.DEFAULT_FROM_EMAIL = "Shop <orders@mugs.example>"
 
-    first, second = agent.perform(step.request()), agent.perform(step.request(attempt=2))
+    first, second = step.try_to(agent, step.request()), step.try_to(agent, step.request(attempt=2))
 
     assert first == second
     assert first["message_id"].endswith("@mugs.example>")
-    [sent, again] = services.ledger("mail", order)
-    assert (sent["effect"], again["effect"]) == (True, False)
-    assert sent["key"] == step.request().idempotency_key
-    assert sent["to"] == ["ada@example.com"]
-    assert order_number(4711) in sent["subject"]
+    [mail] = services.ledger("mail", order)
+    assert mail["key"] == step.request().idempotency_key
+    assert mail["to"] == ["ada@example.com"]
+    assert order_number(4711) in mail["subject"]
 
 
 def test_the_mail_says_what_was_bought_and_where_it_goes(step, settings, mailoutbox):
@@ -78,18 +77,84 @@ def test_a_mail_server_that_nobody_reaches_has_done_nothing(services, step, sett
 
 
 @pytest.mark.parametrize("mode", ["timeout_after_effect", "reset_after_effect"])
-def test_a_mail_whose_answer_is_lost_is_sent_again_and_delivered_once(services, step, order, mode):
+def test_a_mail_whose_answer_is_lost_is_sent_once_more_under_the_same_id(services, step, order, mode):
     services.faults("mail", mode)
     step.seconds = 0.5
     with pytest.raises(OutcomeUnknown):
-        agent.perform(step.request())
+        step.try_to(agent, step.request())
     services.clear()
     step.seconds = 3
 
-    agent.perform(step.request(attempt=2))
+    for attempt in (2, 3):
+        step.try_to(agent, step.request(attempt=attempt))
 
-    assert services.effects("mail", "deliver", order) == 1
+    keys = [entry["key"] for entry in services.ledger("mail", order)]
+    assert keys == [step.request().idempotency_key] * 2
+    assert step.outcomes() == [("do", "send", "unknown"), ("do", "repeat", "done")]
+
+
+def test_an_attempt_that_died_with_the_mail_out_is_followed_by_one_repetition(services, step, order):
+    lost = step.request()
+    lost.book.intend(agent.opens_with(lost))
+    agent.perform(lost)  # and nobody writes down that it did
+
+    for attempt in (2, 3):
+        step.try_to(agent, step.request(attempt=attempt))
+
+    assert sent(services, order) == 2
 
 
 def test_a_mail_cannot_be_undone():
     assert not EmailAgent.undoable
+
+
+def sent(services, order) -> int:
+    return len([entry for entry in services.ledger("mail", order) if entry["operation"] == "deliver"])
+
+
+@pytest.mark.parametrize("mode", ["error_after_effect", "reset_after_effect"])
+def test_a_mail_in_doubt_is_sent_once_more_and_not_a_third_time(services, step, order, mode):
+    services.faults("mail", mode)
+    for attempt in (1, 2):
+        with pytest.raises(OutcomeUnknown):
+            step.try_to(agent, step.request(attempt=attempt))
+
+    with pytest.raises(PermanentFailure) as ended:
+        step.try_to(agent, step.request(attempt=3))
+
+    assert ended.value.code == "mail_unconfirmed"
+    assert sent(services, order) == 2
+    assert step.outcomes() == [("do", "send", "unknown"), ("do", "repeat", "unknown")]
+
+
+def test_a_mail_is_not_repeated_once_the_server_has_accepted_it(services, step, order):
+    step.try_to(agent, step.request())
+
+    again = step.try_to(agent, step.request(attempt=2))
+
+    assert again["message_id"]
+    assert sent(services, order) == 1
+
+
+def test_a_mail_that_was_certainly_not_sent_is_tried_as_often_as_it_takes(services, step, order):
+    services.faults("mail", "error_before")
+    for attempt in (1, 2, 3):
+        with pytest.raises(TransientFailure) as failure:
+            step.try_to(agent, step.request(attempt=attempt))
+        assert not isinstance(failure.value, OutcomeUnknown)
+    services.clear()
+
+    step.try_to(agent, step.request(attempt=4))
+
+    assert services.effects("mail", "deliver", order) == 1
+    assert step.outcomes() == [("do", "send", "done")]
+
+
+def test_an_attempt_that_died_may_have_sent_the_mail(services, step, order):
+    for attempt in (1, 2):
+        book = step.request(attempt=attempt).book
+        book.intend(agent.opens_with(step.request(attempt=attempt)))
+    step.try_to(agent, step.request(attempt=3))
+
+    assert step.outcomes() == [("do", "send", "unknown"), ("do", "repeat", "done")]
+    assert sent(services, order) == 1

@@ -276,8 +276,17 @@ def test_a_worker_that_froze_before_its_charge_charges_nothing_after_the_undo(se
     assert ("confirm", False) in operations(services, order)
 
 
-def test_a_worker_that_lost_its_claim_before_the_checkpoint_charges_nothing(services, step, order):
+def test_a_worker_that_lost_its_claim_before_its_first_call_makes_none(services, step, order):
     step.claim_lost = True
+
+    with pytest.raises(TransientFailure):
+        agent.perform(step.request())
+
+    assert operations(services, order) == []
+
+
+def test_a_worker_that_lost_its_claim_before_the_checkpoint_charges_nothing(services, step, order):
+    step.before_checkpoint = lambda: setattr(step, "claim_lost", True)
 
     with pytest.raises(TransientFailure):
         agent.perform(step.request())
@@ -298,14 +307,28 @@ def test_two_workers_at_once_charge_an_order_once(services, step, order):
 
 @pytest.mark.parametrize(
     ("total", "currency", "units"),
-    [("25.80", "EUR", 2580), ("25", "EUR", 2500), ("0.01", "USD", 1), ("300", "JPY", 300), ("1.234", "KWD", 1234)],
+    [
+        ("25.80", "EUR", 2580),
+        ("25", "EUR", 2500),
+        ("0.01", "USD", 1),
+        ("300", "JPY", 300),
+        ("1.23", "KWD", 1230),
+        ("5", "UGX", 500),
+        ("5.00", "ISK", 500),
+        ("5.50", "HUF", 550),
+        ("5.50", "TWD", 550),
+    ],
 )
 def test_money_is_counted_in_minor_units(total, currency, units):
     assert minor_units(total, currency) == units
 
 
 @pytest.mark.parametrize(
-    ("total", "currency"), [("0", "EUR"), ("-1", "EUR"), ("1.005", "EUR"), ("x", "EUR"), ("1.5", "JPY"), ("NaN", "EUR")]
+    ("total", "currency"),
+    [
+        *[("0", "EUR"), ("-1", "EUR"), ("1.005", "EUR"), ("x", "EUR"), ("1.5", "JPY"), ("NaN", "EUR"), ("Infinity", "EUR")],
+        *[("5.50", "UGX"), ("5.50", "ISK"), ("1.234", "KWD")],
+    ],
 )
 def test_an_amount_that_does_not_exist_is_refused_for_good(total, currency):
     with pytest.raises(PermanentFailure):

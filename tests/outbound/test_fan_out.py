@@ -74,16 +74,17 @@ def test_two_who_fan_out_at_once_write_each_delivery_once():
     assert sum(answers) == Delivery.objects.count() == 20
 
 
-def test_an_alert_does_not_wait_behind_status_messages():
+def test_an_incident_does_not_wait_behind_status_messages():
     kit.listen("https://one.example/")
     Notification.objects.bulk_create(
         Notification(kind="status", payload={"seq": n, "status": "received", "at": "2026-01-01T00:00:00Z"}) for n in range(500)
     )
     engine_kit.in_error(0)
+    engine_kit.looked()
 
     assert notifications.deliver_due(limit=1) == 1
 
-    assert Notification.objects.get(kind="alert").delivered_at is not None
+    assert Notification.objects.get(kind="incident").delivered_at is not None
     assert Notification.objects.filter(kind="status", delivered_at__isnull=False).count() == 0
     assert Alert.objects.count() == 1
 

@@ -107,6 +107,20 @@ def test_a_reader_that_was_away_gets_everything_later_on_every_broker(brokers, n
 
 
 @pytest.mark.parametrize("name", BROKERS)
+def test_a_reply_names_the_order_it_answers_on_every_broker(brokers, name):
+    brokers(name)
+    row, reference = issue()
+    key = kit.done(reply_to=reference)
+    deliver_all()
+
+    with current_app.connection_for_read() as link:
+        got = [link.default_channel.basic_get(row.queue, no_ack=True) for _ in ALL]
+
+    assert {message.properties["correlation_id"] for message in got} == {key}
+    assert {message.headers["webhook-id"] for message in got} == {f"msg_{key}_{seq}" for seq, _ in ALL}
+
+
+@pytest.mark.parametrize("name", BROKERS)
 def test_the_queue_is_there_before_the_first_message_and_gone_with_its_token_on_every_broker(brokers, name):
     brokers(name)
     row, _reference = issue()

@@ -12,7 +12,7 @@ from celery import current_app
 from celery.beat import SchedulingError
 from celery.schedules import schedule
 from django.db import connection
-from django_celery_beat.models import IntervalSchedule, PeriodicTask
+from django_celery_beat.models import PeriodicTask
 
 from sasproject.beat import Scheduler
 from supervision.worker import SWEEP_TASK, set_sweep_interval
@@ -61,14 +61,14 @@ def test_beat_reads_its_timetable_again_when_the_database_has_cut_its_connection
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("seconds", "interval"), [(2, (2, "seconds")), (0.5, (500_000, "microseconds"))])
-def test_the_sweep_runs_as_often_as_it_is_told(seconds, interval):
-    every, _ = IntervalSchedule.objects.get_or_create(every=5, period="seconds")
-    PeriodicTask.objects.get_or_create(name=SWEEP_TASK, defaults={"task": "supervision.sweep", "interval": every})
+def test_the_sweep_runs_as_often_as_it_is_told(beat, seconds, interval):
     for _ in range(2):
         set_sweep_interval(seconds)
 
-    every = PeriodicTask.objects.get(name=SWEEP_TASK).interval
-    assert (every.every, every.period) == interval
+    task = PeriodicTask.objects.get(name=SWEEP_TASK)  # as the migrations make it
+    assert (task.interval.every, task.interval.period) == interval
+    assert (task.task, task.queue, task.enabled) == ("supervision.sweep", "supervisor", True)
+    assert beat.all_as_schedule()[SWEEP_TASK].schedule.run_every.total_seconds() == seconds
 
 
 @pytest.mark.django_db(transaction=True)

@@ -68,14 +68,24 @@ def test_the_database_carries_a_message_without_any_broker():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_completing_the_database_may_be_repeated():
-    install_pgmq("default")
+def test_completing_the_database_makes_what_is_missing_and_keeps_what_waits(settings):
+    settings.BROKER_IN_DATABASE = True
+    queue = f"test_{uuid.uuid4().hex[:8]}"
+    with connection.cursor() as cursor:
+        cursor.execute("DROP SCHEMA IF EXISTS pgmq CASCADE")
+        cursor.execute("DROP TABLE IF EXISTS sas_cache")
     complete_database()
-    install_pgmq("default")
 
     with connection.cursor() as cursor:
+        cursor.execute("SELECT pgmq.create(%s)", [queue])
+        cursor.execute("SELECT pgmq.send(%s, '{\"run\": 7}')", [queue])
+        complete_database()
+        cursor.execute("SELECT pgmq.create(%s)", [queue])  # as a consumer does that starts
         cursor.execute("SELECT count(*) FROM sas_cache")
         assert cursor.fetchone() == (0,)
+        cursor.execute("SELECT message->>'run' FROM pgmq.read(%s, 30, 10)", [queue])
+        assert cursor.fetchall() == [("7",)]
+        cursor.execute("SELECT pgmq.drop_queue(%s)", [queue])
 
 
 @pytest.mark.parametrize("broker", ["amqp://127.0.0.1:9//", "redis://127.0.0.1:9/0", "pgmq://nobody@127.0.0.1:9/none"])

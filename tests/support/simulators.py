@@ -48,7 +48,7 @@ class Simulators:
 
     def start(self) -> None:
         """Start and wait until everything answers."""
-        command = [sys.executable, str(ROOT / "manage.py"), "simulators", "--ledger", str(self.ledger_file)]
+        command = [sys.executable, str(ROOT / "manage.py"), "simulators", "--ledger", str(self.ledger_file), "--search-lag", "0"]
         port, smtp_port = self._ports
         # A broken database URL: the simulators need none, and this shows it.
         environment = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/nowhere"}
@@ -120,7 +120,7 @@ class Simulators:
 
     def charged(self, order: str) -> int:
         """Money taken for the order and not given back, in minor units."""
-        sign = {"confirm": 1, "refund": -1}
+        sign = {"confirm": 1, "refund": -1, "refund_failed": 1}
         entries = [entry for entry in self.ledger("payment", order) if entry["effect"]]
         return sum(sign.get(entry["operation"], 0) * entry["amount"] for entry in entries)
 
@@ -137,3 +137,27 @@ class Simulators:
     def clear(self) -> None:
         """Heal every service."""
         self.http.delete(f"{self.url}/faults").raise_for_status()
+
+    # --- what healthy services do -----------------------------------------------------------------------------------
+
+    def behave(self, **settings: Any) -> None:
+        """Change how healthy services behave: search_lag, refund_settles, repeated_mail."""
+        self.http.post(f"{self.url}/behaviour", json=settings).raise_for_status()
+
+    def forget(self, service: str) -> None:
+        """Let a service forget every idempotency key."""
+        self.http.post(f"{self.url}/forget/{service}").raise_for_status()
+
+    def fail_refund(self, refund: str) -> None:
+        """Let a refund fail that looked well so far."""
+        self.http.post(f"{self.url}/refunds/{refund}/fail").raise_for_status()
+
+    def dispute(self, intent: str) -> str:
+        """Let the customer dispute a charge; the dispute's id."""
+        answer = self.http.post(f"{self.url}/disputes", json={"payment_intent": intent})
+        answer.raise_for_status()
+        return str(answer.json()["id"])
+
+    def close_dispute(self, dispute: str, status: str) -> None:
+        """Let the bank decide a dispute: `won` or `lost`."""
+        self.http.post(f"{self.url}/disputes/{dispute}/{status}").raise_for_status()

@@ -22,8 +22,10 @@ def simulators_process(tmp_path_factory) -> Iterator[Simulators]:
 @pytest.fixture
 def simulators(simulators_process) -> Iterator[Simulators]:
     """Payment, carrier and mail, healthy at the start and healed at the end."""
+    usual = simulators_process.http.get(f"{simulators_process.url}/behaviour").json()
     yield simulators_process
     simulators_process.clear()
+    simulators_process.behave(**usual)
 
 
 @pytest.fixture

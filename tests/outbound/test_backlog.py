@@ -1,0 +1,92 @@
+"""A receiver that is dead with a mountain of messages costs the others nothing, and little itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervision import deliveries
+from supervision.models import Delivery, ReplyToken, WebhookEndpoint
+from tests.outbound import kit
+from tests.support import pages
+
+pytestmark = pytest.mark.usefixtures("out")
+
+MOUNTAIN = 20_000
+MOST_PAGES = 250  # for the few messages that a claim takes; the mountain has several times as many
+
+
+def messages(count: int, *, endpoint: WebhookEndpoint | None = None, token: ReplyToken | None = None, days: int = 0) -> None:
+    """So many that are due to this receiver, asked for so many days ago."""
+    kit.fetch(
+        "INSERT INTO supervision_delivery (public_id, client, endpoint_id, reply_token_id, run_id, seq, event, message_id, body, asked_at)"
+        " SELECT 'd' || nextval('supervision_delivery_id_seq'), 'c', %s, %s, n, 1, 'order.processed', 'm' || n, '{}',"
+        " now() - %s * interval '1 day' FROM generate_series(1, %s) n",
+        [endpoint and endpoint.pk, token and token.pk, days, count],
+    )
+
+
+@pytest.fixture
+def dead() -> WebhookEndpoint:
+    """It has failed for long, and may be tried again now; the planner knows how many messages it has."""
+    endpoint = kit.listen("http://dead.example/")
+    kit.fetch("UPDATE supervision_webhookendpoint SET failures = 9, failing_since = now() - interval '1 hour' WHERE id = %s", [endpoint.pk])
+    messages(MOUNTAIN, endpoint=endpoint)
+    kit.fetch("ANALYZE supervision_delivery, supervision_webhookendpoint")
+    return endpoint
+
+
+def test_a_claim_for_receivers_that_answer_does_not_read_what_waits_for_a_dead_one(dead):
+    healthy = kit.listen("http://healthy.example/", kit.BOB)
+    messages(5, endpoint=healthy)
+    found = {}
+
+    cost = pages.touched(lambda: found.update(deliveries.claim_webhooks(16, 20, suspect=False)))
+
+    assert {endpoint: len(due) for endpoint, due in found.items()} == {healthy.pk: 5}
+    assert cost < MOST_PAGES
+
+
+def test_trying_a_dead_receiver_out_reads_one_of_its_messages(dead):
+    found = {}
+
+    cost = pages.touched(lambda: found.update(deliveries.claim_webhooks(16, 20, suspect=True)))
+
+    assert {endpoint: len(due) for endpoint, due in found.items()} == {dead.pk: 1}
+    assert cost < MOST_PAGES
+
+
+def test_a_claim_of_replies_does_not_read_all_that_wait():
+    token = ReplyToken.objects.create(token_hash="t", client=kit.ADA, queue="replies.t")
+    messages(MOUNTAIN, token=token)
+    kit.fetch("ANALYZE supervision_delivery, supervision_replytoken")
+
+    cost = pages.touched(lambda: deliveries.claim_replies(20, 20))
+
+    assert cost < 4 * MOST_PAGES  # 20 messages, each with its own update
+
+
+def test_looking_for_hopeless_messages_does_not_read_those_with_hope(dead):
+    assert pages.touched(lambda: deliveries.give_up_hopeless("why")) < MOST_PAGES
+
+
+@pytest.mark.parametrize("gone", ["removed", "switched off", "failing for days", "revoked"])
+def test_a_mountain_without_hope_is_given_up_in_parts(gone, monkeypatch):
+    monkeypatch.setattr(deliveries, "AT_ONCE", 300)
+    token = None
+    endpoint = None
+    if gone == "revoked":
+        token = ReplyToken.objects.create(token_hash="t", client=kit.ADA, queue="replies.t")
+        kit.fetch("UPDATE supervision_replytoken SET revoked_at = now()")
+    else:
+        endpoint = kit.listen("http://gone.example/")
+        change = {
+            "removed": "removed_at = now(), active = false",
+            "switched off": "active = false",
+            "failing for days": "failing_since = now() - interval '4 days'",
+        }[gone]
+        kit.fetch(f"UPDATE supervision_webhookendpoint SET {change}")  # noqa: S608
+    messages(1_000, endpoint=endpoint, token=token, days=4)
+
+    deliveries.give_up_hopeless("nobody is there")
+
+    assert Delivery.objects.filter(given_up_at__isnull=False, last_error="nobody is there").count() == 1_000

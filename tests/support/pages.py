@@ -1,0 +1,49 @@
+"""What statements cost in pages touched: the same on every machine, however busy it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import transaction
+
+from supervision import db
+
+Statements = list[tuple[str, Mapping[str, Any] | None]]
+
+
+@contextmanager
+def noted() -> Iterator[Statements]:
+    """The statements that the engine sends meanwhile."""
+    seen: Statements = []
+    real = db.fetch
+
+    def fetch(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        seen.append((statement, params))
+        return real(statement, params)
+
+    db.fetch = fetch
+    try:
+        yield seen
+    finally:
+        db.fetch = real
+
+
+def touched(work: Callable[[], object]) -> int:
+    """Pages of the database that the statements of `work` touch; work is done once, and what it writes is rolled back."""
+    with transaction.atomic():
+        point = transaction.savepoint()
+        with noted() as statements:
+            work()
+        transaction.savepoint_rollback(point)
+        found = sum(_pages(*each) for each in statements)
+        transaction.set_rollback(True)
+    return found
+
+
+def _pages(statement: str, params: Mapping[str, Any] | None) -> int:
+    plan = "\n".join(row[0] for row in db.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statement, params))
+    first = re.search(r"Buffers: (.*)", plan)
+    return sum(map(int, re.findall(r"(?:hit|read)=(\d+)", first.group(1)))) if first else 0
