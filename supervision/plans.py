@@ -69,6 +69,11 @@ def known() -> list[str]:
     return [label(workflow.name, workflow.version) for workflow in workflows()]
 
 
+def names() -> list[str]:
+    """The names of the workflows that this process's code knows."""
+    return sorted({workflow.name for workflow in workflows()})
+
+
 def knows(name: str, version: int) -> bool:
     """Whether this process's code knows this version of this workflow."""
     return label(name, version) in known()

@@ -25,6 +25,7 @@ SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at
        suspected_at IS NOT NULL, xmax::text::bigint
   FROM supervision_submission
  WHERE consumed_at IS NULL AND id >= %(since)s::bigint AND (%(only)s::bigint[] IS NULL OR id = ANY (%(only)s))
+   AND workflow <> ALL (ARRAY(SELECT DISTINCT w.name FROM supervision_workflowversion w WHERE w.name <> ALL (%(names)s::text[])))
  ORDER BY id LIMIT %(limit)s
    FOR UPDATE SKIP LOCKED
 """

@@ -53,12 +53,15 @@ _first_due: Front[Any] = Front("-infinity")
 
 
 def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[Taken]:
-    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take."""
+    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take.
+
+    A submission of a workflow that other code has registered and this code does not know is left to that other code.
+    """
     if only is not None:
-        params = {"limit": len(only), "only": list(only), "since": min(only, default=0)}
+        params = {"limit": len(only), "only": list(only), "since": min(only, default=0), "names": plans.names()}
         return [Taken(*row) for row in db.fetch(sql.TAKE_SUBMISSIONS, params)]
     rows = _waiting.look(
-        lambda since: db.fetch(sql.TAKE_SUBMISSIONS, {"limit": limit, "only": None, "since": since}),
+        lambda since: db.fetch(sql.TAKE_SUBMISSIONS, {"limit": limit, "only": None, "since": since, "names": plans.names()}),
         lambda rows: rows[-1][0] - _CLOSE,
     )
     return [Taken(*row) for row in rows]

@@ -61,6 +61,8 @@ def _sentence(where: Where, seen: World, inside: bool) -> str | None:
     held = _pause_of(where, seen)
     if held is not None:
         return _paused(held, where.now, inside)
+    if lacking := seen.unknown.get(f"unknown_version:{where.workflow}:{where.version}"):
+        return _("%(step)s waits for its turn: %(why)s.") % {**step, "why": lacking}
     if where.session_ahead:
         return _behind(where, seen)
     if where.other_runs:

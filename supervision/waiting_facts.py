@@ -26,7 +26,7 @@ WITH due AS MATERIALIZED (
       FROM (SELECT run_id, direction, position, agent, turn_at FROM supervision_stepstate
              WHERE process_state = 'Pending' AND not_before IS NOT NULL AND not_before <= now()
              ORDER BY turn_at LIMIT %(most)s) d)
-SELECT r.id, r.key, r.workflow, r.partition, now(), s.name, s.agent, s.direction, s.process_state, s.effect, s.resource,
+SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, s.direction, s.process_state, s.effect, s.resource,
        s.failure_count, s.failing_since, s.last_error, s.not_before, s.complete_by, s.started_at,
        CASE WHEN s.process_state = 'Processing' AND s.started_at IS NULL THEN (
             SELECT max(e.at) FROM supervision_stepevent e
@@ -67,6 +67,9 @@ SELECT 'resource', jsonb_build_object(
 UNION ALL
 SELECT 'route', jsonb_build_object('service', service, 'partition', partition, 'resource', resource) FROM supervision_resourceroute
 UNION ALL
+SELECT 'unknown', jsonb_build_object('cause', cause, 'title', title)
+  FROM supervision_incident WHERE kind = 'unknown_version' AND closed_at IS NULL
+UNION ALL
 SELECT 'queue', jsonb_build_object('name', queue, 'age', extract(epoch FROM now() - max(seen_at)))
   FROM supervision_heartbeat h, jsonb_array_elements_text(
        CASE WHEN jsonb_typeof(h.detail->'queues') = 'array' THEN h.detail->'queues'
@@ -89,6 +92,7 @@ class Where:
     run_id: int
     key: str
     workflow: str
+    version: int
     partition: str | None
     now: datetime
     step: str
@@ -157,6 +161,7 @@ class World:
     routes: dict[tuple[str, str], str] = field(default_factory=dict)
     consumers: dict[str, float] = field(default_factory=dict)  # queue -> seconds since one of its processes was seen
     services: dict[str, str | None] = field(default_factory=dict)  # agent -> the service it calls
+    unknown: dict[str, str] = field(default_factory=dict)  # open incidents of versions that no running process knows: cause -> title
 
 
 def orders(run_ids: Sequence[int]) -> list[Where]:
@@ -182,6 +187,8 @@ def world() -> World:
                 seen.serving.setdefault(row["service"], []).append(_remote(row))
             case "route":
                 seen.routes[row["service"], row["partition"]] = row["resource"]
+            case "unknown":
+                seen.unknown[row["cause"]] = row["title"]
             case "queue":
                 seen.consumers[row["name"]] = float(row["age"])
     return seen

@@ -106,6 +106,18 @@ def test_a_scheduler_that_runs_as_a_plain_loop_is_one():
     assert why(due()) == "alpha-step waits for its turn: it is the next."
 
 
+def test_it_waits_for_a_process_that_knows_its_version_while_an_incident_says_that_none_does():
+    key, other = due(), due("toy")
+    kit.fetch("UPDATE supervision_run SET created_at = now() - interval '2 min'")
+    heartbeats.beat("all", {"queues": ["agent.alpha"], "workflows": {"toy": [1]}}, name="all@here")
+    kit.looked()
+
+    assert why(key) == (
+        "alpha-step waits for its turn: No running process (agents) knows toy-plain version 1: its orders wait for one that does."
+    )
+    assert "knows" not in str(why(other))
+
+
 def test_a_late_one_waits_for_the_supervisor():
     key, *_ = kit.started()
     expire(key)

@@ -83,7 +83,7 @@ def ended(shop: Shop) -> bool:
 def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool = False) -> None:
     """Old processes, both releases at once, then the new one alone; orders come all the time, some stand in the middle."""
     names = ("scheduler", "agents", "supervisor")
-    with open_shop("pgmq://", tmp_path, *names, SUPERVISION_SWEEP_SECONDS="1", AGENT_QUEUES=QUEUES) as shop:
+    with open_shop("pgmq://", tmp_path, *names, "beat", SUPERVISION_SWEEP_SECONDS="1", AGENT_QUEUES=QUEUES) as shop:
         tree = release(tmp_path, edit, under_its_version=under_its_version)
         shop.manage("pause", "--agent", "payment", "--reason", "orders stand in the middle")
         place(shop, 5)

@@ -233,6 +233,24 @@ def test_a_message_is_no_nonsense_while_the_database_cannot_say_whether_it_is(co
     assert not handback.has_plan(here)
 
 
+def test_a_submission_of_a_workflow_that_only_other_code_knows_is_left_to_that_code(code):
+    code({1: (FIRST, SECOND)})
+    workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
+    plans.confirm()
+    key = submit("added", {"n": 1})
+    code({1: (FIRST, SECOND)})
+    own = submit("changing", {"n": 2})
+
+    run_until_idle()
+
+    assert kit.state(own) == "Processed"
+    assert kit.fetch("SELECT consumed_at FROM supervision_submission WHERE public_id = %s", [key]) == [(None,)]
+    assert kit.fetch("SELECT count(*) FROM supervision_deadletter") == [(0,)]
+    workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
+    run_until_idle()
+    assert kit.state(key) == "Processed"
+
+
 # -------------------------------------------------------------------------------------------------- nobody knows it
 
 

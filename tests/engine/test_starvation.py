@@ -202,13 +202,11 @@ def test_a_step_that_waits_for_its_time_starves_nobody():
     assert kit.incidents() == []
 
 
-def test_a_version_that_an_incident_names_starves_nobody():
+def test_a_version_that_an_incident_names_starves_nobody(monkeypatch):
     waiting(2)
-    incidents.detector("unknown_version")(
-        lambda: [incidents.Cause(kind="unknown_version", key="unknown_version:toy-plain:1", title="Nobody knows version 1.")]
-    )
-    try:
-        kit.looked()
-        assert kit.incidents() == ["unknown_version:toy-plain:1"]
-    finally:
-        incidents._detectors.pop("unknown_version")
+    cause = incidents.Cause(kind="unknown_version", key="unknown_version:toy-plain:1", title="No process knows version 1.")
+    monkeypatch.setitem(incidents._detectors, "unknown_version", lambda: [cause])
+
+    kit.looked()
+
+    assert kit.incidents() == ["unknown_version:toy-plain:1"]
