@@ -1,1 +1,1 @@
-"""One agent per service: each speaks its service's language, translates its errors and decides nothing else."""
+"""One agent per service. An agent calls the service's API and translates its errors for the engine; it decides nothing else."""

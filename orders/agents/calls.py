@@ -1,7 +1,6 @@
-"""What the agents of remote services share: short retries of calls that certainly did nothing, within the budget.
+"""Shared by the agents of remote services: short retries, within the step's budget, of calls that certainly had no effect.
 
-A longer wait is the supervisor's business: an agent tries two or three times within its step and then says what it
-knows.
+Longer waits are the supervisor's task. An agent tries two or three times within its step and then reports the result.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 class Evidence(TypedDict):
-    """What a problem says of the service itself, as the engine's failures take it."""
+    """What an error tells about the service itself: keyword arguments of the engine's failures."""
 
     retry_after: float | None
     unreachable: bool
@@ -27,11 +26,11 @@ class Evidence(TypedDict):
 
 
 TRIES = 3
-PATIENCE = 0.5  # the longest pause, in seconds, that is waited for inside a step; no less must be left to try again
+PATIENCE = 0.5  # seconds: the longest pause between tries; an agent tries again only while more time than this is left
 
 
 def evidence(problem: GatewayError | None) -> Evidence:
-    """By which the engine tells an outage from an order's own failure; call it in or right after the step's budget."""
+    """The facts by which the engine tells an outage from the failure of one order. Call it in or right after the budget."""
     return Evidence(
         retry_after=getattr(problem, "retry_after", None),
         unreachable=isinstance(problem, NotSent) and not isinstance(problem, NoTime),
@@ -41,7 +40,7 @@ def evidence(problem: GatewayError | None) -> Evidence:
 
 
 def retried(call: Callable[[], T], *, on: tuple[type[GatewayError], ...] = (NotSent,)) -> T:
-    """The call's result; failures of these kinds, which are known to be harmless to repeat, are tried again."""
+    """The call's result. It is retried after failures of the kinds in `on`: repeating it after those is known to be harmless."""
 
     def again(problem: Exception) -> bool:
         wish = getattr(problem, "retry_after", None)
@@ -49,7 +48,7 @@ def retried(call: Callable[[], T], *, on: tuple[type[GatewayError], ...] = (NotS
 
     left = http.remaining()
     if left <= 0:
-        return call()  # fails at once, in the gateway's words
+        return call()  # the gateway raises its own error at once
     for attempt in stamina.retry_context(on=again, attempts=TRIES, timeout=left, wait_initial=0.05, wait_max=PATIENCE, wait_jitter=0.1):
         with attempt:
             return call()

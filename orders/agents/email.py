@@ -1,15 +1,15 @@
 """Tells the customer that the order is on its way.
 
-Used by the `notify-customer` step. A mail cannot be unsent (`undoable` is False), and no server drops a mail because it
-had it before. So it is sent again only where the first sending may have failed, and once at most:
+Used by the `notify-customer` step. A mail cannot be undone (`undoable` is False), and mail servers do not drop a mail that
+they received before. So the agent sends a mail again only if the first try may have failed, and at most once:
 
-1. Sending is in the effect ledger before the server is called. Where the server was not reached, or refused before the
-   message was handed over, nothing was sent: the next attempt sends.
-2. From the moment the message is handed over until the server has accepted it, its fate is not known; nor is that of an
-   attempt that died. The next attempt sends it once more, as an operation of its own. A third time it is not sent.
+1. The agent writes the sending into the effect ledger before it calls the server. If it cannot reach the server, or the
+   server refuses before the message is handed over, nothing was sent: the next attempt sends.
+2. The result is unknown from the handover of the message until the server accepts it. It is also unknown if an attempt
+   died. The next attempt then sends once more, as a separate operation in the ledger. There is no third time.
 
-The Message-ID is the idempotency key, so that whoever sorts by it sees one mail. The key's characters that a Message-ID
-may not contain travel percent-encoded.
+The Message-ID is the idempotency key: a mail program that groups by Message-ID shows both copies as one mail. Characters
+of the key that a Message-ID may not contain are percent-encoded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EmailAgent(Agent):
         message = _message(request, message_id)
         if (sending := _sending(request)) is None:
             return {"message_id": message_id}
-        # For each of the few words that the servers exchange: together they stay within the budget, or nearly.
+        # The limit holds for each exchange with the server. There are few: together they take about the budget at most.
         patience = min(float(settings.EMAIL_TIMEOUT or 10), request.remaining / 2)
         if patience < 0.01:
             raise TransientFailure(_("No time is left to send the mail."))
@@ -72,14 +72,14 @@ class EmailAgent(Agent):
 
 
 def _sending(request: StepRequest) -> Operation | None:
-    """This attempt's sending; None where the mail is known to be out. Raises PermanentFailure after two in doubt."""
+    """This attempt's ledger row; None if the mail was certainly sent. Raises PermanentFailure after two unknown results."""
     first = request.intend(SEND, key=request.idempotency_key, service=SERVICE)
     if first.outcome is EffectOutcome.DONE:
         return None
     if first.outcome is EffectOutcome.INTENDED:
         return first
     first.settle(EffectOutcome.UNKNOWN)
-    # Not among the row's own: this attempt's intention would hide what the last repetition came to.
+    # Checked before `intend`: the row that this attempt writes would hide the result of the last repetition.
     if any(one.operation == REPEAT and one.key == first.key and one.outcome in _IN_DOUBT for one in request.effects()):
         raise PermanentFailure(
             _("The mail was sent twice, and the mail server confirmed neither: it is not sent a third time."), code="mail_unconfirmed"
@@ -92,7 +92,7 @@ def _sending(request: StepRequest) -> Operation | None:
 
 
 def _watch(connection: Any) -> list[bool]:
-    """Not empty once the message itself is on its way to the server; always so where the backend does not tell."""
+    """A list that is not empty once the message itself goes to the server, and always if the backend cannot be watched."""
     server = getattr(connection, "connection", None)
     if not isinstance(server, smtplib.SMTP):
         return [True]
@@ -126,7 +126,7 @@ def _domain() -> str:
 
 
 def _close(connection: Any) -> None:
-    """End the session; what is said in leaving changes nothing of what was sent."""
+    """End the session. An error here is ignored: the mail was sent or refused before."""
     try:
         connection.close()
     except (smtplib.SMTPException, OSError):
@@ -134,7 +134,7 @@ def _close(connection: Any) -> None:
 
 
 def _not_open(problem: Exception) -> TransientFailure:
-    """The engine's word for why no session could be opened: nothing was sent."""
+    """The engine's failure for a session that could not be opened: nothing was sent."""
     text = _("The mail server cannot be reached: %(problem)s") % {"problem": _words(problem)}
     if isinstance(problem, smtplib.SMTPAuthenticationError):
         return TransientFailure(
@@ -144,7 +144,7 @@ def _not_open(problem: Exception) -> TransientFailure:
 
 
 def _told(problem: Exception, *, handed_over: bool) -> Exception:
-    """The engine's word for what the mail server said; once it had the message, only a refusal for good is believed."""
+    """The engine's failure for a mail server's error. After the handover only a permanent refusal (5xx) proves that it failed."""
     text = _("The mail server: %(problem)s") % {"problem": _words(problem)}
     codes = _codes(problem)
     if codes and all(500 <= code < 600 for code in codes):
@@ -162,6 +162,6 @@ def _codes(problem: Exception) -> list[int]:
 
 
 def _words(problem: Exception) -> str:
-    """What happened, without the customer's address."""
+    """The error's codes or type. Its text is left out because it may contain the customer's address."""
     codes = _codes(problem)
     return ", ".join(str(code) for code in codes) if codes else type(problem).__name__

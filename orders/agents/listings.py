@@ -1,7 +1,7 @@
-"""What the services list, by order: how agents prove that something is not there when a key or a search cannot tell.
+"""The services' listings, by order. Agents use them to prove that nothing exists when a key or a search cannot tell.
 
-A listing is read once for all orders that ask at the same time, and only its end is read again later. What it finds is a
-hint to an id: its state may be seconds old, so agents ask for the thing itself.
+An agents process reads a listing once for all orders that ask at the same time, and later reads only its newest part
+again. A listing only gives ids: its states may be seconds old, so agents ask the service for each thing itself.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-FRESH_SECONDS = 5.0  # how long one reading answers everybody's questions
+FRESH_SECONDS = 5.0  # how long one reading answers the questions of all orders
 CLOCKS = timedelta(minutes=10)  # how far the service's clock may differ from ours
 MOST_KEPT = 200_000
 
 
 class Listing(Generic[T]):
-    """The things that a service holds, by the order they were made for.
+    """The things (payments, shipments) that a service holds, by the order they were made for.
 
-    read: everything since a moment. order_of, name_of, created_of: a thing's order, its own name, and when it was made by
-    the service's clock.
+    read: gives everything created since a moment. order_of, name_of, created_of: give a thing's order, its id, and its
+    creation time by the service's clock.
     """
 
     def __init__(
@@ -38,17 +38,14 @@ class Listing(Generic[T]):
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew with the next question."""
+        """Drop everything: the next question reads the listing again."""
         self._from: datetime | None = None
         self._newest: datetime | None = None  # by the service's clock
         self._read_at = float("-inf")
         self._of: dict[str, dict[str, T]] = {}
 
     def of(self, order: str, since: datetime) -> list[T]:
-        """What the service listed for this order since then, as it was at most FRESH_SECONDS before the question.
-
-        Raises what the service's gateway raises.
-        """
+        """What the service listed for this order since then, read at most FRESH_SECONDS ago. Raises the gateway's errors."""
         with self._lock:
             if len(self._of) > MOST_KEPT:
                 self.forget()

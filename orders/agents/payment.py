@@ -1,26 +1,26 @@
 """Charges an order once, and gives the money back.
 
-Used by the `charge-payment` step. Charging is two calls: creating an intent moves no money; its id is checkpointed;
-then it is confirmed. Why an order is never charged twice, and never charged after it was undone:
+Used by the `charge-payment` step. Charging takes two calls. Creating an intent moves no money. The agent checkpoints the
+intent's id and then confirms it. Why an order is never charged twice, and never charged after it was undone:
 
-1. Stripe charges an intent once, and a cancelled one never.
-2. Nobody confirms an intent whose id is not checkpointed, and a checkpoint is refused to whoever lost the claim. So a
-   worker that froze before its checkpoint charges nothing when it wakes, and one that froze after it charges an intent
-   that everybody knows.
-3. Whoever goes on looks first, by the checkpointed id and by search: a charged intent is adopted, an open one is used,
-   and a new one is made only when every known one is cancelled. So at most one intent of an order can be charged.
-4. Undoing cancels every open intent it can find and refunds every charged one. The id of any intent that somebody may
-   still be about to confirm is in the checkpoint (2), so its late confirmation is refused (1). An intent that was
-   created and never checkpointed is left alone: nobody will ever confirm it.
-5. After a refusal the intent is cancelled before the step says "permanent, nothing done", for the same reason.
+1. Stripe charges an intent at most once, and never charges a cancelled one.
+2. An attempt confirms an intent only after it has checkpointed the intent's id, and the engine refuses the checkpoint of
+   an attempt that lost its claim. So an agents process that froze before its checkpoint charges nothing when it wakes up.
+   If it froze after the checkpoint, it charges an intent whose id the next attempt knows.
+3. Each later attempt first looks for intents, by the checkpointed id and by search. It adopts a charged intent, uses an
+   open one, and creates a new one only if every known one is cancelled. So at most one intent of an order can be charged.
+4. The undo step cancels every open intent that it finds and refunds every charged one. Any intent that a frozen attempt
+   may still confirm has its id in the checkpoint (2), so it is cancelled and Stripe refuses the late confirmation (1).
+   The undo step may leave an intent that was created and never checkpointed: no attempt will confirm it.
+5. After a refusal the agent cancels the intent before it reports "permanent, nothing done", for the same reason.
 
-Every operation is in the effect ledger before it is called; a confirmation's row names its intent, and is what (2) and (4)
-rest on: the ledger keeps the ids of all generations, where the checkpoint has the newest. Whatever it may have lost with
-a database's last transactions, Stripe's own list still shows.
+The agent writes every operation into the effect ledger before it calls. A confirmation's row names its intent. (2) and (4)
+rely on these rows: the ledger keeps the ids of all generations, the checkpoint only the newest. If the database lost its
+last transactions in a failover, Stripe's own list still shows the intents.
 
-Keys are `K:<operation>` with K the step's idempotency key. The service replays the first answer under a key, server
-errors included; so after an unknown outcome the agent looks, adopts what it finds, and repeats what certainly had no
-effect under `K:<operation>:<attempt>`, a key that has no stored answer yet.
+Keys are `K:<operation>`, where K is the step's idempotency key. Stripe replays the first answer under a key, server errors
+included. So after an unknown outcome the agent looks first and adopts what it finds. It repeats an operation that
+certainly had no effect under `K:<operation>:<attempt>`, a key that has no stored answer yet.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import CANCELLED, PAID, Declined, Intent, Rejected
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest
 
-FOR_THE_CUSTOMER = ("card_declined", "action_required")  # another card, or the bank's confirmation, mends these
+FOR_THE_CUSTOMER = ("card_declined", "action_required")  # the customer can solve these: another card, or the bank's confirmation
 CREATE, CONFIRM, CANCEL, REFUND = "create", "confirm", "cancel", "refund"
-_FRESH_INTENTS = 2  # intents one attempt may go through; more means that somebody cancels under our hands
+_FRESH_INTENTS = 2  # intents that one attempt may use; more means that another process cancels them meanwhile
 
 
 class PaymentAgent(Agent):
@@ -57,13 +57,13 @@ class PaymentAgent(Agent):
         return charge.told(charge.run)
 
     def compensate(self, request: StepRequest) -> Mapping[str, Any]:
-        """See to it that the order is charged nothing; `{"cancelled": [ids], "refunded": [ids]}`."""
+        """Make sure that the customer pays nothing for the order; `{"cancelled": [ids], "refunded": [ids]}`."""
         undo = _Undo(request)
         return undo.told(undo.run)
 
 
 def minor_units(total: str, currency: str) -> int:
-    """An amount of money as Stripe counts it. Raises PermanentFailure where there is no such amount."""
+    """An amount of money in Stripe's minor units. Raises PermanentFailure if Stripe has no such amount."""
     try:
         return to_minor(total, currency)
     except NoSuchAmount:
@@ -80,8 +80,8 @@ class _Charge(Calls):
         self.amount = minor_units(str(payload["total"]), self.currency)
         self.method = str(payload["payment_method"])
         self.noted = request.checkpoint_data.get("intent")
-        self.spent = False  # K:create gave an intent that is cancelled by now
-        self.confirmed: dict[str, str] = {}  # keys of confirmations: the intents they are for
+        self.spent = False  # whether the intent made under K:create is cancelled by now
+        self.confirmed: dict[str, str] = {}  # intents by the keys of their confirmations
 
     def run(self) -> dict[str, Any]:
         request = self.request
@@ -104,7 +104,7 @@ class _Charge(Calls):
         raise OutcomeUnknown(_("The payment was cancelled while it was being made."))
 
     def found(self) -> Intent | None:
-        """What earlier attempts left: a charged intent, or one that can be charged. Leaves at most one open."""
+        """An intent of earlier attempts that is charged or can be charged. At most one is left open."""
         intents = self.known(self.noted)
         self.learn(intents)
         self.confirmed = {one.key: one.external_id for one in self.before if one.operation == CONFIRM}
@@ -122,7 +122,7 @@ class _Charge(Calls):
         return self.paid(closed)
 
     def not_created(self, opening: Operation, intent: Intent | None) -> None:
-        """This attempt creates nothing under K:create: its row says what is known of earlier attempts."""
+        """Settle the opening row: this attempt creates nothing under K:create, so the row gets the result of earlier attempts."""
         if intent is not None and intent.step_key == self.request.idempotency_key:
             opening.settle(EffectOutcome.DONE, intent.id)
         elif opening.outcome is EffectOutcome.INTENDED:
@@ -131,7 +131,7 @@ class _Charge(Calls):
             opening.settle(EffectOutcome.UNDONE if self.spent else opening.outcome)
 
     def paid(self, intents: list[Intent]) -> Intent | None:
-        """The charged intent among these that was not refunded since."""
+        """The charged intent among these that was not refunded in full."""
         for intent in intents:
             if intent.status == PAID and self.refunded(intent) < intent.amount:
                 if self.fits(intent):
@@ -169,10 +169,10 @@ class _Charge(Calls):
         return intent
 
     def confirm(self, intent: Intent) -> Intent:
-        """Charge an open intent; gives it charged or cancelled. Its id is durable before money can move."""
+        """Charge an open intent and return it as it is then. Its id is committed before money can move."""
         request, operation = self.request, CONFIRM
         if self.confirmed.get(f"{request.idempotency_key}:{CONFIRM}", intent.id) != intent.id:
-            operation = f"{CONFIRM}:{intent.id}"  # the row of the first one keeps its id
+            operation = f"{CONFIRM}:{intent.id}"  # the first confirmation's row keeps the id of its own intent
         key = f"{request.idempotency_key}:{operation}"
         self.confirmed[key] = intent.id
         charge = request.intend(
@@ -192,7 +192,7 @@ class _Charge(Calls):
         def look() -> Intent | None:
             now = self.get(intent.id)
             if now.live and now.refusal and not intent.refusal:
-                raise Declined(now.refusal)  # the answer that was lost
+                raise Declined(now.refusal)  # the lost answer was this refusal
             return None if now.live and now.status != "requires_action" else now
 
         try:
@@ -209,7 +209,7 @@ class _Charge(Calls):
         return confirmed
 
     def refuse(self, charge: Operation, intent: Intent, reason: str, public: str, code: str) -> Intent:
-        """Cancel the refused intent and say so; gives it back only where it turns out to be charged after all."""
+        """Cancel the refused intent and raise PermanentFailure; return the intent only if it was charged after all."""
         closed = self.close(intent)
         if closed.status == PAID:
             charge.settle(EffectOutcome.DONE)
@@ -220,7 +220,7 @@ class _Charge(Calls):
 
 
 class _Undo(Calls):
-    """One attempt to undo whatever was charged for one order."""
+    """One attempt to undo every charge of one order."""
 
     def run(self) -> dict[str, Any]:
         performed = (self.request.performed or {}).get("intent")
@@ -242,14 +242,14 @@ class _Undo(Calls):
         return {"cancelled": cancelled, "refunded": refunded}
 
     def cancel(self, intent: Intent, operation: str) -> Intent:
-        """Cancel an open intent; gives it cancelled, or charged where somebody was faster."""
+        """Cancel an open intent and return it: cancelled, or charged if a confirmation came first."""
         row = self.row(CANCEL, operation, intent)
         closed = self.close(intent, operation)
         row.settle(EffectOutcome.DONE if closed.status == CANCELLED else EffectOutcome.REFUSED)
         return closed
 
     def refund(self, intent: Intent, operation: str) -> None:
-        """See to it that everything is on its way back. What a stored answer says is looked at: a refund may have failed since."""
+        """Refund the intent in full. The refunds are checked after each call: a refund in a replayed answer may have failed since."""
 
         def missing() -> int:
             return intent.amount - self.refunded(intent)
@@ -265,11 +265,11 @@ class _Undo(Calls):
             if missing() <= 0:
                 row.settle(EffectOutcome.DONE, refund or row.external_id)
                 return
-            row.settle(EffectOutcome.REFUSED)  # the key gave the answer of a refund that has failed since
+            row.settle(EffectOutcome.REFUSED)  # the key replayed the answer of a refund that has failed since
         raise OutcomeUnknown(_("The payment service does not give the money back."))
 
     def row(self, kind: str, operation: str, intent: Intent, amount: Decimal | None = None) -> Operation:
-        """The ledger's row of what is about to be done to this intent."""
+        """Write the ledger's row of the next operation on this intent."""
         return self.request.intend(
             kind,
             key=f"{self.request.idempotency_key}:{operation}",

@@ -1,4 +1,4 @@
-"""How the payment agent calls: each operation once under its key, and a look at what became of it when in doubt."""
+"""How the payment agent calls: each operation once under its key, and a look at its result if the answer is lost."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ T = TypeVar("T")
 SERVICE = "payment"
 KEYS_REMEMBERED = timedelta(hours=20)  # Stripe says at least 24 hours
 listing: Listing[Intent] = Listing(payment.listed, lambda one: one.order, lambda one: one.id, lambda one: one.created)
-HARMLESS = (NotSent, NoAnswer, Broken, Unavailable)  # to repeat, for reads
+HARMLESS = (NotSent, NoAnswer, Broken, Unavailable)  # after these errors a read may be repeated
 
 
 class Calls:
-    """The calls of one attempt: each once under its key, and looked after when it gives no good answer."""
+    """The calls of one attempt: each once under its key. After a call without a good answer the agent looks at the result."""
 
     def __init__(self, request: StepRequest) -> None:
         self.request = request
-        self.unsure = False  # a call got no good answer, and nothing has told yet what became of it
-        self.before: list[Operation] = []  # what the ledger knew when `known` asked it
+        self.unsure = False  # whether a call got no good answer and its result is still unknown
+        self.before: list[Operation] = []  # the ledger's rows when `known` read them
 
     def once(self, operation: str, call: Callable[[str], T], look: Callable[[], T | None]) -> T:
-        """What `call(key)` gives, or what `look()` shows that it has done. Raises OutcomeUnknown when neither tells."""
+        """What `call(key)` returns, or what `look()` finds of its effect. Raises OutcomeUnknown if neither shows the result."""
         first = f"{self.request.idempotency_key}:{operation}"
         fresh = f"{first}:{self.request.attempt}"
-        # Without an answer the same key may be used again: it replays, or it was never used. A stored error stays
-        # stored, and a key that belongs to other parameters stays theirs: those take a fresh one.
+        # After no answer the same key may be used again: Stripe replays the answer, or never saw the key. After a stored
+        # error, or if the key was used with other parameters, the agent needs a fresh key.
         keys = [first, first, fresh]
         problem: GatewayError | None = None
         while keys:
@@ -62,7 +62,7 @@ class Calls:
         raise OutcomeUnknown(_words(problem), **evidence(problem))
 
     def told(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Run it within the budget, and say in the engine's words what the service's errors mean."""
+        """Run the work within the budget, and translate the service's errors into the engine's failures."""
         try:
             with http.budget(self.request.deadline, self.request.pace):
                 return work()
@@ -76,14 +76,14 @@ class Calls:
         return retried(lambda: payment.get(intent), on=HARMLESS)
 
     def of_order(self) -> list[Intent]:
-        """The order's intents as the search knows them."""
+        """The order's intents that the search finds."""
         return retried(lambda: payment.of_order(self.request.run_key), on=HARMLESS)
 
     def known(self, *ids: str | None) -> list[Intent]:
-        """The order's intents: those with these ids first, then the ledger's, then what the service finds besides.
+        """The order's intents: those with these ids first, then the ledger's, then the others that the service finds.
 
-        The search lags behind by a minute. Where the ledger may have lost something, or where the service may have
-        forgotten the keys by which it is asked, the service's listing tells what there is.
+        The search lags behind by a minute. So the service's listing is read too if the ledger may have lost rows, or if
+        the service may have forgotten idempotency keys.
         """
         self.before = self.request.effects()
         noted = [one.external_id for one in self.before if one.direction == "do"]
@@ -97,7 +97,7 @@ class Calls:
         return list(intents.values())
 
     def learn(self, intents: Sequence[Intent]) -> None:
-        """Settle what earlier attempts left open, by what their intents are now."""
+        """Settle the ledger rows that earlier attempts left open, by the present state of their intents."""
         now = {one.id: one.status for one in intents}
         for one in self.before:
             status = now.get(one.external_id)
@@ -109,15 +109,15 @@ class Calls:
                 one.settle(EffectOutcome.REFUSED)
 
     def _old(self) -> bool:
-        """Whether something of unknown effect was first called so long ago that the service forgets its key."""
+        """Whether an operation of unknown effect is so old that the service may have forgotten its key."""
         return any(one.may_exist and one.age > KEYS_REMEMBERED for one in self.before)
 
     def refunded(self, intent: Intent) -> int:
-        """How much of it was paid back."""
+        """How much of the intent was paid back, in minor units."""
         return retried(lambda: payment.refunded(intent.id), on=HARMLESS)
 
     def close(self, intent: Intent, operation: str = "cancel") -> Intent:
-        """Cancel an open intent; gives it cancelled, or charged where somebody was faster."""
+        """Cancel an open intent and return it: cancelled, or charged if a confirmation came first."""
 
         def settled() -> Intent | None:
             now = self.get(intent.id)

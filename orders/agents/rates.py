@@ -1,4 +1,4 @@
-"""How long the carrier takes to a country, kept in a cache: a page asks the cache, and seldom anybody the carrier."""
+"""How long the carrier takes to a country. Pages ask a cache; a process asks the carrier only to refresh the cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from orders.gateways import carrier, http
 from supervision.resource_cache import cached
 
-ANSWER_SECONDS = 2.0  # for somebody may be waiting for the page
+ANSWER_SECONDS = 2.0  # short, because a customer may be waiting for the page
 
 
 @cached(
@@ -19,7 +19,7 @@ ANSWER_SECONDS = 2.0  # for somebody may be waiting for the page
     fetch_within=timedelta(seconds=ANSWER_SECONDS),
 )
 def delivery_days(country: str) -> list[int] | None:
-    """`[least, most]` working days, or None where the carrier does not deliver."""
+    """`[least, most]` working days, or None if the carrier does not deliver there."""
     with http.budget(time.monotonic() + 2 * ANSWER_SECONDS):  # one call takes half of its budget at most
         days = carrier.rates(country).days
     return None if days is None else list(days)

@@ -1,13 +1,13 @@
 """Books a shipment once, and deletes it by key.
 
 Used by the `book-shipment` step. The carrier gives the same shipment for the same key, and none after the key was
-deleted: a deletion stops even a booking that a frozen worker sends afterwards. So an order has one live shipment:
+deleted. So a deletion stops even a booking that a frozen agents process sends later. An order has one live shipment:
 
-1. Every booking is in the effect ledger before it is called. The first attempt books under the step's key.
-2. Any other attempt asks first what is booked under that key, and adopts it.
-3. A new generation has a new key, and perhaps another address: every earlier key is deleted before anything is booked.
-4. Undoing deletes every key there is: those of all generations, those of the ledger and, where the database has lost
-   its last transactions, those that the carrier lists for the order.
+1. The agent writes every booking into the effect ledger before it calls. The first attempt books under the step's key.
+2. Each later attempt first asks the carrier for the shipment under that key, and adopts it.
+3. A new generation has a new key, and perhaps another address. The agent deletes every earlier key before it books.
+4. The undo step deletes every key: those of all generations, those of the ledger and, if the database has lost its last
+   transactions, those that the carrier lists for the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orders.gateways.carrier import AddressNotServiceable, Booking, Broken, Dele
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
 
-HARMLESS = (NotSent, NoAnswer, Broken, Unavailable)  # to repeat: for reads and deletions
+HARMLESS = (NotSent, NoAnswer, Broken, Unavailable)  # after these errors a read or a deletion may be repeated
 SERVICE = "carrier"
 BOOK, DELETE = "book", "delete"
 
@@ -62,7 +62,7 @@ class ShippingAgent(Agent):
         return {"shipment": shipment.id, "tracking_number": shipment.tracking_number}
 
     def compensate(self, request: StepRequest) -> Mapping[str, Any]:
-        """Delete the order's shipments, and bar their keys; success too where nothing was ever booked."""
+        """Delete the order's shipments, so that nothing can be booked under their keys. Succeeds too if nothing was booked."""
         with http.budget(request.deadline, request.pace):
             try:
                 deleted = _delete(request, request.perform_keys)
@@ -86,7 +86,7 @@ def _booked(request: StepRequest) -> Shipment:
 
 
 def _adopted(request: StepRequest) -> Shipment | None:
-    """What an earlier attempt booked under this key; what other generations booked is deleted."""
+    """The shipment that an earlier attempt booked under this key. Shipments of other generations are deleted."""
     if request.generation > 1 or request.look_first:
         _delete(request, request.perform_keys[:-1], keep=request.idempotency_key)
     if request.attempt > 1 or request.generation > 1:
@@ -95,7 +95,7 @@ def _adopted(request: StepRequest) -> Shipment | None:
 
 
 def _delete(request: StepRequest, keys: list[str], *, keep: str | None = None) -> list[str]:
-    """Delete these keys of the step and all others that are known to have been used, but the one to keep."""
+    """Delete these keys of the step and all others that are known to have been used, except `keep`."""
     booked: dict[str, list[Operation]] = {key: [] for key in keys}
     for one in request.effects():
         if one.operation == BOOK:
@@ -106,7 +106,7 @@ def _delete(request: StepRequest, keys: list[str], *, keep: str | None = None) -
             if shipment.live and shipment.key.startswith(stem):
                 booked.setdefault(shipment.key, [])
     booked.pop(keep or "", None)
-    # The newest key last. What was certainly never booked, or is deleted already, was settled so when somebody knew.
+    # The newest key last. With `keep`, keys are skipped whose rows an earlier attempt settled as never booked or deleted.
     wanted = sorted(booked, key=lambda key: (key == request.perform_key, key))
     for key in wanted:
         if keep is not None and booked[key] and not any(one.may_exist for one in booked[key]):
@@ -130,12 +130,12 @@ def _book(request: StepRequest) -> Shipment:
     try:
         return retried(book, on=(NotSent, Unavailable))
     except (NoAnswer, Broken) as lost:
-        # What became of it? The look-up is cheap and tells for sure; where it shows nothing, the key makes a second
-        # booking as harmless as the first.
+        # The booking may have been made. The look-up is cheap and certain. If it finds nothing, the agent may book again:
+        # under the same key the carrier books once.
         try:
             found = retried(lambda: carrier.find(key, order), on=HARMLESS)
         except GatewayError:
-            raise lost from None  # still in doubt, whatever kept us from looking
+            raise lost from None  # the result stays unknown: the look-up failed too
         try:
             return found or retried(book, on=(NotSent, Unavailable))
         except (NotSent, Unavailable):
@@ -143,7 +143,7 @@ def _book(request: StepRequest) -> Shipment:
 
 
 def _told(problem: GatewayError) -> TransientFailure:
-    """The engine's word for it."""
+    """The engine's failure for a gateway's error."""
     text = _("The carrier %(problem)s.") % {"problem": problem}
     if isinstance(problem, NotSent | Unavailable):
         return TransientFailure(text, **evidence(problem))

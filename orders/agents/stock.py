@@ -1,8 +1,8 @@
 """Takes pieces out of stock, all of an order's or none, and puts them back.
 
 Used by the `reserve-stock` step. Its only resource is this database: the engine runs a whole cohort inside the
-transaction that records the outcome, so the effect happens exactly once. Products are locked in the order of their
-SKUs, by whoever takes and whoever gives back: two cohorts queue, they never deadlock.
+transaction that records the outcome, so the effect happens exactly once. Reserving and releasing both lock the products
+in the order of their SKUs: two cohorts wait for each other, but they never deadlock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StockAgent(Agent):
         """Reserve each order's lines, first come first served; `{"reserved": {sku: quantity}}` each."""
         wanted = [_wanted(request) for request in requests]
         stock = _lock({sku for lines in wanted for sku in lines})
-        # Read after the lock: whoever held it may have reserved under one of our keys.
+        # Read after the lock: the transaction that held it may have reserved under one of our keys.
         reserved = _reserved([request.idempotency_key for request in requests])
         taken: Counter[str] = Counter()
         rows: list[tuple[str, str, str, int]] = []
@@ -67,7 +67,7 @@ class StockAgent(Agent):
         return answers
 
     def compensate_many(self, requests: Sequence[StepRequest]) -> list[Mapping[str, Any] | AgentFailure]:
-        """Put back whatever each order still holds, whichever attempt took it; `{"released": {sku: quantity}}` each."""
+        """Put back everything that each order still holds, from any attempt; `{"released": {sku: quantity}}` each."""
         orders = [request.run_key for request in requests]
         held = StockReservation.objects.filter(order_key__in=orders, released_at=None)
         _lock(set(held.values_list("sku", flat=True)))
@@ -88,13 +88,13 @@ def _wanted(request: StepRequest) -> Counter[str]:
 
 
 def _lock(skus: set[str]) -> dict[str, int]:
-    """Take these products for this transaction; gives what is available of each."""
+    """Lock these products until the transaction ends; return the available quantity of each."""
     products = Product.objects.select_for_update(no_key=True).filter(sku__in=skus).order_by("sku")
     return dict(products.values_list("sku", "available")) if skus else {}
 
 
 def _reserved(keys: Sequence[str]) -> dict[str, Counter[str]]:
-    """What is reserved under these keys; an empty counter where it was put back again."""
+    """What is reserved under these keys; an empty counter if the reservation was released."""
     found: dict[str, Counter[str]] = {}
     rows = StockReservation.objects.filter(idempotency_key__in=keys)
     for key, sku, quantity, released_at in rows.values_list("idempotency_key", "sku", "quantity", "released_at"):

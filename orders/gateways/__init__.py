@@ -1,1 +1,1 @@
-"""How the shop's agents reach their services: wire formats and time limits, no decisions. Only agents import these."""
+"""Clients of the services, for the shop's agents and its reconciliation: wire formats and time limits, no decisions."""

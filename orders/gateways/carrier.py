@@ -14,7 +14,7 @@ from django.conf import settings
 from orders.gateways import http
 from orders.gateways.http import GatewayError, RefusesUs, Reply
 
-DELETED = "deleted"  # the state of a shipment that was deleted; in any other it stands
+DELETED = "deleted"  # the state of a deleted shipment; in any other state the shipment is valid
 
 
 class AddressNotServiceable(GatewayError):
@@ -42,7 +42,7 @@ class KeyRefused(Unavailable, RefusesUs):
 
 
 class Broken(GatewayError):
-    """The carrier failed while working; it may or may not have done it."""
+    """The carrier failed during the call; it may or may not have had its effect."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Booking:
 
     @property
     def live(self) -> bool:
-        """Whether it stands."""
+        """Whether the shipment was not deleted."""
         return self.state != DELETED
 
 
@@ -95,9 +95,9 @@ def find(key: str, order: str) -> Shipment | None:
 
 
 def listed(since: datetime) -> Iterator[Booking]:
-    """Every shipment booked since then, oldest first, deleted ones included.
+    """Every shipment booked since then, oldest first, deleted ones included. Read page by page within the caller's budget.
 
-    Read page by page within the caller's budget. The times are the carrier's: allow for a clock that differs from ours.
+    The times are the carrier's: callers must allow for a clock that differs from ours.
     """
     query = f"since={quote(since.astimezone(UTC).isoformat(), safe='')}"
     cursor = ""
@@ -118,14 +118,14 @@ def listed(since: datetime) -> Iterator[Booking]:
 
 
 def delete(key: str, order: str) -> None:
-    """Delete what was booked under the key, and bar the key for ever; success too where nothing was."""
+    """Delete the shipments under the key, so that it can never be booked again. Succeeds too if nothing was booked."""
     reply = _call("DELETE", f"/v1/shipments/by-key/{quote(key, safe='')}", order)
     if reply.status not in (200, 204):
         raise Broken(f"answered {reply.status} to a deletion")
 
 
 def delete_one(shipment: str, order: str) -> None:
-    """Delete one shipment by the carrier's id; its key may have others. Success too where it is deleted already."""
+    """Delete one shipment by the carrier's id; its key may have others. Succeeds too if it is deleted already."""
     reply = _call("DELETE", f"/v1/shipments/{quote(shipment, safe='')}", order)
     if reply.status not in (200, 204):
         raise Broken(f"answered {reply.status} to a deletion")
@@ -146,13 +146,13 @@ def stands(shipment: str) -> bool:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How the carrier delivers to a country: in how many working days, at least and at most; None where it does not."""
+    """The carrier's delivery to a country: least and most working days; None if it does not deliver there."""
 
     days: tuple[int, int] | None
 
 
 def rates(country: str) -> Delivery:
-    """What the carrier offers for a country."""
+    """The carrier's offer for a country."""
     reply = _call("GET", f"/v1/rates?country={quote(country, safe='')}")
     if reply.status != 200:
         raise Broken(f"answered {reply.status} to a question about {country}")
@@ -198,7 +198,7 @@ def _booking(one: Mapping[str, Any]) -> Booking:
 
 
 def _error(reply: Reply) -> str:
-    """The error's name as the carrier gives it, shortened: it ends up in front of an operator."""
+    """The carrier's name of the error, shortened because operators read it."""
     try:
         return str(json.loads(reply.body)["error"])[:100]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""One HTTP client per process, and the time limit that every call of an agent obeys.
+"""One HTTP client per process, and the time limit of every call of an agent.
 
-An agent opens a `budget` for its step; within it each call may take at most half of what is left, so that there is
-always time to ask what became of a call that got no answer. A call ends in one of three ways: an answer, `NotSent`
-(the service certainly did nothing) or `NoAnswer` (it may have done everything).
+An agent opens a `budget` for its step. Each call may take at most half of the time left, so that time always remains
+to ask for the result of a call that got no answer. A call ends in one of three ways: an answer, `NotSent` (the service
+certainly did nothing) or `NoAnswer` (the call may have had its effect).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _trouble: ContextVar[float | None] = ContextVar("trouble", default=None)
 
 
 class GatewayError(Exception):
-    """A service could not be used; the message says what happened, in words for an operator."""
+    """A service could not be used. The message tells an operator what happened."""
 
 
 class NotSent(GatewayError):
@@ -35,11 +35,11 @@ class NotSent(GatewayError):
 
 
 class NoTime(NotSent):
-    """Our own time was over before the call: that says nothing of the service."""
+    """Our own time was over before the call: this tells nothing about the service."""
 
 
 class RefusesUs(GatewayError):
-    """The service does not accept our key, or does not let it do this: no call of ours gets through. It did nothing."""
+    """The service does not accept our API key, or the key may not do this. It did nothing, and refuses all such calls."""
 
 
 class NoAnswer(GatewayError):
@@ -56,7 +56,7 @@ class Reply:
 
     @property
     def retry_after(self) -> float | None:
-        """The pause in seconds that the service asks for, where it names one."""
+        """The pause in seconds that the service asks for, or None."""
         wish = self.headers.get("Retry-After", "")
         return float(wish) if wish.isdecimal() else None
 
@@ -65,7 +65,7 @@ class Reply:
 def budget(deadline: float, pace: Callable[[], bool] | None = None) -> Iterator[None]:
     """Within this block calls end before `deadline`, a `time.monotonic()` value.
 
-    pace: waits before each request for as long as the service's rate demands; false when there is no time for that.
+    pace: called before each request. It waits as long as the rate limiter demands, and returns false if the time is too short.
     """
     tokens = _deadline.set(deadline), _pace.set(pace)
     _trouble.set(None)
@@ -92,9 +92,9 @@ def _note_trouble() -> None:
 
 
 def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
-    """Make one call within the budget, at the service's pace. Raises NotSent or NoAnswer."""
+    """Make one call within the budget and the service's rate limit. Raises NotSent or NoAnswer."""
     if (pace := _pace.get()) is not None and not pace():
-        raise NoTime("no time is left before its rate allows another call")
+        raise NoTime("no time is left until its rate limit allows another call")
     seconds = min(CALL_SECONDS, remaining() / 2)
     if seconds < 0.005:
         raise NoTime("no time is left for another call")
@@ -104,7 +104,7 @@ def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str
         with _client().stream(method, url, headers=dict(headers), content=content, timeout=limits) as response:
             reply = Reply(response.status_code, response.headers, _body(response, end))
     except httpx2.PoolTimeout as problem:
-        raise NoTime("no connection of ours was free") from problem
+        raise NoTime("no connection was free in our pool") from problem
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as problem:
         _note_trouble()
         raise NotSent(f"cannot be reached ({type(problem).__name__})") from problem
@@ -120,7 +120,7 @@ def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str
 
 
 def _body(response: httpx2.Response, end: float) -> bytes:
-    """The whole body; a service that drips it slowly or endlessly does not get more than its time."""
+    """The whole body. A body that comes too slowly or is too large ends in a timeout."""
     body = bytearray()
     for chunk in response.iter_bytes():
         body += chunk
@@ -131,9 +131,9 @@ def _body(response: httpx2.Response, end: float) -> bytes:
 
 @lru_cache(maxsize=1)
 def _client() -> httpx2.Client:
-    # Kept alive for less time than servers keep idle connections: a call should not meet one just closing.
+    # Shorter than servers keep idle connections, so that a call does not use a connection that the server is closing.
     limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=4.0)
-    # What runs on this machine (the simulators) is never reached through a proxy.
+    # Services on the local host (the simulators) are never called through a proxy.
     local = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
     return httpx2.Client(limits=limits, mounts=local, follow_redirects=False)
 

@@ -1,7 +1,7 @@
-"""Amounts as Stripe counts them: whole minor units, with the exceptions of its list of supported currencies.
+"""Amounts in Stripe's form: whole minor units, with the exceptions in its list of supported currencies.
 
-Two decimals unless said otherwise. Króna and Ugandan shilling have no minor unit any more, yet Stripe still takes them
-with two decimals, which must be 00. Currencies with three decimals must end in 0.
+Currencies have two decimals unless listed below. Króna and Ugandan shilling have no minor unit any more, but Stripe still
+takes them with two decimals, which must be 00. Amounts in currencies with three decimals must end in 0.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class NoSuchAmount(ValueError):
 
 
 def decimals(currency: str) -> int:
-    """How many digits of an amount in minor units stand after the point."""
+    """How many digits of an amount in minor units are decimals."""
     code = currency.upper()
     return 0 if code in _NO_DECIMALS else 3 if code in _THREE_DECIMALS else 2
 
 
 def to_minor(total: str | Decimal, currency: str) -> int:
-    """An amount of money in minor units. Raises NoSuchAmount where Stripe would refuse it."""
+    """An amount of money in minor units. Raises NoSuchAmount if Stripe would refuse it."""
     try:
         scaled = Decimal(total).scaleb(decimals(currency))
         if scaled > 0 and scaled == scaled.to_integral_value() and scaled % _STEPS.get(currency.upper(), 1) == 0:

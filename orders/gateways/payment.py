@@ -1,7 +1,7 @@
-"""Stripe, through its official package: the calls the shop makes, and their errors sorted by what they mean.
+"""Stripe, through its official package: the calls that the shop makes, and their errors sorted by their meaning.
 
-Amounts are in minor units. Keys are complete: `K:<operation>`. The package's own retries are off (the agent knows
-better when a repetition is safe), and its calls go through this process's one HTTP client and obey its budget.
+Amounts are in minor units. Callers pass complete keys: `K:<operation>`. The package's own retries are off, because the
+agent decides when a repetition is safe. Its calls go through this process's one HTTP client and keep within its budget.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from django.conf import settings
 from orders.gateways import http
 from orders.gateways.http import GatewayError, RefusesUs
 
-# What an intent's status means to us.
+# The meaning of an intent's status.
 LIVE = frozenset({"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"})
 PAID, CANCELLED = "succeeded", "canceled"
 SEARCH_PAGE = 20
-LIST_PAGE = 100  # the most that Stripe gives at once
+LIST_PAGE = 100  # the largest page that Stripe returns
 GIVEN_BACK = frozenset({"succeeded", "pending"})  # a refund in any other state gave nothing back
-OVER = frozenset({"won", "lost", "warning_closed", "prevented"})  # what ends a dispute
+OVER = frozenset({"won", "lost", "warning_closed", "prevented"})  # the final states of a dispute
 
 
 class Declined(GatewayError):
-    """The card was refused. `reason` is the bank's or Stripe's word for it."""
+    """The card was refused. `reason` is the bank's or Stripe's code for it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the card was declined ({reason})")
@@ -60,7 +60,7 @@ class KeyRefused(Unavailable, RefusesUs):
 
 
 class Broken(GatewayError):
-    """Stripe answered with a server error: it may or may not have done it, and the key will replay this answer."""
+    """Stripe answered with a server error. The call may or may not have had its effect, and the key will replay this answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Intent:
 
 @dataclass(frozen=True, kw_only=True)
 class Refund:
-    """Money on its way back. Only `succeeded` and `pending` count as given back; a refund may fail weeks later."""
+    """A refund. Only `succeeded` and `pending` count as given back; a refund may fail weeks later."""
 
     id: str
     intent: str
@@ -101,13 +101,13 @@ class Refund:
 
     @property
     def gives_back(self) -> bool:
-        """Whether the customer gets the money, as far as Stripe knows today."""
+        """Whether the customer gets the money, by the refund's present status."""
         return self.status in GIVEN_BACK
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dispute:
-    """A customer who asks the bank for the money back."""
+    """A dispute: the customer asks the bank for the money back."""
 
     id: str
     intent: str
@@ -135,14 +135,14 @@ def create(*, amount: int, currency: str, order: str, step_key: str, key: str) -
 
 
 def confirm(intent: str, *, payment_method: str, key: str) -> Intent:
-    """Charge the intent. Raises Declined where the card is refused."""
+    """Charge the intent. Raises Declined if the card is refused."""
     options: dict[str, Any] = {"idempotency_key": key}
     call = lambda client: client.v1.payment_intents.confirm(intent, {"payment_method": payment_method}, options)  # noqa: E731
     return _intent(_call(call))
 
 
 def cancel(intent: str, *, key: str) -> Intent:
-    """Make sure that the intent can never be charged. Raises WrongState where it was charged, or cancelled before."""
+    """Make sure that the intent can never be charged. Raises WrongState if it was charged, or cancelled before."""
     return _intent(_call(lambda client: client.v1.payment_intents.cancel(intent, {}, {"idempotency_key": key})))
 
 
@@ -159,7 +159,7 @@ def of_order(order: str) -> list[Intent]:
 
 
 def refund(intent: str, *, key: str, amount: int | None = None) -> str:
-    """Pay everything back that was not paid back before, or so much; the refund's id. Raises WrongState where nothing is left."""
+    """Refund `amount`, or all that was not refunded before; returns the refund's id. Raises WrongState if nothing is left."""
     params: dict[str, Any] = {"payment_intent": intent} if amount is None else {"payment_intent": intent, "amount": amount}
     return str(_call(lambda client: client.v1.refunds.create(params, {"idempotency_key": key})).id)  # type: ignore[arg-type]
 
@@ -176,9 +176,9 @@ def refunds_of(intent: str) -> list[Refund]:
 
 
 def listed(since: datetime) -> Iterator[Intent]:
-    """Every payment created since then, newest first: unlike the search, the list lags behind nothing.
+    """Every payment created since then, newest first. Unlike the search, the list does not lag behind.
 
-    Read page by page within the caller's budget. The times are Stripe's: allow for a clock that differs from ours.
+    Read page by page within the caller's budget. The times are Stripe's: callers must allow for a clock that differs from ours.
     """
     return map(_intent, _listed(since, lambda client: client.v1.payment_intents))
 
@@ -211,7 +211,7 @@ def _listed(since: datetime, service: Callable[[stripe.StripeClient], Any]) -> I
 
 
 class _Transport(stripe.HTTPClient):
-    """Stripe's package over this process's HTTP client."""
+    """The transport of Stripe's package: this process's HTTP client."""
 
     name = "httpx2"
 
@@ -222,7 +222,7 @@ class _Transport(stripe.HTTPClient):
         return reply.body.decode("utf-8", "replace"), reply.status, reply.headers
 
     def close(self) -> None:
-        """The client is the process's, not ours."""
+        """Do nothing: the whole process shares the HTTP client."""
 
 
 @lru_cache(maxsize=4)
@@ -238,9 +238,9 @@ def _call(call: Callable[[stripe.StripeClient], Any]) -> Any:
         details = (problem.json_body or {}).get("error", {})  # type: ignore[attr-defined]
         raise Declined(str(details.get("decline_code") or problem.code or "declined")[:100]) from problem
     except stripe.IdempotencyError as problem:
-        raise KeyConflict("says the idempotency key was used otherwise") from problem
+        raise KeyConflict("says the idempotency key was used with other parameters") from problem
     except stripe.RateLimitError as problem:
-        raise Unavailable("limits our rate (429)", _retry_after(problem)) from problem
+        raise Unavailable("refuses calls for its rate limit (429)", _retry_after(problem)) from problem
     except (stripe.AuthenticationError, stripe.PermissionError) as problem:
         raise KeyRefused(f"refuses our API key ({problem.http_status}): check STRIPE_API_KEY") from problem
     except stripe.InvalidRequestError as problem:

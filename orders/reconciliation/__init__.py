@@ -1,1 +1,1 @@
-"""The shop's reconciliation: its books beside the payment service's and the carrier's own lists."""
+"""The shop's reconciliation: compares its books with the payment service's and the carrier's own lists."""

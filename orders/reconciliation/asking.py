@@ -1,4 +1,4 @@
-"""How reconciliation asks the services: patiently, within a time limit, and in the engine's words where that fails."""
+"""How reconciliation asks the services: with retries, within a time limit, and with errors translated for the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 200
 
 @contextmanager
 def asking(seconds: float = LISTING_SECONDS) -> Iterator[None]:
-    """Calls within this block end in time. What a service fails to tell is CannotCompare."""
+    """Limits the time of the calls in this block. A gateway's error becomes CannotCompare."""
     try:
         with http.budget(time.monotonic() + seconds):
             yield
@@ -31,12 +31,12 @@ def asking(seconds: float = LISTING_SECONDS) -> Iterator[None]:
 
 
 def patiently(call: Callable[[], T], *harmless: type[GatewayError]) -> T:
-    """A call that only reads, tried again where that may help."""
+    """The result of a call that only reads. It is retried after NotSent, NoAnswer and the kinds in `harmless`."""
     return retried(call, on=(NotSent, NoAnswer, *harmless))
 
 
 def batched(items: Iterable[T], size: int = PAGE) -> Iterator[list[T]]:
-    """Some at a time."""
+    """The items in lists of at most `size`."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch

@@ -1,4 +1,4 @@
-"""What our books say of an order: its run, its steps and its effects, from the hot tables or the archive."""
+"""Our books about an order: its run, its steps and its effects, from the hot tables or the archive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from supervision import db
 from supervision.states import Direction, ProcessState, RunState
 
-# One snapshot of run, steps and effects; what has no run yet has a submission.
+# One snapshot of run, steps and effects. An order without a run has a submission.
 _BOOKS = """
 SELECT r.key, r.id, r.process_state, r.payload::text,
        (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.direction, s.position) FROM supervision_stepstate s WHERE s.run_id = r.id)::text,
@@ -29,7 +29,7 @@ SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submissio
 
 @dataclass(frozen=True, kw_only=True)
 class Book:
-    """One order as our books have it. run_id and state are None where they do not know it."""
+    """One order in our books. run_id and state are None if the books do not have the order."""
 
     key: str
     run_id: int | None = None
@@ -40,22 +40,22 @@ class Book:
 
     @property
     def known(self) -> bool:
-        """Whether there is such an order at all."""
+        """Whether the books have this order."""
         return self.state is not None
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens to it by itself. What has not ended is its agents' and operators' affair."""
+        """Whether the order has reached its final state. Agents and operators still work on orders that have not ended."""
         return self.state in (RunState.PROCESSED, RunState.CANCELLED)
 
     @property
     def judged(self) -> bool:
-        """Whether it can be said what there ought to be outside."""
+        """Whether the books tell what the services ought to hold for this order."""
         return self.ended or not self.known
 
     @property
     def total(self) -> Decimal:
-        """What the customer agreed to pay."""
+        """The amount that the customer agreed to pay."""
         return Decimal(str(self.payload.get("total") or 0))
 
     @property
@@ -76,14 +76,14 @@ class Book:
         return [step for step in self.steps if step["agent"] == agent]
 
     def effects_of(self, service: str) -> list[Mapping[str, Any]]:
-        """What the ledger says was called at this service."""
+        """The effect ledger's rows of calls to this service."""
         return [effect for effect in self.effects if effect["service"] == service]
 
 
 def of(keys: Iterable[str]) -> dict[str, Book]:
-    """What our books say of these orders; one that they do not know has no state."""
+    """Our books about these orders; an unknown order has no state."""
     found = {key: Book(key=key) for key in sorted(set(keys))}
-    wanted = [key for key in found if "\0" not in key]  # no key of ours has one, whatever a service lists
+    wanted = [key for key in found if "\0" not in key]  # not ours: no key of ours has a NUL, and PostgreSQL refuses it
     if not wanted:
         return found
     for key, run_id, state, payload, steps, effects in db.run(_BOOKS, {"keys": wanted}):

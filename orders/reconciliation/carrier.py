@@ -1,7 +1,7 @@
-"""Shipments: our books beside the carrier's list, and what settles a difference.
+"""Shipments: compares our books with the carrier's list, and settles differences.
 
-The list says what to look at; each order that does not plainly agree is looked at by itself, the carrier (by key, which
-lags behind nothing) between two looks at the books. See `payment`, which works the same way.
+The list shows which orders to check. Each order that does not clearly agree is checked on its own: read the books, ask the
+carrier (by key, which does not lag behind), read the books again. `orders.reconciliation.payment` works the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLOSELY = 50
 
 @dataclass
 class Suspect:
-    """An order to be looked at closely, and shipments that are said to be its: key by id."""
+    """An order to check closely, and the shipments that the list or a finding gives it: keys by shipment id."""
 
     order: str
     parcels: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class CarrierSource:
     look_back = timedelta(days=3)
 
     def look(self, since: datetime) -> Iterator[Found]:
-        """Every shipment since then that does not agree with our books."""
+        """Every difference between the shipments since then and our books."""
         with asking():
             listing.begin()
             for batch in batched(carrier.listed(since - CLOCKS)):
@@ -55,7 +55,7 @@ class CarrierSource:
             listing.forget()
 
     def again(self, found: Sequence[Found]) -> list[Found]:
-        """Which of these are still there."""
+        """The findings among these that still exist."""
         suspects: dict[str, Suspect] = {}
         for one in found:
             suspect = suspects.setdefault(one.order, Suspect(one.order))
@@ -66,10 +66,10 @@ class CarrierSource:
             return [one for one in _closely(suspects.values()) if one.identity in wanted]
 
     def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
-        """Look once more, do what the verb says, and make sure of it."""
+        """Check the finding again, do what the verb says, and check that the difference is gone."""
         now = next(iter(self.again([found])), None)
         if now is None:
-            return "gone: it needed nothing any more"
+            return "gone: the difference no longer exists"
         if verb not in now.verbs:
             raise CannotSettle(f"it has changed: {now.detail}; what settles it now: {', '.join(now.verbs) or '-'}")
         with asking(SETTLING_SECONDS):
@@ -96,7 +96,7 @@ def _parcels(suspect: Suspect, book: Book) -> list[Parcel]:
         found = patiently(partial(carrier.find, key, suspect.order), Broken, Unavailable)
         if found is not None:
             live[found.id] = Parcel(found.id, key)
-    # A carrier that forgot a key has booked under it twice; the key names one of them.
+    # A carrier that forgot a key has booked under it twice. Asked by key it shows only one of the two.
     for name in sorted(suspect.parcels.keys() - live.keys()):
         if patiently(partial(carrier.stands, name), Broken, Unavailable):
             live[name] = Parcel(name, suspect.parcels[name])
@@ -104,7 +104,7 @@ def _parcels(suspect: Suspect, book: Book) -> list[Parcel]:
 
 
 def _suspects(bookings: Sequence[Booking]) -> list[str]:
-    """The orders of these shipments that do not plainly agree with the books."""
+    """The orders of these shipments that do not clearly agree with the books."""
     known = books.of(booking.order for booking in bookings)
     return [booking.order for booking in bookings if not agrees(booking, known[booking.order])]
 
@@ -113,13 +113,13 @@ def _suspects(bookings: Sequence[Booking]) -> list[str]:
 
 
 def _adopt(found: Found, by: str) -> tuple[str, bool]:
-    """Take it as it is; a shipment of this order that our books lack is written into them."""
+    """Accept the difference. A shipment of this order that our books do not have is written into them."""
     if found.kind != "orphan_shipment":
         return f"accepted: {found.detail}", False
     book = books.of([found.order])[found.order]
     steps = book.done(AGENT)
     if book.run_id is None or not steps:
-        raise CannotSettle("there is no order to take it into")
+        raise CannotSettle("there is no order to adopt it into")
     noted = adoption.note_done(
         book.run_id, steps[-1]["position"], key=found.key, service=SERVICE, operation="create", external_id=found.external_id, by=by
     )
@@ -129,9 +129,9 @@ def _adopt(found: Found, by: str) -> tuple[str, bool]:
 
 
 def _cancel(found: Found, verb: str, by: str) -> tuple[str, bool]:
-    """Delete it: by its key, or by its id where a shipment that shall stand has the same key."""
+    """Delete the shipment: by its key, or by its id if the order's own shipment has the same key."""
     if verb != CANCEL:
-        raise CannotSettle(f"a shipment is not settled by {verb}")
+        raise CannotSettle(f"a shipment cannot be settled by {verb}")
     book = books.of([found.order])[found.order]
     own = [name for name in known_ids(book) if name != found.external_id] if found.key in known_keys(book) else []
     standing = any(patiently(partial(carrier.stands, name), Broken, Unavailable) for name in own)

@@ -1,7 +1,7 @@
-"""What an order's charges ought to be: pure rules, from our books and the payments as they are.
+"""Which charges an order ought to have: pure rules on our books and on the present payments.
 
-Processed: one charge of the total, known to the books, nothing given back but by ourselves. Cancelled: nothing kept,
-and nothing that could still be charged. Unknown to the books: nothing at all.
+Processed: one charge of the total, known to the books, and no refunds except our own. Cancelled: no money kept, and no
+payment that could still be charged. Unknown to the books: no charge at all.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from supervision.states import RunState
 
 SERVICE = "payment"
 AGENT = PaymentAgent.name
-# A customer, or the bank, may still turn these into a charge without us.
+# In these states the customer or the bank may still complete the charge without us.
 UNDER_WAY = frozenset({"requires_action", "requires_capture", "processing"})
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One payment with its refunds, and its disputes that hurt."""
+    """One payment with its refunds, and with the disputes that cost or may cost money."""
 
     intent: Intent
     refunds: tuple[Refund, ...] = ()
@@ -35,12 +35,12 @@ class Charge:
 
     @property
     def given_back(self) -> int:
-        """What the customer has back, or gets."""
+        """The amount that the customer has got back or will get back, in minor units."""
         return sum(one.amount for one in self.refunds if one.gives_back)
 
     @property
     def kept(self) -> int:
-        """What we have of the customer's money."""
+        """The amount of the customer's money that we still have, in minor units."""
         return self.intent.received - self.given_back
 
 
@@ -50,7 +50,7 @@ def hurts(dispute: Dispute) -> bool:
 
 
 def due(book: Book) -> int | None:
-    """The order's total in minor units; None where there is no such amount."""
+    """The order's total in minor units; None if Stripe has no such amount."""
     try:
         return to_minor(book.total, book.currency)
     except NoSuchAmount:
@@ -66,9 +66,9 @@ def named(book: Book) -> set[str]:
 
 
 def agrees(intent: Intent, book: Book, given_back: int) -> bool:
-    """Whether a listed payment plainly agrees with the books, so that nobody has to look closer."""
+    """Whether a listed payment clearly agrees with the books, so that it needs no closer check."""
     if book.known and not book.ended:
-        return True  # its agents have it in hand
+        return True  # its agents still work on it
     if not intent.received:
         return intent.status not in UNDER_WAY
     if book.state == RunState.CANCELLED:
@@ -100,9 +100,9 @@ def judge(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
 def _without_an_order(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
     for charge in charges:
         if charge.kept > 0:
-            yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("our books know no such order"))
+            yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("our books have no such order"))
         elif charge.intent.status in UNDER_WAY:
-            detail = _("our books know no such order, and it can still be charged")
+            detail = _("our books have no such order, and it can still be charged")
             yield _found("orphan_charge", book, charge, charge.intent.amount, (CANCEL,), detail)
 
 
@@ -149,7 +149,7 @@ def _processed(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
 
 
 def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
-    """The charge that pays for the order: what the step says, else what the books name, else what fits; kept ones first."""
+    """The order's own charge. Charges not given back come first, then the step's result, one in the books, one of the right amount."""
     result = {str((step.get("result") or {}).get("intent")) for step in book.done(AGENT)}
 
     def rank(charge: Charge) -> tuple[bool, bool, bool, bool, str]:
@@ -161,7 +161,7 @@ def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
 
 
 def _own(book: Book, main: Charge) -> Iterator[Found]:
-    """The order's own charge: is the amount right, and was it left alone?"""
+    """The differences of the order's own charge: a wrong amount, or refunds that we did not make."""
     ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)}
     elsewhere = sum(one.amount for one in main.refunds if one.gives_back and one.id not in ours)
     by_us = main.given_back - elsewhere
@@ -181,7 +181,7 @@ def _own(book: Book, main: Charge) -> Iterator[Found]:
 
 
 def too_much(book: Book, charge: Charge) -> int:
-    """By how much the charge exceeds the order's total, after what was given back, in minor units."""
+    """By how much the charge, less its refunds, exceeds the order's total, in minor units."""
     return max(0, charge.kept - (due(book) or 0))
 
 

@@ -1,6 +1,6 @@
-"""What one comparison has read from a service so far, and which orders it is to look at closely.
+"""The service's list as one comparison has read it so far, and the orders that it must check closely.
 
-Kept in temporary tables of this connection: a list may be longer than our memory, and they end with the connection.
+Both are in temporary tables: a list may be too long for the process's memory. The tables end with the connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 
 from supervision import db
 
-PAGE = 5000  # runs looked through at a time
+PAGE = 5000  # runs per query
 SUSPECTS = 200
 
 _TABLES = """
@@ -32,21 +32,21 @@ _SUSPECTS = "SELECT order_key, disputed FROM reconciling_suspect WHERE order_key
 
 
 def begin() -> None:
-    """Forget what an earlier comparison on this connection has read."""
+    """Create the tables, and empty them if an earlier comparison used this connection."""
     for statement in _TABLES.split(";"):
         db.run(statement)
 
 
 def see(held: Iterable[tuple[str, str, str]]) -> None:
-    """Note what the service holds: (id, order, idempotency key)."""
-    rows = [row for row in held if "\0" not in row[1]]  # no key of ours has one, whatever a service lists
+    """Note things that the service holds: (id, order, idempotency key)."""
+    rows = [row for row in held if "\0" not in row[1]]  # not ours: no key of ours has a NUL, and PostgreSQL refuses it
     if rows:
         ids, orders, keys = (list(column) for column in zip(*rows, strict=True))
         db.run(_SEE, {"ids": ids, "orders": orders, "keys": keys})
 
 
 def seen(orders: Iterable[str]) -> dict[str, dict[str, str]]:
-    """What this comparison has seen of these orders: idempotency key by id."""
+    """The things of these orders that this comparison has seen: idempotency keys by id."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for order, external_id, key in db.run(_SEEN, {"orders": list(orders)}):
         found[order][external_id] = key
@@ -54,21 +54,21 @@ def seen(orders: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def suspect(orders: Iterable[str], *, disputed: bool = False) -> None:
-    """These are to be looked at closely, when everything is read."""
+    """Note orders to check closely when the whole list is read."""
     rows = [order for order in orders if "\0" not in order]
     if rows:
         db.run(_SUSPECT, {"orders": rows, "disputed": disputed})
 
 
 def suspects() -> Iterator[list[tuple[str, bool]]]:
-    """What was suspected, in batches: (order, disputed)."""
+    """The orders to check closely, in batches: (order, disputed)."""
     after = ""
     while rows := db.run(_SUSPECTS, {"after": after, "limit": SUSPECTS}):
         yield [(order, disputed) for order, disputed in rows]
         after = rows[-1][0]
 
 
-# Orders that ended well and whose agent's result names something that no list has shown, page by page.
+# Processed orders whose agent's result names a payment or shipment that the list has not shown, page by page.
 _UNSEEN = """
 WITH page AS MATERIALIZED (
     SELECT id, key, created_at, process_state FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s)
@@ -82,7 +82,7 @@ _FIRST_RUN = "SELECT min(id) - 1 FROM supervision_run WHERE created_at >= %(sinc
 
 
 def unseen(agent: str, name: str, since: datetime) -> Iterator[list[str]]:
-    """Orders created since then whose `agent` made something that was not seen, in batches. name: of the result's field."""
+    """Orders created since then with a result of `agent` that the list has not shown, in batches. name: the result's field."""
     after = db.run(_FIRST_RUN, {"since": since})[0][0]
     while after is not None:
         params = {"after": after, "page": PAGE, "since": since, "agent": agent, "field": name}
@@ -91,5 +91,5 @@ def unseen(agent: str, name: str, since: datetime) -> Iterator[list[str]]:
 
 
 def forget() -> None:
-    """Give the space back."""
+    """Empty the tables, to free their space."""
     db.run("TRUNCATE reconciling_seen, reconciling_suspect")

@@ -1,6 +1,6 @@
-"""What an order's shipments ought to be: pure rules, from our books and the shipments as they are.
+"""Which shipments an order ought to have: pure rules on our books and on the present shipments.
 
-Processed: one live shipment for each shipping step, known to the books. Cancelled, and unknown to the books: none.
+Processed: one live shipment for each shipping step, known to the books. Cancelled or unknown to the books: none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def known_keys(book: Book) -> set[str]:
 
 
 def agrees(booking: Booking, book: Book) -> bool:
-    """Whether a listed shipment plainly agrees with the books, so that nobody has to look closer."""
+    """Whether a listed shipment clearly agrees with the books, so that it needs no closer check."""
     if not booking.live or (book.known and not book.ended):
         return True
     return book.state == RunState.PROCESSED and booking.id in known_ids(book) and len(known_ids(book)) <= len(book.done(AGENT))
@@ -58,13 +58,13 @@ def judge(book: Book, parcels: Sequence[Parcel]) -> Iterator[Found]:
     if book.state != RunState.PROCESSED:
         cancelled = book.state == RunState.CANCELLED
         kind = "live_after_cancel" if cancelled else "orphan_shipment"
-        detail = _("the order is cancelled and the shipment stands") if cancelled else _("our books know no such order")
+        detail = _("the order is cancelled and the shipment was not") if cancelled else _("our books have no such order")
         yield from (_found(kind, book, parcel, (CANCEL,), detail) for parcel in parcels)
         return
     steps = book.done(AGENT)
     results = {str((step.get("result") or {}).get("shipment")) for step in steps}
     known = known_ids(book)
-    # What the steps say comes first, then what was adopted: one for each step, and no more.
+    # One shipment for each step, and no more: those in the steps' results first, then the adopted ones.
     ranked = sorted(parcels, key=lambda one: (one.id not in results, one.id not in known, one.id))
     own = [parcel for parcel in ranked if parcel.id in known][: len(steps)]
     missing = len(steps) - len(own)
@@ -76,7 +76,7 @@ def judge(book: Book, parcels: Sequence[Parcel]) -> Iterator[Found]:
         yield _found("orphan_shipment", book, parcel, verbs, _("booked for this order, and not in our books"))
     lost = sorted(results - {parcel.id for parcel in own} - {"None"})
     for name in lost[: max(0, missing)] or [""] * max(0, missing):
-        detail = _("the order was fulfilled and its shipment does not stand")
+        detail = _("the order was fulfilled and its shipment does not exist")
         yield Found(kind="missing_shipment", order=book.key, external_id=name, run_id=book.run_id, verbs=(ADOPT,), detail=detail)
 
 

@@ -1,10 +1,10 @@
-"""Charges: our books beside the payment service's lists.
+"""Charges: compares our books with the payment service's lists.
 
-1. The lists say what to look at: charges, refunds and disputes that do not plainly agree with the books, and orders
-   whose charge no list shows.
-2. Each of those is looked at by itself, the service between two looks at the books: what changed meanwhile is left for
-   the next time. So a finding is true of one moment, whatever happened while the lists were read.
-3. An order that has not ended is not judged: its agents look before they act, and an operator has it in hand.
+1. The lists show which orders to check: those with charges, refunds or disputes that do not clearly agree with the books,
+   and those whose charge no list shows.
+2. Each of these orders is checked on its own: read the books, ask the service, read the books again. An order whose state
+   changed in between is left for the next comparison. So a finding is true of one moment, however long the lists took.
+3. An order that has not ended is not judged: its agents look before they act, or an operator takes care of it.
 
 Payments without `metadata[order]` are not the shop's.
 """
@@ -26,14 +26,14 @@ from supervision import db
 from supervision.reconciliation import CannotSettle, Found, register
 
 CLOCKS = timedelta(minutes=5)  # by how much the service's clock may differ from ours
-REFUNDS = timedelta(days=35)  # so long after it was made a refund may fail
-DISPUTES = timedelta(days=130)  # so long a dispute may take
-CLOSELY = 50  # orders looked at between two looks at the books
+REFUNDS = timedelta(days=35)  # how long after its creation a refund may fail
+DISPUTES = timedelta(days=130)  # how long a dispute may take
+CLOSELY = 50  # orders checked between two reads of the books
 
 
 @dataclass
 class Suspect:
-    """An order to be looked at closely, and payments that are said to be its. disputed: ask for disputes too."""
+    """An order to check closely, and the payments that the lists or a finding give it. disputed: ask for disputes too."""
 
     order: str
     intents: set[str] = field(default_factory=set)
@@ -41,13 +41,13 @@ class Suspect:
 
 
 class PaymentSource:
-    """Stripe, or a service that speaks its API."""
+    """Stripe, or a service with the same API."""
 
     service = SERVICE
     look_back = timedelta(days=3)
 
     def look(self, since: datetime) -> Iterator[Found]:
-        """Every charge, refund and dispute since then that does not agree with our books."""
+        """Every difference between the charges, refunds and disputes since then and our books."""
         with asking():
             listing.begin()
             _note_refunds(since)
@@ -67,7 +67,7 @@ class PaymentSource:
             listing.forget()
 
     def again(self, found: Sequence[Found]) -> list[Found]:
-        """Which of these are still there."""
+        """The findings among these that still exist."""
         suspects: dict[str, Suspect] = {}
         for one in found:
             suspect = suspects.setdefault(one.order, Suspect(one.order))
@@ -78,10 +78,10 @@ class PaymentSource:
             return [one for one in _closely(suspects.values()) if one.identity in wanted]
 
     def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
-        """Look once more, do what the verb says, and make sure of it."""
+        """Check the finding again, do what the verb says, and check that the difference is gone."""
         now = next(iter(self.again([found])), None)
         if now is None:
-            return "gone: it needed nothing any more"
+            return "gone: the difference no longer exists"
         if verb not in now.verbs:
             raise CannotSettle(f"it has changed: {now.detail}; what settles it now: {', '.join(now.verbs) or '-'}")
         with asking(SETTLING_SECONDS):
@@ -92,7 +92,7 @@ class PaymentSource:
 
 
 def _closely(suspects: Iterable[Suspect]) -> Iterator[Found]:
-    """Judge these orders by what service and books say now."""
+    """Judge these orders by the present state of the service and of the books."""
     for batch in batched(suspects, CLOSELY):
         before = books.of(one.order for one in batch)
         seen = {one.order: list(_charges(one, before[one.order])) for one in batch if before[one.order].judged}
@@ -103,7 +103,7 @@ def _closely(suspects: Iterable[Suspect]) -> Iterator[Found]:
 
 
 def _charges(suspect: Suspect, book: Book) -> Iterator[Charge]:
-    """Every payment of this order that exists, as it is now."""
+    """Every existing payment of this order, in its present state."""
     found = {one.id for one in patiently(partial(payment.of_order, suspect.order), Broken, Unavailable)}
     for name in sorted(found | suspect.intents | named(book)):
         intent = _get(name)
@@ -118,11 +118,11 @@ def _get(name: str) -> Intent | None:
     try:
         return patiently(partial(payment.get, name), Broken, Unavailable)
     except Rejected:
-        return None  # there is none of this id
+        return None  # the service has no payment of this id
 
 
 def _suspects(intents: Sequence[Intent]) -> list[str]:
-    """The orders of these payments that do not plainly agree with the books."""
+    """The orders of these payments that do not clearly agree with the books."""
     ours = {intent.id: (intent, intent.order) for intent in intents if intent.order}
     known = books.of(order for _, order in ours.values())
     given_back = _given_back(list(ours))
@@ -130,7 +130,7 @@ def _suspects(intents: Sequence[Intent]) -> list[str]:
 
 
 def _owners(intents: Iterable[str]) -> list[str]:
-    """The orders that these payments belong to; the payments count as seen."""
+    """The orders of these payments. The payments are noted as seen."""
     owned = [(intent.id, intent.order, "") for intent in map(_get, intents) if intent is not None and intent.order]
     listing.see(owned)
     return [order for _, order, _ in owned]
@@ -155,7 +155,7 @@ SELECT DISTINCT r.intent FROM reconciling_refund r
 
 
 def _note_refunds(since: datetime) -> None:
-    """Note what was given back, and which payments that asks to look at: a new refund, or one that failed."""
+    """Note the refunds, and the payments to check because of them: those with a new refund or a failed one."""
     db.run(_REFUNDS)
     db.run("CREATE INDEX IF NOT EXISTS reconciling_refund_of ON reconciling_refund (intent)")
     db.run("TRUNCATE reconciling_refund")
@@ -176,7 +176,7 @@ def _given_back(ids: Sequence[str]) -> Mapping[str, int]:
 
 
 def _refunded_before() -> Iterator[list[str]]:
-    """Payments older than the list that a refund asks to look at, in batches."""
+    """Payments that are older than the list but must be checked because of a refund, in batches."""
     after = ""
     while ids := [name for (name,) in db.run(_REFUNDED_BEFORE, {"after": after})]:
         yield ids

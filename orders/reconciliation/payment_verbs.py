@@ -1,8 +1,8 @@
-"""What settles a charge: refund, cancel, or taking it into our books. Each is done at most once, whoever asks how often.
+"""What settles a charge: refund it, cancel it, or adopt it into our books. Repeated or parallel calls do it at most once.
 
-A whole refund is safe by itself: Stripe gives back no more than was charged. A part could be given back twice, so the
-key names the payment and how many refunds it has: two that begin from the same state are one refund. A stored server
-error takes a key of its own, after a look that shows that nothing was done.
+A full refund is safe by itself: Stripe gives back no more than was charged. A partial refund could be given twice. So
+the key contains the payment's id and its number of refunds: two calls that start from the same state make one refund.
+After a stored server error the call needs a new key, once a look at the service has shown that nothing was done.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from supervision.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Foun
 
 @dataclass(frozen=True)
 class Done:
-    """What a verb did. changed: the difference must be gone by now."""
+    """The result of a verb. changed: the difference must be gone now."""
 
     words: str
     changed: bool = True
 
 
 def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
-    """Do it. Raises CannotSettle, or the gateway's error where nobody knows whether it was done."""
+    """Do what the verb says. Raises CannotSettle, or the gateway's error if the result is unknown."""
     if verb == ADOPT:
         return _adopt(found, by)
     if verb == REFUND:
         return _refund(found, by, tries)
     if verb == CANCEL:
         return _cancel(found, by)
-    raise CannotSettle(f"a charge is not settled by {verb}")
+    raise CannotSettle(f"a charge cannot be settled by {verb}")
 
 
 def _adopt(found: Found, by: str) -> Done:
-    """Take it as it is; a charge of this order that our books lack is written into them."""
+    """Accept the difference. A charge of this order that our books do not have is written into them."""
     if found.kind != "orphan_charge":
         return Done(f"accepted: {found.detail}", changed=False)
     book = books.of([found.order])[found.order]
     steps = [step for step in book.all_of(AGENT) if step["direction"] == "do"]
     if book.run_id is None or not steps:
-        raise CannotSettle("there is no order to take it into")
+        raise CannotSettle("there is no order to adopt it into")
     noted = adoption.note_done(
         book.run_id,
         steps[-1]["position"],
@@ -126,7 +126,7 @@ def _cancel(found: Found, by: str) -> Done:
 
 
 def _once(keys: list[str], call: Callable[[str], None], done: Callable[[], bool]) -> None:
-    """Call under the first key that helps, and look after each call that gave no good answer. Raises CannotSettle."""
+    """Call under one key after the other until `done()` is true, which is checked after each call. Raises CannotSettle."""
     problem: GatewayError | None = None
     while keys:
         key = keys.pop(0)
@@ -137,11 +137,11 @@ def _once(keys: list[str], call: Callable[[str], None], done: Callable[[], bool]
             if not isinstance(unsure, NoAnswer):
                 keys = [one for one in keys if one != key]
         else:
-            # A stored answer may be older than what became of it: the look is what counts.
+            # A replayed answer may be older than the present state, so only `done()` decides.
             if done():
                 return
             keys = [one for one in keys if one != key]
             continue
         if done():
             return
-    raise CannotSettle(f"the payment service {problem or 'says that it did it, and its list does not show it'}")
+    raise CannotSettle(f"the payment service {problem or 'accepted the call, but its list does not show the result'}")
