@@ -1,1 +1,1 @@
-"""The REST API, version 1: thin doors over the shop's services and queries."""
+"""The REST API, version 1: thin views over the shop's services and queries."""

@@ -1,4 +1,4 @@
-"""Who is asking: a token in one query, else the browser's session with CSRF."""
+"""Authentication: a token, checked in one query, or else the browser's session with CSRF."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rest_framework.exceptions import AuthenticationFailed
 
 from supervision import db
 
-PATIENCE_SECONDS = 5.0  # somebody is waiting for the answer
+PATIENCE_SECONDS = 5.0  # short, because the client waits for the answer
 
 
 class TokenInOneQuery(TokenAuthentication):  # type: ignore[misc]
-    """Knox's tokens, found with their account and its groups in one prepared statement.
+    """Knox's tokens, read with their account and its groups in one prepared statement.
 
-    Knox itself asks three times for each request, and tidies the account's other tokens up while at it.
+    Knox itself runs three queries for each request and also deletes the account's expired tokens.
     """
 
     def authenticate_credentials(self, token: bytes) -> tuple[Any, Any]:
-        """The account and its token's digest. A refusal never says what was wrong."""
+        """The account and its token's digest. A refusal never tells the client the reason."""
         try:
             text = token.decode("ascii")
             digest = hash_token(text)

@@ -1,4 +1,4 @@
-"""What every door of the API has in common: problems, counting, bounded JSON bodies."""
+"""The base of every API view: problem documents, request counting, bounded JSON bodies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from supervision.errors import UnknownRun
 
 
 def account_of(request: Request) -> AbstractBaseUser:
-    """Who is signed in; the view's permissions have made sure that somebody is."""
+    """The signed-in account. The view's permissions have refused requests without one."""
     return cast(AbstractBaseUser, request.user)
 
 
@@ -30,7 +30,7 @@ class Door(APIView):
     body_limit = BODY_LIMIT
 
     def perform_authentication(self, request: Request) -> None:
-        """Find out who asks, and count the request: also one with a wrong token, before anything else is looked at."""
+        """Authenticate and count the request. A request with a wrong token counts too, and counting comes before other checks."""
         try:
             super().perform_authentication(request)
         finally:
@@ -39,19 +39,19 @@ class Door(APIView):
             raise LengthRequired
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> tuple[Any, str]:
-        """What nearly everybody accepts needs no negotiation."""
+        """Skip the negotiation for the two `Accept` values that nearly all clients send."""
         if request.META.get("HTTP_ACCEPT", "*/*") in ("*/*", "application/json"):
             renderer = self.get_renderers()[0]
             return renderer, renderer.media_type
         return super().perform_content_negotiation(request, force)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Answers are about one account at one moment: nobody on the way keeps them."""
+        """Forbid caches to store the answer: it is true for one account at one moment."""
         response.headers.setdefault("Cache-Control", "no-store")
         return super().finalize_response(request, response, *args, **kwargs)
 
     def check_throttles(self, request: Request) -> None:
-        """Counted already."""
+        """Do nothing: `perform_authentication` has counted the request."""
 
     def read(self, request: Request, serializer: type[BaseSerializer[Any]]) -> dict[str, Any]:
         """The validated body. Raises ValidationError naming the fields."""
@@ -60,7 +60,7 @@ class Door(APIView):
         return dict(reader.validated_data)
 
     def visible_order(self, request: Request, public_id: str) -> OrderView:
-        """The order, for those who may see it. Foreign and unknown ids are told apart by nobody."""
+        """The order, if the account may see it. Raises UnknownRun for foreign and for unknown ids, so clients cannot tell them apart."""
         view = queries.order_view(public_id, inside=sees_all(request.user))
         if view is None or not (view.account_id == request.user.pk or sees_all(request.user)):
             raise UnknownRun(public_id)

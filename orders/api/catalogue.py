@@ -1,4 +1,4 @@
-"""The catalogue, for anyone."""
+"""The catalogue, which needs no account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProductsView(Door):
 
     @extend_schema(operation_id="list_products", parameters=PAGING, responses=ProductPage)
     def get(self, request: Request) -> Response:
-        """What can be bought, with how many of it there are."""
+        """The products on sale, each with the quantity available."""
         refuse_unknown(request, ["cursor", "page_size"])
         rows, links = page_of(queries.products(), request, field="name", descending=False)
         return Response({"results": [_product(product, request) for product in rows], **links})

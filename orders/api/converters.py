@@ -1,4 +1,4 @@
-"""What ids in paths look like; anything else is nobody's path."""
+"""The form of ids in paths. A path with any other form matches no view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RowId(IntConverter):
 
 
 class ResourceName(StringConverter):
-    """A resource's name, as the console lets operators write it."""
+    """A resource's name, in the form that the console accepts from operators."""
 
     regex = "[A-Za-z0-9_.-]{1,100}"
 

@@ -1,7 +1,7 @@
-"""Every refusal in one form: `application/problem+json` (RFC 9457), with field-level `errors` where fields are at fault.
+"""Every refusal in one form: `application/problem+json` (RFC 9457), with field-level `errors` if fields are wrong.
 
-`type` is about:blank where the status says it all; otherwise it and `code` name the problem. Nothing of the inside
-(traces, SQL) ever leaves.
+`type` is about:blank if the status alone explains the problem; otherwise `type` and `code` name it. Internal details
+(tracebacks, SQL) are never sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RETRY_AFTER_SECONDS = 5
 
 
 class TooLarge(exceptions.APIException):
-    """The body is larger than this door reads."""
+    """The body is larger than this view accepts."""
 
     status_code = 413
     default_detail = gettext_lazy("The request body is too large.")
@@ -40,7 +40,7 @@ class TooLarge(exceptions.APIException):
 
 
 class LengthRequired(exceptions.APIException):
-    """A body came without saying how long it is."""
+    """The request has a body but no Content-Length."""
 
     status_code = 411
     default_detail = gettext_lazy("Send a Content-Length with the request body.")
@@ -65,13 +65,13 @@ def problem(
         body["code"] = code
     if errors is not None:
         body["errors"] = errors
-    # Escaped: what a client sent (lone surrogates, say) may be repeated here.
+    # ASCII escapes, because the text may repeat what the client sent, such as lone surrogates.
     text = json.dumps({**body, **facts}, default=force_str)
     return HttpResponse(text, status=status, content_type=PROBLEM, headers=dict(headers or {}))
 
 
 def problem_of(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """The answer to whatever a view raised: REST framework's exception handler."""
+    """The answer to an exception that a view raised: REST framework's exception handler."""
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
             return answer(error)
@@ -81,7 +81,7 @@ def problem_of(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
 
 
 def refusal(error: InvalidOrder | Conflict | KeyReused) -> tuple[int, dict[str, Any]]:
-    """The status of a refused order request, and what its answer says about it."""
+    """The status of a refused order request, and the members of its problem document."""
     if isinstance(error, NotAllowed):
         return 403, {"detail": str(error), "code": "not_allowed", "errors": error.errors}
     if isinstance(error, InvalidOrder):
@@ -139,7 +139,7 @@ _ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[A
 
 
 def _first_words(errors: Any, path: str = "") -> str:
-    """The first thing that is wrong, with its full path: `lines[2].sku: there is no ...`."""
+    """The first error message with its full path: `lines[2].sku: there is no ...`."""
     if isinstance(errors, Mapping):
         for name, part in errors.items():
             if words := _first_words(part, _path(path, name)):
@@ -162,7 +162,7 @@ def _speaks_problems(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """`handler400`: for the API a problem, for people the page."""
+    """`handler400`: a problem document for the API, an HTML page otherwise."""
     if _speaks_problems(request):
         return problem(400, _("The request cannot be read."))
     return defaults.bad_request(request, exception)

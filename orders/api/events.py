@@ -1,7 +1,7 @@
 """An order's history: as JSON, or live as server-sent events, resumed after `Last-Event-ID`.
 
-A stream sends what is in the database and then waits for news; a lost announcement delays it by seconds, and an event
-is never left out: its number is the event's own `seq`.
+A stream sends the events in the database and then waits for a notification. A lost notification delays an event by
+seconds, but no event is left out: the stream's ids are the events' own `seq`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from supervision.states import FINAL_RUN_STATES, Direction
 
 STREAM = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
-GATHER_SECONDS = 0.1  # news comes in bursts; one look serves them all
-LONGEST_SECONDS = 900.0  # then the browser comes back, and is asked again who it is
+GATHER_SECONDS = 0.1  # notifications come in bursts; one query reads the events of the whole burst
+LONGEST_SECONDS = 900.0  # then the browser reconnects, and is authenticated again
 MOST_STREAMS = 500  # per process
 
 _streams = 0
@@ -55,7 +55,7 @@ class StreamRenderer(BaseRenderer):
 
 
 class TooManyStreams(APIException):
-    """This process follows as many orders as it can."""
+    """This process already serves its maximum number of streams."""
 
     status_code = 503
     default_code = "too_many_streams"
@@ -63,7 +63,7 @@ class TooManyStreams(APIException):
 
 
 class EventsView(Door):
-    """What happened to one order."""
+    """The history of one order."""
 
     renderer_classes = [JSONRenderer, StreamRenderer]
 
@@ -76,11 +76,11 @@ class EventsView(Door):
         responses={
             (200, "application/json"): EventPage,
             (200, STREAM): OpenApiResponse(OpenApiTypes.STR),
-            204: OpenApiResponse(description="A stream of an order that has ended, with nothing left to tell: do not reconnect."),
+            204: OpenApiResponse(description="The order has ended and there are no more events: do not reconnect."),
         },
     )
     def get(self, request: Request, public_id: str) -> HttpResponseBase:
-        """The history, oldest first; with `Accept: text/event-stream` it goes on live until the order has ended."""
+        """The history, oldest first; with `Accept: text/event-stream` new events follow until the order has ended."""
         refuse_unknown(request, ["after"])
         after = _number(request)
         order = self.visible_order(request, public_id)
@@ -94,7 +94,7 @@ class EventsView(Door):
                 raise TooManyStreams(_("Too many orders are being followed; please try again in a moment."))
             body: Any = follow(order.public_id, after)
         else:
-            # A synchronous server would hold everything back until the end: tell what there is, the client comes again.
+            # A synchronous server would send a stream only at its end: send the events so far, and the client reconnects.
             body = [_RETRY, *map(_frame, events)]
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         return StreamingHttpResponse(body, content_type=STREAM, headers=headers)
@@ -109,7 +109,7 @@ async def follow(public_id: str, after: int) -> AsyncIterator[str]:
     _streams += 1
     started = said = time.monotonic()
     news = subscribe(public_id)
-    # Listening starts before the first look: what happens in between is announced.
+    # Subscribe before the first query, so that an event between the two is notified.
     waiting = asyncio.ensure_future(anext(news))
     try:
         await asyncio.sleep(0)
@@ -153,7 +153,7 @@ def event_answer(event: StepEvent, names: dict[int, str]) -> dict[str, Any]:
 
 
 def _read(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
-    """The events after this number, and whether there can be no more: the state is read before the events."""
+    """The events after this number, and whether the order has ended. The state is read first, so no later event is missed."""
     run = Run.objects.filter(key=public_id).first()
     if run is None:
         return _read_archived(public_id, after)
@@ -166,7 +166,7 @@ def _read(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _read_archived(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
-    """The same for an order that has left the hot tables, or is in none of them yet."""
+    """The same for an order that was archived, or whose submission no consumer has taken up yet."""
     archived = archived_run(public_id)
     if archived is None:
         return [], False
@@ -175,7 +175,7 @@ def _read_archived(public_id: str, after: int) -> tuple[list[dict[str, Any]], bo
 
 
 def _read_and_let_go(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
-    """A stream lives for minutes; it keeps no connection to the database meanwhile."""
+    """Read, then close the database connection: a stream lives for minutes and must not keep one."""
     try:
         return _read(public_id, after)
     finally:

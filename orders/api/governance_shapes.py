@@ -17,7 +17,7 @@ SMALL, LARGE = 32767, 2**31 - 1
 
 
 class Number(serializers.FloatField):
-    """A finite JSON number, and no word or flag taken for one."""
+    """A finite JSON number. Strings and booleans are refused."""
 
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool) or not isinstance(data, int | float) or abs(data) > LARGE or not math.isfinite(data):
@@ -26,7 +26,7 @@ class Number(serializers.FloatField):
 
 
 class OrderPauseSerializer(ReasonSerializer):
-    """Why, and until when."""
+    """The reason of a pause, and its end."""
 
     until = Text(
         required=False,
@@ -38,20 +38,20 @@ class OrderPauseSerializer(ReasonSerializer):
 
 
 class PauseSerializer(OrderPauseSerializer):
-    """What is to pause: `name` is an order's public id, an agent's or a workflow's name, and empty for everything."""
+    """What to pause. `name` is an order's public id, or the name of an agent or a workflow; empty for everything."""
 
     scope = Choice(SCOPES)
     name = Text(required=False, allow_blank=True, default="", max_length=200)
 
 
 class LiftSerializer(Strict):
-    """Why, if anybody wants to say."""
+    """An optional reason."""
 
     reason = Reason(required=False, allow_blank=True, default="")
 
 
 class LimitsSerializer(Strict):
-    """Limits of a resource; what is not named stays as it is."""
+    """Limits of a resource. Limits that the request leaves out stay as they are."""
 
     capacity = Whole(
         required=False, allow_null=True, min_value=1, max_value=LARGE, help_text="calls at once over all workers; null: no limit"
@@ -64,7 +64,7 @@ class LimitsSerializer(Strict):
 
 
 class PauseAnswer(Shape):
-    """Claims stop for one order, one agent, one workflow or everything."""
+    """A pause. It stops claims for one order, one agent, one workflow or everything."""
 
     id = serializers.IntegerField()
     scope = serializers.ChoiceField(SCOPES)
@@ -83,7 +83,7 @@ class ResourceAnswer(Shape):
     """A remote resource: its limits, its breaker and its load."""
 
     name = serializers.CharField()
-    service = serializers.CharField(help_text="what agents ask for; several resources may serve it")
+    service = serializers.CharField(help_text="the service that agents ask for; it may have several resources")
     capacity = serializers.IntegerField(allow_null=True)
     rate_per_second = serializers.FloatField(allow_null=True)
     paused = serializers.BooleanField()
@@ -108,7 +108,7 @@ class QueueAnswer(Shape):
     running = serializers.IntegerField()
     overdue = serializers.IntegerField()
     oldest_seconds = serializers.FloatField()
-    held = serializers.IntegerField(help_text="how many of those that wait are paused")
+    held = serializers.IntegerField(help_text="how many of the waiting steps are paused")
     finished_per_second = serializers.FloatField()
     mean_seconds = serializers.FloatField()
     consumers = serializers.IntegerField()

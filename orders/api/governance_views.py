@@ -1,4 +1,4 @@
-"""Pauses, resources and queues: what operators steer at three in the morning, effective on the next claim."""
+"""Pauses, resources and queues. Changes by operators take effect on the next claim."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MOMENTS = ("opened_at", "retry_at", "last_error_at")
 
 
 class PausesView(Door):
-    """What is paused, and pausing."""
+    """The list of pauses, and pausing."""
 
     permission_classes = [Watchers]
 
@@ -66,7 +66,7 @@ class PausesView(Door):
 
     @extend_schema(operation_id="pause", request=PauseSerializer, responses={201: PauseAnswer})
     def post(self, request: Request) -> Response:
-        """Stop claims of one order, agent, workflow or all. What runs finishes; what is paused already gets the new reason and time."""
+        """Stop claims of one order, agent, workflow or all. Running steps finish. An existing pause gets the new reason and time."""
         asked = self.read(request, PauseSerializer)
         until = _until(asked["until"])
         try:
@@ -87,7 +87,7 @@ class PauseView(Door):
 
     @extend_schema(operation_id="get_pause", responses=PauseAnswer)
     def get(self, request: Request, pk: int) -> Response:
-        """One pause, in force or over."""
+        """One pause, active or ended."""
         return Response(_pause(_row(pk)))
 
     @extend_schema(
@@ -96,7 +96,7 @@ class PauseView(Door):
         responses={200: PauseAnswer},
     )
     def delete(self, request: Request, pk: int) -> Response:
-        """Resume: work goes on at once. 409 when the pause is over already."""
+        """Resume: work continues at once. 409 if the pause has already ended."""
         refuse_unknown(request, ["reason"])
         row = _row(pk)
         said = {**(request.data if isinstance(request.data, Mapping) else {}), **request.query_params.dict()}
@@ -111,7 +111,7 @@ class PauseOrderView(VerbDoor):
 
     @extend_schema(operation_id="pause_order", request=OrderPauseSerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Nothing more of the order is begun until it is resumed; what runs finishes. Before it is taken up, too."""
+        """Start no more steps of the order until it is resumed. Running steps finish. Also for an order not yet taken up."""
         asked = self.read(request, OrderPauseSerializer)
         until = _until(asked["until"])
         try:
@@ -128,7 +128,7 @@ class ResumeOrderView(VerbDoor):
 
     @extend_schema(operation_id="resume_order", request=ReasonSerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Let the order go on, at once. 409 when it is not paused by itself."""
+        """Resume the order at once. 409 if the order itself is not paused (but perhaps its agent or workflow is)."""
         asked = self.read(request, ReasonSerializer)
         if queries.order_view(public_id) is None:
             raise UnknownRun(public_id)
@@ -137,7 +137,7 @@ class ResumeOrderView(VerbDoor):
 
 
 class ResourcesView(Door):
-    """What agents call."""
+    """The resources that agents call."""
 
     permission_classes = [Watchers]
 
@@ -160,7 +160,7 @@ class ResourceView(Door):
 
     @extend_schema(operation_id="change_resource", request=LimitsSerializer, responses={200: ResourceAnswer})
     def patch(self, request: Request, name: str) -> Response:
-        """Set limits: in force on the next claim, kept in the resource's history."""
+        """Set limits. They take effect on the next claim; the resource's history records the change."""
         changes = self.read(request, LimitsSerializer)
         try:
             limits.change(name, by=account_of(request), **changes)
@@ -178,13 +178,13 @@ class ResourceView(Door):
 
 
 class QueuesView(Door):
-    """How much work there is."""
+    """The load of each agent."""
 
     permission_classes = [Watchers]
 
     @extend_schema(operation_id="list_queues", responses=QueuePage)
     def get(self, request: Request) -> Response:
-        """Each agent's load and the consumers it wants, from the database: right whatever the broker holds."""
+        """Each agent's load and its recommended consumers, read from the database: correct even if the broker lost messages."""
         refuse_unknown(request, [])
         return Response({"results": [asdict(row) for row in load.loads()], "next": None, "previous": None})
 

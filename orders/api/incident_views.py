@@ -1,4 +1,4 @@
-"""Incidents at the API: what holds up orders or needs an operator, one row per cause."""
+"""Incidents at the API: causes that hold up orders or need an operator, one row per cause."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEVERITIES = [severity.value for severity in Incident.Severity]
 
 
 class IncidentAnswer(Shape):
-    """One cause that holds up orders or needs an operator. `orders`: how many it holds now."""
+    """One cause that holds up orders or needs an operator. `orders`: how many orders it holds up now."""
 
     id = serializers.IntegerField()
     kind = serializers.CharField()
@@ -54,7 +54,7 @@ class MoneyAnswer(Shape):
 
 
 class IncidentDetailAnswer(IncidentAnswer):
-    """One cause, with what it holds up."""
+    """One cause, with the orders that it holds up and their worth."""
 
     held = MoneyAnswer(many=True)
     order_ids = serializers.ListField(child=serializers.CharField(), help_text=f"of at most {ORDERS_NAMED} of the orders")
@@ -65,7 +65,7 @@ IncidentPage = page_answer(IncidentAnswer)
 
 
 class IncidentsView(Door):
-    """What stands, and what stood."""
+    """Open and closed incidents."""
 
     permission_classes = [Watchers]
 
@@ -97,18 +97,18 @@ class IncidentView(Door):
 
     @extend_schema(operation_id="get_incident", responses=IncidentDetailAnswer)
     def get(self, request: Request, pk: int) -> Response:
-        """The incident with the orders that it holds, and what they are worth."""
+        """The incident with the orders that it holds up, and what they are worth."""
         return Response(_detail(get_object_or_404(Incident, pk=pk)))
 
 
 class AcknowledgeIncidentView(Door):
-    """Telling that somebody looks after an incident."""
+    """Acknowledging an incident."""
 
     permission_classes = [Operators]
 
     @extend_schema(operation_id="acknowledge_incident", request=ReasonSerializer, responses=IncidentDetailAnswer)
     def post(self, request: Request, pk: int) -> Response:
-        """Note who looks after it, and why. It stays open until its cause is gone; harmless when repeated."""
+        """Record the operator who looks after it, and the reason. It stays open until its cause is gone; harmless to repeat."""
         get_object_or_404(Incident, pk=pk)
         operations.acknowledge_incident(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(_detail(Incident.objects.get(pk=pk)))

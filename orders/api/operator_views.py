@@ -1,4 +1,4 @@
-"""The operator's doors: plans and verbs of one order, alerts, dead letters."""
+"""The operators' views: plans and actions for one order, alerts, dead letters."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PLANS = ("resubmit", "skip", "compensate")
 
 
 class VerbDoor(Door):
-    """A door through which an operator acts on one order."""
+    """A view through which an operator acts on one order."""
 
     permission_classes = [Operators]
 
     def order_with_run(self, public_id: str) -> None:
-        """Raises UnknownRun, and Refused while there is nothing yet to act upon."""
+        """Check that the order has a run. Raises UnknownRun, or Refused while no consumer has taken the order up."""
         view = queries.order_view(public_id)
         if view is None:
             raise UnknownRun(public_id)
@@ -54,7 +54,7 @@ class VerbDoor(Door):
             raise Refused(_("The order is still waiting to be taken up."), "not_taken_up")
 
     def now(self, public_id: str) -> Response:
-        """The order after the verb."""
+        """The order after the action."""
         view = queries.order_view(public_id, inside=True)
         if view is None:
             raise UnknownRun(public_id)
@@ -66,36 +66,36 @@ class ResubmitView(VerbDoor):
 
     @extend_schema(operation_id="resubmit_order", request=ResubmitSerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Run the failed step again, and only it. With `attempt`, only the first caller who saw that attempt gets 202."""
+        """Run only the failed step again. With `attempt`, only the first caller that saw that attempt gets 202."""
         self.order_with_run(public_id)
         operations.resubmit(public_id, by=account_of(request), **self.read(request, ResubmitSerializer))
         return self.now(public_id)
 
 
 class CompensateView(VerbDoor):
-    """Undoing what was done."""
+    """Undoing one order."""
 
     @extend_schema(operation_id="compensate_order", request=ActSerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Undo everything that was done or may have been, in reverse order."""
+        """Undo every step that was done or may have been done, in reverse order."""
         self.order_with_run(public_id)
         operations.compensate(public_id, by=account_of(request), **self.read(request, ActSerializer))
         return self.now(public_id)
 
 
 class SkipView(VerbDoor):
-    """Going on without the failed step."""
+    """Skipping the failed step."""
 
     @extend_schema(operation_id="skip_step", request=ActSerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Go on without the failed step."""
+        """Skip the failed step and continue with the next one."""
         self.order_with_run(public_id)
         operations.skip(public_id, by=account_of(request), **self.read(request, ActSerializer))
         return self.now(public_id)
 
 
 class PlanView(VerbDoor):
-    """Looking before acting."""
+    """The plan of an action, before the operator confirms it."""
 
     @extend_schema(
         operation_id="plan_order",
@@ -103,7 +103,7 @@ class PlanView(VerbDoor):
         responses=PlanAnswer,
     )
     def get(self, request: Request, public_id: str) -> Response:
-        """What the verb would run, what it would keep, and which keys the services have seen."""
+        """The steps that the action would run, the steps it would keep, and the keys that the services have seen."""
         refuse_unknown(request, ["action"])
         action = request.query_params.get("action", PLANS[0])
         if action not in PLANS:
@@ -113,7 +113,7 @@ class PlanView(VerbDoor):
 
 
 class AlertsView(Door):
-    """What operators must know."""
+    """The operators' alerts."""
 
     permission_classes = [Watchers]
 
@@ -136,20 +136,20 @@ class AlertsView(Door):
 
 
 class AcknowledgeView(Door):
-    """Telling that an alert was seen."""
+    """Acknowledging an alert."""
 
     permission_classes = [Operators]
 
     @extend_schema(operation_id="acknowledge_alert", request=None, responses=AlertAnswer)
     def post(self, request: Request, pk: int) -> Response:
-        """Note that somebody has seen the alert; harmless when repeated."""
+        """Record that an operator has seen the alert; harmless to repeat."""
         get_object_or_404(Alert, pk=pk)
         operations.acknowledge([pk], by=account_of(request))
         return Response(_alert(Alert.objects.select_related("run").get(pk=pk)))
 
 
 class DeadLettersView(Door):
-    """What nobody could read."""
+    """Messages and submissions that the consumers could not read."""
 
     permission_classes = [Watchers]
 
@@ -183,20 +183,20 @@ class DeadLetterView(Door):
 
 
 class RequeueView(Door):
-    """Another chance for a dead letter."""
+    """Requeueing a dead letter."""
 
     permission_classes = [Operators]
 
     @extend_schema(operation_id="requeue_dead_letter", request=ReasonSerializer, responses={202: DeadLetterAnswer})
     def post(self, request: Request, pk: int) -> Response:
-        """Give it back to where it came from, byte for byte: a submission waits again, a message goes into its queue again."""
+        """Return it to its source, byte for byte: a submission waits again, a message goes into its queue again."""
         get_object_or_404(DeadLetter, pk=pk)
         operations.requeue_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(_letter(DeadLetter.objects.get(pk=pk)), status=202)
 
 
 class DiscardView(Door):
-    """The end of a dead letter."""
+    """Discarding a dead letter."""
 
     permission_classes = [Operators]
 
@@ -242,7 +242,7 @@ def _letter(letter: DeadLetter) -> dict[str, Any]:
 
 
 def yes_or_no(request: Request, name: str) -> bool | None:
-    """A filter that is true, false, or not there."""
+    """The value of a true/false filter, or None if the request does not have it."""
     raw = request.query_params.get(name)
     if raw not in (None, "true", "false"):
         raise ValidationError({name: [_("Expected true or false.")]})

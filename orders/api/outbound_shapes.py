@@ -16,7 +16,7 @@ EVENT_WISHES = [*EVENTS, *STATUSES]
 
 
 class Event(Choice):
-    """`order.processed`; the word alone is understood too."""
+    """An event such as `order.processed`; `processed` alone is accepted too."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(choices=EVENT_WISHES, **kwargs)
@@ -27,18 +27,18 @@ class Event(Choice):
 
 
 class WebhookSerializer(Strict):
-    """Where to send, and what. Without `events`, or with none, everything is sent."""
+    """Where to send, and which events. Without `events`, or with an empty list, every event is sent."""
 
     url = Text(max_length=2000, help_text="https:// or http://, at a public address")
     events = serializers.ListField(child=Event(), required=False, max_length=len(EVENT_WISHES))
 
     def validate_events(self, value: Sequence[str]) -> list[str]:
-        """Each once, in the order in which an order goes through them."""
+        """Each event once, in the sequence in which an order passes through them."""
         return [event for event in EVENTS if event in value]
 
 
 class NewWebhookAnswer(Shape):
-    """The secret that signs its deliveries is shown this once."""
+    """A new endpoint. The secret that signs its deliveries is shown only here."""
 
     id = serializers.CharField()
     secret = serializers.CharField(help_text="whsec_..., as Standard Webhooks writes it")
@@ -47,7 +47,7 @@ class NewWebhookAnswer(Shape):
 
 
 class WebhookAnswer(Shape):
-    """An endpoint. `failures`: how often in a row it has refused or not answered, the first time at `failing_since`."""
+    """An endpoint. `failures`: how many deliveries in a row it refused or did not answer, the first one at `failing_since`."""
 
     id = serializers.CharField()
     url = serializers.CharField()
@@ -59,7 +59,7 @@ class WebhookAnswer(Shape):
 
 
 class NewReplyTokenAnswer(Shape):
-    """The token is shown this once; orders name it as `reply_to`. `id` revokes it."""
+    """A new token, shown only here. Order requests name it as `reply_to`. Its `id` is used to revoke it."""
 
     id = serializers.CharField()
     token = serializers.CharField()
@@ -67,7 +67,7 @@ class NewReplyTokenAnswer(Shape):
 
 
 class ReplyTokenAnswer(Shape):
-    """A token that was issued and not revoked, by the queue behind it."""
+    """A token that was issued and not revoked. The token itself is not shown, only its queue."""
 
     id = serializers.CharField()
     queue = serializers.CharField()
@@ -75,7 +75,7 @@ class ReplyTokenAnswer(Shape):
 
 
 class TryAnswer(Shape):
-    """One try; or, with `asked_by`, somebody's wish that it be sent again."""
+    """One try; or, with `asked_by`, an account's request to send it again."""
 
     at = serializers.DateTimeField()
     status_code = serializers.IntegerField(allow_null=True, required=False)
@@ -85,7 +85,7 @@ class TryAnswer(Shape):
 
 
 class DeliveryAnswer(Shape):
-    """One message to one receiver: either a webhook or a reply queue."""
+    """One message to one receiver, which is either a webhook or a reply queue."""
 
     id = serializers.CharField()
     message_id = serializers.CharField(help_text="the same for each receiver and each try")

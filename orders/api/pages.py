@@ -1,4 +1,4 @@
-"""Cursor pages: each page starts after the last row of the one before, so that rows written meanwhile move nothing."""
+"""Cursor pages: each page starts after the last row of the page before, so rows written meanwhile do not shift the pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PAGE_SIZE = 200
 
 
 def refuse_unknown(request: Request, known: Sequence[str]) -> None:
-    """A mistyped filter must not answer everything."""
+    """Refuse unknown parameters: a mistyped filter must not return all rows."""
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         raise ValidationError({name[:100]: [_("This parameter is not known.")] for name in unknown[:20]})
@@ -35,7 +35,7 @@ def page_of(queryset: QuerySet[Any], request: Request, *, field: str, descending
     if place is not None:
         value, pk = place
         side = "lt" if falling else "gt"
-        # The first condition bounds the index scan, the second drops the rows that were seen already.
+        # The first condition bounds the index scan. The second drops the rows that the page before has shown.
         queryset = queryset.filter(**{f"{field}__{side}e": value}).filter(Q(**{f"{field}__{side}": value}) | Q(**{f"pk__{side}": pk}))
     rows = list(queryset.order_by(*order)[: size + 1])
     more = len(rows) > size
@@ -75,7 +75,7 @@ def _decode(cursor: str | None, model: type[Model], field: str) -> tuple[bool, t
     try:
         back, value, pk = json.loads(urlsafe_b64decode(cursor.encode("ascii")))
         if not isinstance(value, str) or type(pk) is not int or not 0 < pk < 2**63 or "\x00" in value:
-            raise ValueError(cursor)  # noqa: TRY301 - told in one place
+            raise ValueError(cursor)  # noqa: TRY301 - one handler for every bad cursor
         return bool(back), (_column(model, field).to_python(value), pk)
     except (ValueError, TypeError, RecursionError, binascii.Error, FieldError):
         raise ValidationError({"cursor": [_("Expected a cursor from an earlier page.")]}) from None

@@ -17,7 +17,7 @@ MAX_DEPTH = 16
 
 
 class BoundedJSONParser(BaseParser):
-    """JSON in UTF-8, no larger than the view's `body_limit`, no deeper than any request here needs."""
+    """JSON in UTF-8, no larger than the view's `body_limit` and no deeper than MAX_DEPTH, which every valid request keeps."""
 
     media_type = "application/json"
 

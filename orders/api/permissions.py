@@ -1,4 +1,4 @@
-"""Who may do what. Groups say who may place orders; permissions say who may see and steer those of others."""
+"""The API's permissions. Groups decide who may place orders; Django permissions decide who may see and steer others' orders."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def groups_of(user: Any) -> frozenset[str]:
 
 
 def operates(user: Any) -> bool:
-    """Whether the account may steer orders of others."""
+    """Whether the account may act on orders of other accounts."""
     return bool(user.has_perm(OPERATE))
 
 
 def sees_all(user: Any) -> bool:
-    """Whether the account may look at everybody's orders."""
+    """Whether the account may see the orders of all accounts."""
     return bool(user.has_perm(SEE_ALL) or user.has_perm(OPERATE))
 
 
@@ -43,7 +43,7 @@ class SignedIn(BasePermission):
 
 
 class ReadOrBuy(SignedIn):
-    """Any account may look; customers and clients may place orders."""
+    """Any account may read; customers and clients may place orders."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not super().has_permission(request, view):
@@ -61,14 +61,14 @@ class Clients(SignedIn):
 
 
 class Operators(SignedIn):
-    """Those who may steer orders."""
+    """Accounts that may act on orders of other accounts."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return super().has_permission(request, view) and operates(request.user)
 
 
 class Watchers(SignedIn):
-    """Operators and viewers may look; only operators may act."""
+    """Operators and viewers may read; only operators may act."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not super().has_permission(request, view):
@@ -77,7 +77,7 @@ class Watchers(SignedIn):
 
 
 class Senders(Clients):
-    """A shop's own server meets what was sent to it; operators and viewers meet all, and only operators act on others'."""
+    """A shop's own server sees its own deliveries. Operators and viewers see all; only operators act on those of others."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if super().has_permission(request, view):

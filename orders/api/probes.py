@@ -1,4 +1,4 @@
-"""For the machinery around us: is the process alive, can it serve, what should a graph show. Internal: no secrets, no names."""
+"""Probes for the infrastructure: liveness, readiness and Prometheus metrics. Internal: no secrets, no names of customers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _DEAD_LETTERS = "SELECT count(*) FROM supervision_deadletter WHERE resolved_at I
 @never_cache
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process lives: nothing else is looked at, so that a sick database restarts nobody."""
+    """200 while the process lives. The database is not checked, so a database outage does not restart web processes."""
     return JsonResponse({"status": "ok"})
 
 
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 while orders can be accepted: that needs the database and no broker. With the backlog, for people."""
+    """200 while orders can be accepted, which needs the database and no broker. The answer also shows the backlog, for operators."""
     try:
         waiting, oldest = _row(_BACKLOG)
         heartbeats = {role: age for role, age, _alive in _rows(_HEARTBEATS)}
@@ -54,7 +54,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus text. Read from the tables: every web process says the same."""
+    """Prometheus text, read from the tables: every web process gives the same values."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Tables())
     try:
@@ -64,7 +64,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class _Tables:
-    """What the state store knows, as gauges."""
+    """The state store's figures as gauges."""
 
     def collect(self) -> Iterator[Any]:
         orders = GaugeMetricFamily("sas_orders", "Unfinished orders by state", labels=["state"])
@@ -72,12 +72,12 @@ class _Tables:
             orders.add_metric([state], count)
         yield orders
         yield GaugeMetricFamily("sas_steps_overdue", "Steps past their complete-by", value=queries.overdue_count())
-        yield GaugeMetricFamily("sas_alerts_open", "Open alerts nobody has acknowledged", value=_row(_OPEN_ALERTS)[0])
+        yield GaugeMetricFamily("sas_alerts_open", "Open alerts that no operator has acknowledged", value=_row(_OPEN_ALERTS)[0])
         standing = GaugeMetricFamily("sas_incidents_open", "Open incidents", labels=["kind", "severity"])
         for kind, severity, count in _rows(_OPEN_INCIDENTS):
             standing.add_metric([kind, severity], count)
         yield standing
-        yield GaugeMetricFamily("sas_dead_letters_open", "Dead letters nobody has resolved", value=_row(_DEAD_LETTERS)[0])
+        yield GaugeMetricFamily("sas_dead_letters_open", "Dead letters that no operator has resolved", value=_row(_DEAD_LETTERS)[0])
         waiting, oldest = _row(_BACKLOG)
         yield GaugeMetricFamily("sas_submissions_waiting", "Accepted orders not yet taken up", value=waiting)
         yield GaugeMetricFamily("sas_submissions_oldest_seconds", "Age of the oldest of them", value=oldest)

@@ -1,4 +1,4 @@
-"""How the schema is made: every operation declares the refusals that any of them may answer."""
+"""How the OpenAPI schema is made: every operation also declares the refusals that all operations have in common."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     OpenApiParameter.HEADER,
-    description="The same key and body answer what they answered first; the same key with another body is refused (422).",
+    description="The same key with the same body gets the first answer again; the same key with another body is refused (422).",
 )
 
 
@@ -47,5 +47,5 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
-        """As drf-spectacular writes it for REST framework's own tokens."""
+        """The same scheme as drf-spectacular's for REST framework's own tokens."""
         return build_bearer_security_scheme_object(header_name="Authorization", token_prefix="Token")  # noqa: S106 - a word of the protocol

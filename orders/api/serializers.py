@@ -1,4 +1,4 @@
-"""The shapes of requests and answers. Order requests are `orders.validation`'s; answers are declared here for the schema."""
+"""The shapes of requests and answers. `orders.validation` declares order requests; answers are declared here for the schema."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ EFFECTS = [effect.value for effect in Effect]
 
 
 class Shape(serializers.Serializer[Any]):
-    """What an answer looks like: for the schema only, answers are written as plain dictionaries."""
+    """The shape of an answer. Used only for the schema: the views return plain dictionaries."""
 
 
 class Reason(Text):
-    """Why somebody did something: kept in the order's history."""
+    """The reason for an action, kept in the order's history."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_length=1000, **kwargs)
 
 
 class ReasonSerializer(Strict):
-    """Why."""
+    """The reason for an action."""
 
     reason = Reason()
 
 
 class ActSerializer(ReasonSerializer):
-    """Why, and which plan the operator looked at."""
+    """The reason, and the version of the plan that the operator looked at."""
 
     plan_version = Text(max_length=64, required=False, allow_null=True, default=None)
 
 
 class Flag(serializers.BooleanField):
-    """true or false, and no word or number taken for one."""
+    """true or false. Strings and numbers are refused."""
 
     def to_internal_value(self, data: object) -> bool:
         if not isinstance(data, bool):
@@ -49,7 +49,7 @@ class Flag(serializers.BooleanField):
 
 
 class ResubmitSerializer(ActSerializer):
-    """A resubmission: the attempt that the operator saw, and what is to change."""
+    """A resubmission: the attempt that the operator saw, and the corrections."""
 
     attempt = Whole(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, default=None)
     new_generation = Flag(required=False, default=False)
@@ -69,14 +69,14 @@ class BatchSerializer(Shape):
 
 
 class OrderLineAnswer(LineSerializer):
-    """A line with the price that was agreed."""
+    """A line with the price that the customer agreed to."""
 
     name = serializers.CharField()
     unit_price = serializers.CharField(help_text="decimal string")
 
 
 class AddressAnswer(Shape):
-    """Where the goods go."""
+    """The delivery address."""
 
     name = serializers.CharField()
     line1 = serializers.CharField()
@@ -87,7 +87,7 @@ class AddressAnswer(Shape):
 
 
 class StepAnswer(Shape):
-    """One step, in the pattern's own words."""
+    """One step, with the field names of the Scheduler-Agent-Supervisor pattern."""
 
     name = serializers.CharField()
     position = serializers.IntegerField()
@@ -107,10 +107,10 @@ class StepAnswer(Shape):
 
 
 class OrderAnswer(Shape):
-    """An order and where it stands."""
+    """An order and its present state."""
 
     id = serializers.CharField()
-    number = serializers.CharField(allow_null=True, help_text="for mails and calls; opens nothing")
+    number = serializers.CharField(allow_null=True, help_text="for mails and phone calls; gives no access to the order")
     process_state = serializers.ChoiceField(RUN_STATES)
     direction = serializers.ChoiceField(DIRECTIONS)
     waiting_because = serializers.CharField(allow_null=True)
@@ -128,7 +128,7 @@ class OrderAnswer(Shape):
 
 
 class EventAnswer(Shape):
-    """One transition of a step, or of the whole order where `step` is null."""
+    """One transition of a step, or of the whole order if `step` is null."""
 
     seq = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -140,12 +140,12 @@ class EventAnswer(Shape):
     why = serializers.CharField(allow_blank=True)
 
     def get_fields(self) -> dict[str, Any]:
-        """`from` is a word of Python's own."""
+        """Add `from`, which cannot be an attribute because it is a Python keyword."""
         return {**super().get_fields(), "from": serializers.CharField(allow_null=True)}
 
 
 class PlanStepAnswer(Shape):
-    """What would happen to one step."""
+    """The action of a plan for one step."""
 
     name = serializers.CharField()
     direction = serializers.ChoiceField(DIRECTIONS)
@@ -155,14 +155,14 @@ class PlanStepAnswer(Shape):
 
 
 class PlanAnswer(Shape):
-    """What a verb would do to the order as it stands."""
+    """What an action would do to the order in its present state."""
 
     version = serializers.CharField()
     steps = PlanStepAnswer(many=True)
 
 
 class BatchResultAnswer(Shape):
-    """What became of one order: as a single request would have been answered."""
+    """The result of one order, with the status that a single request would have had."""
 
     index = serializers.IntegerField()
     status = serializers.IntegerField()
@@ -173,13 +173,13 @@ class BatchResultAnswer(Shape):
 
 
 class BatchAnswer(Shape):
-    """One result for each order, in order."""
+    """One result for each order, in the sequence of the request."""
 
     results = BatchResultAnswer(many=True)
 
 
 class ProductAnswer(Shape):
-    """Something the shop sells."""
+    """A product on sale."""
 
     sku = serializers.CharField()
     name = serializers.CharField()
@@ -190,7 +190,7 @@ class ProductAnswer(Shape):
 
 
 class AlertAnswer(Shape):
-    """What one order needs an operator for."""
+    """A reason why one order needs an operator."""
 
     id = serializers.IntegerField()
     order = serializers.CharField()
@@ -205,7 +205,7 @@ class AlertAnswer(Shape):
 
 
 class DeadLetterAnswer(Shape):
-    """Something nobody could read, with the reason. `body` is its exact bytes in base64, `text` its beginning for people."""
+    """A message or submission that no consumer could read, with the reason. `body`: its bytes in base64. `text`: its beginning."""
 
     id = serializers.IntegerField()
     source = serializers.CharField()  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""How often one may ask: counted per account and per address, in the database, for all web processes together.
+"""The rate limiter: requests are counted per account and per address, in the database, for all web processes together.
 
-One statement counts a request in both buckets and tells whether either is full. A cache could not do that in one
-step, and two processes that read before they write would let more through.
+One statement counts a request in both buckets and returns both counts. A cache could not do that in one step: two
+processes that read before they write would let too many requests through.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def parse_rate(rate: str) -> tuple[int, int]:
 
 
 if settings.API_THROTTLE:
-    parse_rate(settings.API_THROTTLE)  # a mistake stops the start, not the first request
+    parse_rate(settings.API_THROTTLE)  # a wrong setting stops the process at its start, not at the first request
 
 
 def address_of(request: Any) -> str:
-    """Where the request comes from: what the peer says of itself counts only behind a proxy that we trust."""
+    """The client's address. X-Forwarded-For counts only with TRUST_PROXY, behind a proxy that we trust."""
     address = request.META.get("REMOTE_ADDR", "")
     if settings.TRUST_PROXY:
         address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
@@ -60,18 +60,18 @@ def address_of(request: Any) -> str:
     except ValueError:
         return str(address)[:64]
     if isinstance(parsed, IPv6Address):
-        # One household has a /64: counting single addresses would count nobody.
+        # A client usually has a whole /64 network: it could evade a count of single addresses.
         return f"{parsed.exploded[:19]}::/64"
     return str(parsed)
 
 
 class AccountAndAddressThrottle(BaseThrottle):
-    """API_THROTTLE for the account, and the same for the address."""
+    """Allows API_THROTTLE requests per account, and as many per address."""
 
     remaining_seconds: float | None = None
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        """Count the request; False once there were too many in this window."""
+        """Count the request; False if there were too many in this window."""
         if not settings.API_THROTTLE:
             return True
         most, seconds = parse_rate(settings.API_THROTTLE)
@@ -80,7 +80,7 @@ class AccountAndAddressThrottle(BaseThrottle):
             buckets.append(f"user:{request.user.pk}")
         counted = db.run(_COUNT, {"seconds": seconds, "buckets": buckets}, patience=PATIENCE_SECONDS)
         waits = [wait for hits, wait in counted if hits > most]
-        if random.randrange(_FORGET_ONE_IN) == 0:  # noqa: S311 - now and then, that is all
+        if random.randrange(_FORGET_ONE_IN) == 0:  # noqa: S311 - only chooses when to clean up
             db.run(_FORGET, patience=PATIENCE_SECONDS)
         self.remaining_seconds = max(waits, default=None)
         return not waits

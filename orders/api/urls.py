@@ -1,4 +1,4 @@
-"""The API's paths. Whatever is none of them is answered by a problem document too."""
+"""The API's paths. Any other path below /api/ is answered with a problem document too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orders.api.events import EventsView
 app_name = "api"
 
 
-@csrf_exempt  # it does nothing, and its refusal is to look like every other
+@csrf_exempt  # it changes nothing, and its refusal must be a problem document, not Django's CSRF page
 def nowhere(request: HttpRequest, rest: str) -> HttpResponse:
     """No such path."""
     hint = "" if rest.endswith("/") else _("Every path of this API ends with a slash.")

@@ -39,7 +39,7 @@ from orders.validation import OrderRequestSerializer, key_problem
 from supervision.models import StepState
 from supervision.states import ProcessState
 
-PLACED = OpenApiResponse(OrderAnswer, description="Accepted: it is committed and will be worked off. `Location` is its address.")
+PLACED = OpenApiResponse(OrderAnswer, description="Accepted: the order is committed and will be processed. `Location` is its address.")
 FILTERS = ("process_state", "email", "created_after", "step", "ordering", "cursor", "page_size")
 
 
@@ -50,7 +50,7 @@ def accepted(answer: dict[str, Any]) -> Response:
 
 
 class OrdersView(Door):
-    """The account's orders (operators and viewers: everybody's), and placing one."""
+    """The account's orders (for operators and viewers: all orders), and placing one."""
 
     permission_classes = [ReadOrBuy]
 
@@ -81,7 +81,7 @@ class OrdersView(Door):
         responses={202: PLACED, (422, PROBLEM): ProblemAnswer},
     )
     def post(self, request: Request) -> Response:
-        """Place an order: 202 once it is committed, whatever happens to anything afterwards."""
+        """Place an order: 202 once it is committed. Later failures of processes or of the broker cannot lose it."""
         key = request.headers.get("Idempotency-Key")
         return accepted(services.place_order(request.data, account=account_of(request), idempotency_key=key).answer)
 
@@ -99,7 +99,7 @@ class BatchView(Door):
         responses={202: BatchAnswer},
     )
     def post(self, request: Request) -> Response:
-        """Place up to 500 orders: one result each, in order; the good ones are accepted whatever the others are."""
+        """Place up to 500 orders: one result each, in order. Valid orders are accepted even if others are refused."""
         outcomes = services.place_orders(_items(request), account=account_of(request))
         results = []
         for index, outcome in enumerate(outcomes):
@@ -125,7 +125,7 @@ class CancelView(Door):
 
     @extend_schema(operation_id="cancel_order", request=ReasonSerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """202: it ends Cancelled (or Error while an undo is stuck), never Processed. 409: it is too late."""
+        """202: the order will end Cancelled (or Error while an undo step is stuck), never Processed. 409: it is too late."""
         order = self.visible_order(request, public_id)
         if order.account_id != request.user.pk and not operates(request.user):
             raise PermissionDenied
@@ -150,7 +150,7 @@ def _items(request: Request) -> list[services.Item]:
         if isinstance(order, dict):
             key = order.pop("idempotency_key", None)
         if key is None and batch_key is not None:
-            # A batch sent again under its key places nothing twice, whether or not its orders have keys.
+            # Keys are derived from the batch's key: a batch sent again places nothing twice even if its orders have no keys.
             key = hashlib.sha256(f"{batch_key}/{index}".encode()).hexdigest()
         items.append(services.Item(data=order, idempotency_key=key))
     return items
@@ -190,7 +190,7 @@ def _moment(request: Request, name: str) -> datetime | None:
     if raw is None:
         return None
     try:
-        # A plus sign in a query string arrives as a blank.
+        # A plus sign in a query string arrives as a space.
         moment = parse_datetime(raw.replace(" ", "+")) if "T" in raw.upper() else parse_datetime(raw)
     except ValueError:
         moment = None

@@ -1,4 +1,4 @@
-"""Where an account's messages go: webhooks, reply tokens, and the log of deliveries."""
+"""The receivers of an account's messages: webhooks and reply tokens; and the log of deliveries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 
 
 def client(request: Request) -> str:
-    """The name under which this account's orders and receivers are kept."""
+    """The client name under which this account's orders and receivers are stored."""
     return client_of(account_of(request), None)
 
 
@@ -61,7 +61,7 @@ class WebhooksView(Door):
 
     @extend_schema(operation_id="register_webhook", request=WebhookSerializer, responses={201: NewWebhookAnswer})
     def post(self, request: Request) -> Response:
-        """Register an address. Orders placed from now on are told there, each message signed with the secret."""
+        """Register an address. It receives the events of orders placed from now on, each message signed with the secret."""
         wish = self.read(request, WebhookSerializer)
         try:
             made = outbound.register_webhook(client(request), wish["url"], wish.get("events", ()))
@@ -83,7 +83,7 @@ class WebhookView(Door):
 
     @extend_schema(operation_id="remove_webhook", responses={204: None})
     def delete(self, request: Request, public_id: str) -> Response:
-        """Send nothing more there; what was waiting is given up."""
+        """Send nothing more there. Deliveries that still wait are given up."""
         outbound.remove_webhook(get_object_or_404(outbound.webhooks_of(client(request)), public_id=public_id))
         return Response(status=204)
 
@@ -95,14 +95,14 @@ class ReplyTokensView(Door):
 
     @extend_schema(operation_id="list_reply_tokens", parameters=PAGING, responses=ReplyTokenPage)
     def get(self, request: Request) -> Response:
-        """The account's tokens by their queues, newest first. The tokens themselves are not known any more."""
+        """The account's tokens, newest first, by their queues. The tokens themselves are not stored and cannot be shown."""
         refuse_unknown(request, ["cursor", "page_size"])
         rows, links = page_of(outbound.tokens_of(client(request)), request, field="id")
         return Response({"results": [_token(row) for row in rows], **links})
 
     @extend_schema(operation_id="issue_reply_token", request=None, responses={201: NewReplyTokenAnswer})
     def post(self, request: Request) -> Response:
-        """A new token and the name of the queue behind it. Orders that name it as `reply_to` are told there."""
+        """A new token and the name of its queue. The events of orders that name the token as `reply_to` go to that queue."""
         row, token = outbound.issue_reply_token(client(request))
         return Response({"id": _id_of(row), "token": token, "queue": row.queue}, status=201)
 
@@ -114,7 +114,7 @@ class ReplyTokenView(Door):
 
     @extend_schema(operation_id="revoke_reply_token", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
-        """Revoke the token: no order can name it any more, and its queue is deleted. Named by its id or its queue."""
+        """Revoke the token with this id or queue: no order can name it any more, and its queue is deleted."""
         token = outbound.find_token(client(request), name)
         if token is None:
             raise Http404
@@ -123,7 +123,7 @@ class ReplyTokenView(Door):
 
 
 class DeliveriesView(Door):
-    """The log of what was sent."""
+    """The log of deliveries."""
 
     permission_classes = [Senders]
 
@@ -138,7 +138,7 @@ class DeliveriesView(Door):
         responses=DeliveryPage,
     )
     def get(self, request: Request) -> Response:
-        """The account's deliveries (operators and viewers: everybody's), newest first."""
+        """The account's deliveries (for operators and viewers: all deliveries), newest first."""
         refuse_unknown(request, ["state", "order", "webhook", "cursor", "page_size"])
         rows, links = page_of(_filtered(_visible(request), request), request, field="id")
         return Response({"results": [_delivery(row) for row in rows], **links})
@@ -151,19 +151,19 @@ class DeliveryView(Door):
 
     @extend_schema(operation_id="get_delivery", responses=OneDeliveryAnswer)
     def get(self, request: Request, public_id: str) -> Response:
-        """The delivery with its exact body and every try there was."""
+        """The delivery with its exact body and every try."""
         row = get_object_or_404(_visible(request), public_id=public_id)
         return Response({**_delivery(row), "body": row.body, "log": row.log})
 
 
 class RedeliverView(Door):
-    """Sending something again."""
+    """Sending a delivery again."""
 
     permission_classes = [Senders]
 
     @extend_schema(operation_id="redeliver", request=None, responses={202: DeliveryAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Send it again now, under the same message id, whatever became of it; and if that fails, for three days more."""
+        """Send it again now with the same message id, in any state. If that fails, it is retried for three more days."""
         row = get_object_or_404(_visible(request), public_id=public_id)
         if not outbound.redeliver([row.pk], by=account_of(request).get_username()):
             raise Refused(_("Its receiver is gone or switched off."), "receiver_gone")
