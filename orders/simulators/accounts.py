@@ -1,4 +1,4 @@
-"""What the payment service knows: payments, refunds, disputes, first answers, and what is still to happen by itself."""
+"""The payment service's state: payments, refunds, disputes, first answers, and changes that are due later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orders.simulators.listing import Book
 
 
 class Accounts:
-    """The state behind the payment service. Its owner holds a lock while it is read or written."""
+    """The state of the payment service. Callers hold the service's lock while they read or write it."""
 
     def __init__(self) -> None:
         self.intents = Book("payment_intent")
@@ -22,10 +22,10 @@ class Accounts:
         self.disputes = Book("dispute", by="payment_intent")
         self.first: dict[str, JSON] = {}  # idempotency key: the first answer
         self._of_order: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        self._later: list[tuple[float, str, str]] = []  # when, which refund, which state
+        self._later: list[tuple[float, str, str]] = []  # time, refund's id, its new state
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
+        """Apply one ledger entry's memory to the state: after a request, or when a restart reads the ledger."""
         if "forgot" in memory:
             self.first.clear()
         if "first" in memory:
@@ -48,7 +48,7 @@ class Accounts:
         return [self.intents.get(one, "id") for at, one in reversed(self._of_order.get(order, [])) if at <= known]
 
     def due(self) -> Iterator[JSON]:
-        """The refunds whose end has come, as they are from now on; each is given once."""
+        """The refunds that now reach their final state, in that state; each is given once."""
         while self._later and self._later[0][0] <= time.time():
             _at, name, status = heapq.heappop(self._later)
             refund = self.refunds.get(name, "id")

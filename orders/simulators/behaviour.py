@@ -1,7 +1,7 @@
-"""How the services behave when nothing is broken: what real ones do and a simple simulation would not.
+"""How the services behave without faults: properties of the real services that a simple simulation would not have.
 
 search_lag      seconds until the payment service's search shows a new payment; its listing and its look-up by id
-                show it at once
+                show it immediately
 refund_settles  seconds until a refund that is still under way succeeds or fails
 repeated_mail   `deliver`: a message whose Message-ID was delivered before is delivered again, as real mail servers
                 do; `drop`: it is accepted and thrown away
@@ -18,7 +18,7 @@ MAIL = ("deliver", "drop")
 
 
 class BadBehaviour(Exception):
-    """The control request cannot be understood; the message says why."""
+    """The control request is not valid; the message says why."""
 
 
 class Behaviour:
@@ -30,21 +30,21 @@ class Behaviour:
 
     @property
     def search_lag(self) -> float:
-        """Seconds for which the search does not know a new payment."""
+        """Seconds until the search shows a new payment."""
         return float(self._now["search_lag"])
 
     @property
     def refund_settles(self) -> float:
-        """Seconds until a refund that is under way has its end."""
+        """Seconds until a pending refund succeeds or fails."""
         return float(self._now["refund_settles"])
 
     @property
     def drops_repeated_mail(self) -> bool:
-        """Whether a message that comes a second time is thrown away."""
+        """Whether a message is dropped if its Message-ID was delivered before."""
         return bool(self._now["repeated_mail"] == "drop")
 
     def put(self, request: Any) -> None:
-        """Take what a control request asks for. Raises BadBehaviour and changes nothing where it is wrong."""
+        """Apply a control request. If it is not valid, change nothing and raise BadBehaviour."""
         if not isinstance(request, Mapping):
             raise BadBehaviour("expected a JSON object")
         unknown = sorted(set(request) - set(self._now))
@@ -55,7 +55,7 @@ class Behaviour:
             self._now = {**self._now, **wanted}
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """The settings, for JSON."""
         return dict(self._now)
 
 

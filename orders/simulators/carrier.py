@@ -4,15 +4,15 @@
     GET    /v1/shipments/by-key/KEY 200 or 404
     DELETE /v1/shipments/by-key/KEY 204, also for a key never seen: it can never be booked afterwards
     GET    /v1/shipments/ID         200 with its `state`, or 404
-    DELETE /v1/shipments/ID         204: this one, whatever others its key has
+    DELETE /v1/shipments/ID         204: deletes only this one, even if its key has others
     GET    /v1/shipments?since=&cursor=&limit=
                                     200 {"results": [{"id", "key", "reference", "state", "created_at", "tracking_number"}], "next"}
                                     oldest first; `state` is booked or deleted
     GET    /v1/rates?country=IT     200 {"country", "serviceable", "days": [least, most] or null}
 
 An address with the postal code 00000, or in Antarctica (AQ), on Bouvet Island (BV) or on Heard Island (HM), is not
-serviceable. In the ledger the operations are `create`, `delete` and `forget`: the control call after which a key that
-comes again books again. Rates are only read; they are not in the ledger.
+serviceable. In the ledger the operations are `create`, `delete` and `forget`. `forget` is the control call after which a
+repeated key books again. Reading rates leaves no entry in the ledger.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from orders.simulators.ledger import Entry, Ledger
 from orders.simulators.web import Answer, Outcome, Request
 
 PAGE = 100
-OLD = "1970-01-01T00:00:00Z"  # booked by a version that did not note the time
+OLD = "1970-01-01T00:00:00Z"  # creation time of entries by an old version, which did not store it
 NOT_SERVED_COUNTRIES = frozenset({"AQ", "BV", "HM"})
 NOT_SERVED_POSTAL_CODE = "00000"
 HOME = "IT"
@@ -42,11 +42,11 @@ NEARBY = frozenset(
 
 
 class Unclear(Exception):
-    """The booking cannot be understood; the message says why."""
+    """The booking is not valid; the message says why."""
 
 
 class Carrier:
-    """All shipments there are."""
+    """The carrier's service: all shipments."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -59,7 +59,7 @@ class Carrier:
         self._by_id: dict[str, dict[str, Any]] = {}
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
+        """Apply one ledger entry's memory to the state: after a request, or when a restart reads the ledger."""
         if shipment := memory.get("shipment"):
             self._all.append(shipment)
             self._by_id[shipment["id"]] = shipment
@@ -73,7 +73,7 @@ class Carrier:
             self._deleted.add(memory["deleted"])
 
     def about(self, request: Request) -> dict[str, str]:
-        """What this call tells of itself, for faults that befall some calls only."""
+        """The call's order and postal code, for faults that affect only some calls."""
         told = {"order": request.headers.get("x-order-id", "")}
         with suppress(ValueError, TypeError, KeyError):
             told["postal_code"] = str(request.json()["to"]["postal_code"])
@@ -117,7 +117,7 @@ class Carrier:
         return Outcome(Answer.json(200, shipment), written=self._ledger.settled())
 
     def _list(self, query: Mapping[str, str]) -> Outcome:
-        """One page of all shipments. The cursor is a place among them, and stays true while new ones are added."""
+        """One page of all shipments. The cursor is an index, and stays valid because new shipments are only appended."""
         limit, cursor = query.get("limit", str(PAGE)), query.get("cursor", "")
         try:
             since = datetime.fromisoformat(query["since"]) if query.get("since") else None
@@ -166,7 +166,7 @@ class Carrier:
         return self._report(key, order, "delete", fault, flying, Answer(204), new, new, {"ended": name} if new else {})
 
     def forget(self) -> Future[None]:
-        """Forget which keys were answered: one that comes again books again. What is booked or deleted stays so."""
+        """Forget which keys were answered, so that a repeated key books again. Bookings and deletions are kept."""
         with self._lock:
             memory = {"forgot": True}
             self.remember(memory)

@@ -1,20 +1,20 @@
-"""Faults on command, and the meter that shows how hard a service is used.
+"""Injected faults, and the meter that counts a service's calls.
 
-One fault per service at a time, and beside it any number that befall one `order`, or at the carrier one `postal_code`,
-and go before it. What each mode means:
+Each service has one fault at a time. It may also have any number of faults that affect only one `order`, or at the
+carrier one `postal_code`; these take precedence. The modes:
 
     ok                    nothing (with `latency_ms`: every call takes that much longer)
     error_before          payment 500, carrier 503 with Retry-After, mail 451; nothing was done. `status` chooses another code
-    error_after_effect    the work is done, the answer is an error (payment and carrier 500, mail 451)
-    timeout_after_effect  the work is done, no answer comes; the connection is held for `latency_ms` (60 s) and closed
-    reset_after_effect    the work is done, the connection is reset instead of an answer
+    error_after_effect    the call has its effect, the answer is an error (payment and carrier 500, mail 451)
+    timeout_after_effect  the call has its effect, no answer comes; the connection is held for `latency_ms` (60 s) and closed
+    reset_after_effect    the call has its effect, the connection is reset instead of an answer
     decline               payment 402 card_declined, carrier 422 address_not_serviceable, mail 550; nothing was done
     slow                  every call takes `latency_ms` (2000) longer
     refund_fails          payment: a refund is under way for `latency_ms` (refund_settles) and then fails
     down                  HTTP connections are reset unanswered, SMTP greets with 421
 
-The three `_after_effect` modes spare calls that do nothing new: reads, refusals and replays of a stored answer; a mail
-that comes again is new.
+The three `_after_effect` modes do not affect calls without a new effect: reads, refusals and replays of a stored answer.
+A repeated mail counts as new if it is delivered.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ ALL = "all"
 AFTER_EFFECT = frozenset({Mode.ERROR_AFTER_EFFECT, Mode.TIMEOUT_AFTER_EFFECT, Mode.RESET_AFTER_EFFECT})
 STATUSES = (401, 403, 429, 500, 502, 503, 504)
 MAX_LATENCY_MS = 600_000
-NARROW = {"order": ("payment", "carrier"), "postal_code": ("carrier",)}  # which services' calls tell it
+NARROW = {"order": ("payment", "carrier"), "postal_code": ("carrier",)}  # the services whose calls have the field
 _FIELDS = ("service", "mode", "probability", "latency_ms", "until", "status", *NARROW)
 
 
 class BadFault(Exception):
-    """The control request cannot be understood; the message says why."""
+    """The control request is not valid; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One service's present behaviour. `until` is the moment it ends by itself, or None.
+    """One fault of a service. `until` is the time when it ends by itself, or None.
 
-    only: the field and the value that a call has to have for it, or None for every call.
+    only: the field and the value of the calls that it affects, or None for every call.
     """
 
     mode: Mode = Mode.OK
@@ -87,11 +87,11 @@ class Fault:
 
     @property
     def hold(self) -> float:
-        """Seconds for which an answer that never comes is waited for."""
+        """Seconds for which a connection without an answer is held."""
         return (60_000.0 if self.latency_ms is None else self.latency_ms) / 1000
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """The fault, for JSON."""
         until = self.until and self.until.isoformat().replace("+00:00", "Z")
         return {
             "mode": self.mode.value,
@@ -104,7 +104,7 @@ class Fault:
 
 
 NONE = Fault()
-About = Mapping[str, str]  # what a call tells of itself: the fields of NARROW
+About = Mapping[str, str]  # the fields of NARROW that a call has
 NOTHING: About = {}
 
 
@@ -117,7 +117,7 @@ class Faults:
         self._narrow: dict[str, dict[tuple[str, str], Fault]] = {}
 
     def put(self, request: Any) -> None:
-        """Set what a control request asks for. Raises BadFault and changes nothing where it is wrong."""
+        """Set the fault of a control request. If the request is not valid, change nothing and raise BadFault."""
         services, fault = _read(request)
         with self._lock:
             for service in services:
@@ -127,7 +127,7 @@ class Faults:
                     self._narrow.setdefault(service, {})[fault.only] = fault
 
     def clear(self, service: str = ALL) -> None:
-        """Heal one service, or all."""
+        """Remove the faults of one service, or of all."""
         if service not in (*SERVICES, ALL):
             raise BadFault(f"service: expected {_list((*SERVICES, ALL))}")
         with self._lock:
@@ -136,11 +136,11 @@ class Faults:
                 self._narrow.pop(name, None)
 
     def are_narrow(self, service: str) -> bool:
-        """Whether it matters what a call of this service is about."""
+        """Whether the service has faults that affect only some calls."""
         return bool(self._narrow.get(service))
 
     def now(self, service: str, about: About = NOTHING) -> Fault:
-        """The fault in force for a call about this, whatever the dice would say."""
+        """The active fault for a call about this, without regard to its probability."""
         with self._lock:
             narrow = self._narrow.get(service, {})
             for only in [only for only, fault in narrow.items() if fault.is_over]:
@@ -155,14 +155,14 @@ class Faults:
         return fault
 
     def roll(self, service: str, about: About = NOTHING) -> Fault:
-        """What befalls one call: the fault in force, or with the rest of its probability none."""
+        """The fault of one call: the active one with its probability, or otherwise none."""
         fault = self.now(service, about)
         if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice, not secrets
             return NONE
         return fault
 
     def describe(self) -> dict[str, Any]:
-        """Every service's behaviour, as JSON; `narrow`: the faults of single orders and postal codes."""
+        """Every service's faults, for JSON; `narrow`: the faults of single orders and postal codes."""
         told = {service: self.now(service).describe() for service in SERVICES}
         return told | {service: {**told[service], "narrow": [one.describe() for one in of.values()]} for service, of in self._each()}
 
@@ -234,14 +234,14 @@ def _list(words: Any) -> str:
 
 
 class Meter:
-    """Counts calls per service, how many were in flight at most, and how many began within one second at most."""
+    """Counts per service: all calls, the most calls in flight at once, and the most calls that began within one second."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Start counting anew; calls in flight stay counted as such."""
+        """Reset the counts, except the number of calls in flight."""
         with self._lock:
             flying = getattr(self, "_flying", dict.fromkeys(SERVICES, 0))
             self._flying = flying
@@ -252,7 +252,7 @@ class Meter:
 
     @contextmanager
     def call(self, service: str) -> Iterator[int]:
-        """Count one call for as long as it is in flight; gives how many are, with it."""
+        """Count one call while it is in flight; gives the number of calls in flight, this one included."""
         with self._lock:
             self._calls[service] += 1
             lately, now = self._lately[service], time.monotonic()
@@ -270,7 +270,7 @@ class Meter:
                 self._flying[service] -= 1
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Per service: calls, in_flight, max_in_flight, max_per_second (of any second, wherever it begins)."""
+        """Per service: calls, in_flight, max_in_flight, max_per_second (of any interval of one second)."""
         with self._lock:
             return {
                 service: {

@@ -1,6 +1,6 @@
-"""What may become of a payment: pure rules, in Stripe's words. Each takes an intent and gives its next state.
+"""The transitions of a payment: pure rules with Stripe's names. Each function takes an intent and gives its next state.
 
-An intent is charged once, a cancelled one never, and no more is refunded than was charged.
+An intent is charged at most once, a cancelled intent is never charged, and no more is refunded than was charged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DECLINES = {
     "chargeDeclinedLostCard": "lost_card",
     "chargeDeclinedStolenCard": "stolen_card",
 }
-_PECULIAR = {"refundFail", "pendingRefund", "createDispute"}  # charged as any other; what follows is different
+_PECULIAR = {"refundFail", "pendingRefund", "createDispute"}  # charged normally, but refunds or disputes differ
 _FAILED = ("failed", "canceled")
 _CHARGEABLE = ("requires_payment_method", "requires_confirmation")
 
@@ -34,7 +34,7 @@ class Problem(Exception):
         self.answer = Answer.json(status, {"error": {"type": kind, "message": message, **fields}})
         self.code = fields.get("code", kind)
         self.amount = 0  # the money that was refused
-        self.state: JSON = {}  # what is to be remembered all the same
+        self.state: JSON = {}  # the state to store even though the call failed
 
 
 def new(form: JSON) -> JSON:
@@ -104,10 +104,10 @@ def cancel(intent: JSON, form: JSON) -> JSON:
 
 
 def refund(intent: JSON, earlier: list[JSON], form: JSON, *, fails: bool = False) -> tuple[JSON, str | None]:
-    """The new refund, and the state it will have later, where that is another one.
+    """The new refund, and its later state, or None if its state will not change.
 
-    fails: it is under way for a while and then fails. A charge of `pm_card_refundFail` looks refunded at once and fails
-    later all the same; one of `pm_card_pendingRefund` is under way for a while and succeeds.
+    fails: the refund is pending first and then fails. The refund of a `pm_card_refundFail` charge succeeds at once but fails
+    later. The refund of a `pm_card_pendingRefund` charge is pending first and then succeeds.
     """
     if intent["status"] != "succeeded":
         raise Problem(400, f"This PaymentIntent ({intent['id']}) does not have a successful charge to refund.")
@@ -137,12 +137,12 @@ def refund(intent: JSON, earlier: list[JSON], form: JSON, *, fails: bool = False
 
 
 def settled(refund: JSON, status: str) -> JSON:
-    """A refund that has come to its end: `succeeded`, or `failed`: the money is back with the shop."""
+    """The refund in its final state: `succeeded`, or `failed`, which means that the shop has the money again."""
     return {**refund, "status": status, **({"failure_reason": "expired_or_canceled_card"} if status in _FAILED else {})}
 
 
 def dispute(intent: JSON, reason: str = "fraudulent") -> JSON:
-    """The customer asks the bank for the money back. Raises Problem where there is no charge."""
+    """A new dispute: the customer asks the bank for the money back. Raises Problem if there is no charge."""
     if intent["status"] != "succeeded":
         raise Problem(400, f"This PaymentIntent ({intent['id']}) does not have a successful charge to dispute.")
     return {

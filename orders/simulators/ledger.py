@@ -1,8 +1,8 @@
-"""The services' memory: one append-only file of JSON lines that survives `kill -9`.
+"""The services' durable state: one append-only file of JSON lines that survives `kill -9`.
 
-A service changes its state, appends one entry and answers only when that entry is on the disk. Everything that the
-services know (idempotency keys and their first answers, payments, shipments, tombstones, messages) is rebuilt from the
-file at the next start. Many callers share one fsync: a single writer takes whatever has gathered meanwhile.
+A service changes its state, appends one entry, and answers only when that entry is on the disk. The next start rebuilds
+the services' whole state from the file: idempotency keys and their first answers, payments, shipments, tombstones and
+messages. Many callers share one fsync: a single thread writes all entries that have gathered meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 SERVICES = ("payment", "carrier", "mail")
 
-_MEMORY = "_"  # the field that is kept for rebuilding and not shown
+_MEMORY = "_"  # this field is for rebuilding the state; it is not shown
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -34,11 +34,11 @@ class LedgerInUse(Exception):
 class Entry:
     """One call that a service received.
 
-    order: the order it names, or None.
-    amount: the money this call moves or was to move, in minor units; 0 where none.
-    effect: whether the call did something that had not been done before: money, a shipment, a message.
-    answer: what the caller was told, or why it was told nothing.
-    extra: further fields to show. memory: what rebuilding needs.
+    order: the order that the call names, or None.
+    amount: the money that the call moves or should have moved, in minor units; 0 if it moves none.
+    effect: whether the call had a new effect: moved money, booked or deleted a shipment, delivered a message.
+    answer: the answer to the caller, or the reason why there was none.
+    extra: further fields to show. memory: the data for rebuilding the state.
     """
 
     service: str
@@ -73,9 +73,9 @@ class Ledger:
         self._writer = threading.Thread(target=self._write, name="ledger", daemon=True)
 
     def replay(self) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-        """Every entry of the file as (service, entry, memory), oldest first; then the ledger takes new ones.
+        """Every entry of the file as (service, entry, memory), oldest first. Afterwards the ledger accepts new ones.
 
-        The end of a line that a crash cut short was never answered for: it is cut off.
+        An incomplete last line, which a crash has left, is removed: its call got no answer.
         """
         good = 0
         with open(self._file, "rb", closefd=False) as lines:
@@ -91,7 +91,7 @@ class Ledger:
         self._writer.start()
 
     def append(self, entry: Entry) -> Future[None]:
-        """Take one entry; the future is done once it is on the disk. Callers keep their own order by their own lock."""
+        """Append one entry; the future is done once it is on the disk. A caller that needs a sequence holds its own lock."""
         shown = {
             "service": entry.service,
             "time": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -114,19 +114,19 @@ class Ledger:
         return written
 
     def settled(self) -> Future[None]:
-        """Done once everything appended so far is on the disk: nobody may see what a crash could still undo."""
+        """A future that is done once all entries so far are on the disk. Reads wait for it, so they never show unsaved state."""
         with self._changed:
             return self._last
 
     def show(self, service: str, order: str | None = None, last: int | None = None) -> bytes:
-        """The service's entries as JSON lines, oldest first; only those of one order, only the last ones."""
+        """The service's entries as JSON lines, oldest first; optionally only the last ones, and of these only one order's."""
         self.settled().result()
         with self._changed:
             rows = self._shown[service][-last:] if last else list(self._shown[service])
         return b"".join(line + b"\n" for of, line in rows if order is None or of == order)
 
     def close(self) -> None:
-        """Write what is pending and let the file go."""
+        """Write the pending entries and close the file."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -149,7 +149,7 @@ class Ledger:
                 _write_all(self._file, b"".join(line for line, _ in batch))
                 _sync(self._file)
             except OSError as problem:
-                # The memory is ahead of the disk now: no further answer could be trusted.
+                # The state in memory is ahead of the file now, so no further answer could be trusted.
                 sys.stderr.write(f"simulators: the ledger {self.path} cannot be written: {problem}\n")
                 os._exit(1)
             for _, written in batch:

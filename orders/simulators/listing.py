@@ -1,4 +1,4 @@
-"""Stripe's lists: newest first, `limit`, `starting_after` and `created[...]` as its API reference has them."""
+"""Stripe's lists: newest first, with `limit`, `starting_after` and `created[...]` as in its API reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ USUAL, MOST = 10, 100
 
 
 class Book:
-    """Objects of one kind in the order of their creation. `by`: the field by which they are also looked up."""
+    """Objects of one kind, sorted by creation. `by`: a field for an additional look-up."""
 
     def __init__(self, kind: str, by: str | None = None) -> None:
         self._kind, self._by = kind, by
@@ -22,7 +22,7 @@ class Book:
         self._places: dict[str, list[int]] = defaultdict(list)
 
     def put(self, thing: JSON) -> None:
-        """Take a new object, or what has become of a known one."""
+        """Add a new object, or replace a known one by its new state."""
         place = self._place.get(thing["id"])
         if place is not None:
             self._objects[place] = thing
@@ -31,11 +31,11 @@ class Book:
         if self._by:
             self._places[thing[self._by]].append(len(self._objects))
         self._objects.append(thing)
-        # Never falling, also where the clock was set back: the bounds below are found by bisection.
+        # The times must never decrease, even if the clock was set back: `_wanted` finds its bounds by bisection.
         self._created.append(max(thing["created"], self._created[-1] if self._created else 0))
 
     def get(self, name: str, param: str) -> JSON:
-        """The object with this id. Raises Problem (404) where there is none."""
+        """The object with this id. Raises Problem (404) if there is none."""
         try:
             return self._objects[self._place[name]]
         except KeyError:
@@ -49,7 +49,7 @@ class Book:
         return [self._objects[place] for place in self._places.get(value, ())]
 
     def page(self, query: Mapping[str, str], path: str) -> JSON:
-        """One page of the list that a query asks for. Raises Problem where it cannot be understood."""
+        """One page of the list for a query. Raises Problem if the query is not valid."""
         limit = _whole(query, "limit", USUAL)
         if not 1 <= limit <= MOST:
             raise Problem(400, f"Invalid integer for limit: must be from 1 to {MOST}.", param="limit")
@@ -64,7 +64,7 @@ class Book:
         return {"object": "list", "data": found[:limit], "has_more": len(found) > limit, "url": path}
 
     def _wanted(self, query: Mapping[str, str]) -> Iterator[int]:
-        """The places of what the query asks for, newest first."""
+        """The indexes of the objects that match the query, newest first."""
         first, end = 0, len(self._objects)
         for word in ("created", "created[gte]", "created[gt]"):
             if word in query:

@@ -1,8 +1,8 @@
 """The mail server: takes messages by SMTP and delivers them.
 
 In the ledger `key` is the Message-ID's local part (percent-decoded), `order` the X-Order-ID header, `to` the
-recipients; the operation is `deliver`. What becomes of a Message-ID that comes again says `behaviour`: real servers
-deliver it again, and so does this one (`250 (repeated)`) unless it is told to drop it (`250 (delivered before)`).
+recipients; the operation is `deliver`. The setting `repeated_mail` of `behaviour` decides about a repeated Message-ID.
+Real servers deliver it again, and so does this one (`250 (repeated)`) unless it is set to `drop` (`250 (delivered before)`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from orders.simulators.ledger import Entry, Ledger
 
 MAX_SIZE = 10_000_000
 
-# aiosmtpd tells every word of every session, addresses included; the ledger says what matters.
+# aiosmtpd logs every command of every session, with addresses. The ledger already has the useful part.
 logging.getLogger("mail.log").setLevel(logging.ERROR)
 
 
 class Mail:
-    """All messages there are."""
+    """The mail service: all delivered messages."""
 
     def __init__(self, ledger: Ledger, behaviour: Behaviour) -> None:
         self._ledger, self._behaviour = ledger, behaviour
@@ -38,12 +38,12 @@ class Mail:
         self._delivered: set[str] = set()
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        """Take one ledger entry's memory over: what a message leaves behind, or what a restart finds."""
+        """Apply one ledger entry's memory to the state: after a message, or when a restart reads the ledger."""
         if "delivered" in memory:
             self._delivered.add(memory["delivered"])
 
     def deliver(self, envelope: Envelope, mode: Mode, flying: int) -> tuple[bool, Any]:
-        """Take one message; gives whether it is delivered, and the future of its ledger entry."""
+        """Accept one message; returns whether it is delivered, and the future of its ledger entry."""
         message = message_from_bytes(bytes(envelope.original_content or b""))
         message_id = str(message.get("Message-ID", "")).strip().strip("<>")
         with self._lock:
@@ -64,7 +64,7 @@ class Mail:
             return effect, self._ledger.append(entry)
 
     def refuse(self, envelope: Envelope, address: str, answer: str) -> Any:
-        """Note a refusal: nothing was delivered."""
+        """Write a refusal to the ledger: nothing was delivered."""
         extra = {"to": [*envelope.rcpt_tos, address], "subject": ""}
         entry = Entry(service="mail", key="", order=None, operation="deliver", effect=False, answer=answer, extra=extra)
         return self._ledger.append(entry)
@@ -88,7 +88,7 @@ def _abort(server: SMTP) -> None:
 
 
 class Handler:
-    """What aiosmtpd calls for one message."""
+    """The callbacks of aiosmtpd."""
 
     def __init__(self, mail: Mail, faults: Faults, meter: Meter) -> None:
         self._mail, self._faults, self._meter = mail, faults, meter
@@ -107,7 +107,7 @@ class Handler:
         return "250 2.1.5 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        """Deliver one message, and answer as the fault in force says."""
+        """Deliver one message, and answer as the active fault demands."""
         with self._meter.call("mail") as flying:
             fault = self._faults.roll("mail")
             if fault.delay:
@@ -132,7 +132,7 @@ class Handler:
 
 
 class Door(SMTP):
-    """aiosmtpd's server, closed with 421 while the service is down."""
+    """aiosmtpd's server, which refuses connections with 421 while the service is down."""
 
     def __init__(self, handler: Handler, faults: Faults) -> None:
         super().__init__(handler, enable_SMTPUTF8=True, data_size_limit=MAX_SIZE, ident="Simulator", hostname="localhost")
@@ -140,7 +140,7 @@ class Door(SMTP):
         self._shut = False
 
     def connection_made(self, transport: Any) -> None:
-        """Greet, or turn the client away."""
+        """Greet the client, or refuse it with 421."""
         self._shut = self._faults.roll("mail").mode is Mode.DOWN
         if self._shut:
             transport.write(b"421 4.3.2 Service not available\r\n")
@@ -149,17 +149,17 @@ class Door(SMTP):
             super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """A client that was turned away has left nothing to clean up."""
+        """Clean up, except after a refused client: aiosmtpd has no session for it."""
         if not self._shut:
             super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """A client that was turned away is not listened to."""
+        """Handle input, except from a refused client."""
         if not self._shut:
             super().data_received(data)
 
     def eof_received(self) -> bool | None:
-        """A client that was turned away may go."""
+        """Handle the end of input, except from a refused client."""
         return None if self._shut else super().eof_received()
 
 
@@ -180,10 +180,10 @@ class MailServer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="smtp", daemon=True)
 
     def start(self) -> None:
-        """Take messages from now on."""
+        """Start the server."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more."""
+        """Stop the server."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)

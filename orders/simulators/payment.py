@@ -1,17 +1,17 @@
 """The payment service: the part of Stripe's API that the shop uses, in its wire format.
 
     POST /v1/payment_intents            create; no money moves
-    POST /v1/payment_intents/ID/confirm charge, once in the intent's life
-    POST /v1/payment_intents/ID/cancel  and it can never be charged
+    POST /v1/payment_intents/ID/confirm charge; succeeds at most once per intent
+    POST /v1/payment_intents/ID/cancel  cancel; the intent can never be charged then
     GET  /v1/payment_intents/ID, GET /v1/payment_intents/search?query=metadata['order']:'...'
     GET  /v1/payment_intents?created[gte]=&limit=&starting_after=
     POST /v1/refunds, GET /v1/refunds?payment_intent=&created[gte]=&limit=&starting_after=, GET /v1/refunds/ID
     GET  /v1/disputes, likewise
 
-As with Stripe the first answer under an `Idempotency-Key` is stored and replayed, refusals (402) and server errors
+As with Stripe, the first answer under an `Idempotency-Key` is stored and replayed, refusals (402) and server errors
 included; the same key with other parameters is an `idempotency_error`. In the ledger the operations are `create`,
-`confirm`, `cancel` and `refund`; only `confirm` and `refund` have an amount, for only they move money. What happens by
-itself or by a control call is in the ledger too: `refund_failed` (the money is back with the shop), `dispute`,
+`confirm`, `cancel` and `refund`; only `confirm` and `refund` have an amount, because only they move money. Later changes
+and control calls are in the ledger too: `refund_succeeded`, `refund_failed` (the shop has the money again), `dispute`,
 `dispute_closed`, `forget`.
 """
 
@@ -42,7 +42,7 @@ _SEARCH = re.compile(r"""^\s*metadata\[(['"])order\1\]\s*:\s*(['"])(?P<order>[^'
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
-    """One write as the ledger names it; `parameters` is the print by which a reused key is found out."""
+    """One write, with its fields for the ledger. `parameters` is a hash that shows whether a key is reused for another call."""
 
     key: str
     parameters: str
@@ -52,7 +52,7 @@ class _Call:
 
 
 class Payment:
-    """All payments there are."""
+    """The payment service: all payments."""
 
     def __init__(self, ledger: Ledger, behaviour: Behaviour) -> None:
         self._ledger, self._behaviour = ledger, behaviour
@@ -60,11 +60,11 @@ class Payment:
         self._accounts = Accounts()
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        """Take one ledger entry's memory over: what a request leaves behind, or what a restart finds."""
+        """Apply one ledger entry's memory to the state: after a request, or when a restart reads the ledger."""
         self._accounts.remember(memory)
 
     def about(self, request: Request) -> dict[str, str]:
-        """What this call tells of itself, for faults that befall some calls only."""
+        """The call's order, for faults that affect only some calls."""
         with suppress(ValueError, Problem):
             form = request.form()
             parts = request.parts()
@@ -112,7 +112,7 @@ class Payment:
         return {"payment_intents": accounts.intents, "refunds": accounts.refunds, "disputes": accounts.disputes}[kind]
 
     def _search(self, order: str, request: Request) -> JSON:
-        """A search's page. Its tokens are opaque; ours say how many were shown before."""
+        """A page of the search. Stripe's page tokens are opaque; here they are the number of results shown before."""
         limit, page = request.query.get("limit", "10"), request.query.get("page", "0")
         if not limit.isdecimal() or not 1 <= int(limit) <= MOST or not page.isdecimal():
             raise Problem(400, "Invalid limit or page.", param="limit")
@@ -147,7 +147,7 @@ class Payment:
         return self._execute(call, intent, form, fault)
 
     def _replay(self, call: _Call, first: JSON) -> Outcome:
-        """The first answer again; it is an error to ask something else under its key."""
+        """The first answer again, or an error if the key was first used with other parameters."""
         if first["parameters"] != call.parameters:
             text = "Keys for idempotent requests can only be used with the same parameters they were first used with."
             answer = Problem(400, text, kind="idempotency_error").answer
@@ -156,7 +156,7 @@ class Payment:
         return Outcome(answer, written=self._append(call, said=f"{first['said']} (replayed)"))
 
     def _execute(self, call: _Call, intent: JSON | None, form: JSON, fault: Fault) -> Outcome:
-        """Do it, and store the answer under the key before a fault can lose it."""
+        """Carry out the call, and store the answer under its key before a fault can lose it."""
         memory: JSON = {}
         effect, amount = False, 0
         if fault.mode is Mode.ERROR_BEFORE:
@@ -175,7 +175,7 @@ class Payment:
         if effect and fault.mode is Mode.ERROR_AFTER_EFFECT:
             answer = _server_error(fault)
             said = f"{answer.status} {fault.mode}"
-        if call.key and answer.status not in (401, 403, 429):  # a call that was throttled, or not let in, never began
+        if call.key and answer.status not in (401, 403, 429):  # a call that was throttled or not authorised stores no answer
             memory["first"] = {
                 "key": call.key,
                 "parameters": call.parameters,
@@ -215,7 +215,7 @@ class Payment:
         raise Problem(404, f"Unrecognized request URL (POST: {request.path}).")
 
     def _do(self, operation: str, intent: JSON | None, form: JSON, fault: Fault) -> tuple[int, JSON]:
-        """The money moved, and what to remember. Raises Problem, whose `state` is to be remembered all the same."""
+        """The amount moved, and the new state. Raises Problem, whose `state` must be stored too."""
         if intent is None:
             return 0, {"intent": intents.new(form), "at": time.time()}
         match operation:
@@ -251,7 +251,7 @@ class Payment:
         return self._append(call, said=of["status"], effect=True, amount=amount, memory=memory)
 
     def fail_refund(self, name: str) -> Outcome:
-        """Let a refund fail that looked well so far."""
+        """Let a refund fail that is pending or has succeeded so far."""
         with self._lock:
             refund = intents.settled(self._accounts.refunds.get(name, "id"), "failed")
             self._settle(refund)

@@ -1,12 +1,12 @@
 """The simulators' process: payment, carrier and control over HTTP, mail over SMTP.
 
-GET  /                                  a page for people: faults, use, the newest entries
+GET  /                                  an HTML page: faults, counts, the newest entries
 GET  /ledger/{payment|carrier|mail}     every call received, JSON lines; ?order=ID for one order's, ?last=N
-GET, POST, DELETE /faults               see `faults`; DELETE /faults?service=NAME heals one service
-GET, DELETE /stats                      calls and how many were in flight at most; DELETE counts anew
-GET, POST   /behaviour                  what healthy services do: see `behaviour`
+GET, POST, DELETE /faults               see `faults`; DELETE /faults?service=NAME removes one service's faults
+GET, DELETE /stats                      calls and how many were in flight at most; DELETE resets the counts
+GET, POST   /behaviour                  the behaviour without faults: see `behaviour`
 POST /forget/{payment|carrier}          the service forgets every idempotency key
-POST /refunds/ID/fail                   a refund that looked well fails
+POST /refunds/ID/fail                   a pending or succeeded refund fails
 POST /disputes {"payment_intent", "reason"?}, POST /disputes/ID/{won|lost}
 GET  /healthz
 """
@@ -34,17 +34,17 @@ SHOWN = 40  # entries per service on the page
 
 
 def spare_what_is_remembered() -> None:
-    """No full garbage collections in this process: what it remembers only grows, and every look at all of it stops it.
+    """Avoid full garbage collections in this process: its state only grows, and each full collection stops all threads.
 
-    After 8,000 orders that took 0.7 s, and then what had been sent meanwhile came at once: the meter saw requests in one
-    second that their senders had spread over two.
+    After 8,000 orders one took 0.7 s. The requests sent meanwhile were then read all at once: the meter saw requests within
+    one second that their senders had spread over two.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, 1_000_000)
 
 
 class Simulators:
-    """Everything in one process. Ports may be 0: the system then chooses."""
+    """All simulators in one process. Ports may be 0: the operating system then chooses a free one."""
 
     def __init__(self, *, host: str, port: int, smtp_port: int, ledger: Path, behaviour: Behaviour | None = None) -> None:
         self.ledger = Ledger(ledger)
@@ -72,7 +72,7 @@ class Simulators:
         self._http.serve_forever(poll_interval=0.1)
 
     def stop(self) -> None:
-        """Stop serving and write what is pending. Not to be called by the thread that runs."""
+        """Stop serving and write the pending entries. Must not be called by the thread in `run`."""
         self._http.shutdown()
         self._http.server_close()
         self._smtp.stop()
@@ -111,7 +111,7 @@ class _Connection(Connection):
         return outcome.answer
 
     def _hold(self, service: str, about: About, seconds: float) -> None:
-        """Leave the client without an answer until the time is over, it hangs up or the fault is healed."""
+        """Give no answer until the time is over, the client closes the connection, or the fault is removed."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.simulators.faults.now(service, about).mode in AFTER_EFFECT:
             if self.client_left(min(0.1, max(0.0, end - time.monotonic()))):
@@ -168,7 +168,7 @@ def _controlled(simulators: Simulators, request: Request) -> Answer:
 
 
 def _happen(simulators: Simulators, request: Request) -> Answer:
-    """What the world does to the services without the shop."""
+    """Changes that do not come from the shop: forgotten keys, failed refunds, disputes."""
     match request.parts():
         case ["forget", ("payment" | "carrier") as service]:
             app: Payment | Carrier = getattr(simulators, service)

@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for the simulators: requests, answers, keep-alive. One thread per connection."""
+"""A minimal HTTP/1.1 server for the simulators: requests, answers, keep-alive. One thread per connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_HEADERS = 100
 
 
 class Unreadable(Exception):
-    """This is no HTTP request that we understand."""
+    """The input is not an HTTP request that this server can read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, as it goes over the wire."""
+    """One HTTP answer."""
 
     status: int
     body: bytes = b""
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a service made of a request: its answer, whether anything changed, and when that is on the disk."""
+    """A service's result for a request: the answer, whether the state changed, and a future done when it is on the disk."""
 
     answer: Answer
     changed: bool = False
@@ -84,7 +84,7 @@ class Connection(StreamRequestHandler):
     disable_nagle_algorithm = True
 
     def answer(self, request: Request) -> Answer | None:
-        """The answer to one request; None where the connection is to end without one."""
+        """The answer to one request; None to end the connection without an answer."""
         raise NotImplementedError
 
     def handle(self) -> None:
@@ -119,7 +119,7 @@ class Connection(StreamRequestHandler):
         headers: dict[str, str] = {}
         while (line := self.rfile.readline(65537)) not in (b"\r\n", b"\n"):
             if not line:
-                return None  # the client left before it had said everything
+                return None  # the client closed the connection before the end of its request
             name, colon, value = line.decode("latin-1").partition(":")
             if not colon or len(headers) >= MAX_HEADERS:
                 raise Unreadable("malformed headers")
@@ -153,7 +153,7 @@ class Connection(StreamRequestHandler):
         self.wfile.write(text if head else text + answer.body)
 
     def close_connection(self) -> None:
-        """End the connection without more words."""
+        """Close the connection."""
         self.connection.close()
 
     def reset_connection(self) -> None:
@@ -164,6 +164,6 @@ class Connection(StreamRequestHandler):
         self.connection.close()
 
     def client_left(self, within: float) -> bool:
-        """Whether the client hangs up within so many seconds."""
+        """Whether the client closes the connection within so many seconds."""
         readable, _, _ = select.select([self.connection], [], [], within)
         return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
