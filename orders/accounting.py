@@ -1,7 +1,7 @@
-"""The shop's export to accounting: what happened to orders, one CSV file per kind of event. `docs/accounting.md` explains it.
+"""The shop's export to accounting: events of orders, one CSV file per kind of event. See `docs/accounting.md`.
 
-Called in the transaction that makes an event true, once per batch: the event is in the journal if and only if it
-happened, and its id lets it in once. Which machine writes the files, and when, is the journal's affair.
+Each function is called once per batch, in the transaction that changes the orders. So an event is in the journal if and
+only if it happened. The event's id keeps out duplicates. The journal decides which machine writes the files, and when.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", 
 
 
 def record_received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> None:
-    """These orders have just been filed under these numbers."""
+    """Record that these orders have just been created with these numbers."""
     journal.append(
         KEY,
         [
@@ -42,7 +42,7 @@ def record_received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> None
 
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
-    """These orders are done: paid and on their way."""
+    """Record that these orders are done: they are paid and on their way."""
     facts = _facts(runs)
     journal.append(
         KEY,
@@ -55,7 +55,7 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
 
 
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
-    """These orders ended without effect; where money had been taken, it was given back."""
+    """Record that these orders ended without effect, and each charge that was refunded for it."""
     facts = _facts(runs)
     events: list[journal.Event] = []
     for run in runs:
@@ -66,7 +66,7 @@ def record_cancelled(runs: Sequence[ClosedRun]) -> None:
 
 
 class _Facts(NamedTuple):
-    """What other tables know of a run."""
+    """What other tables store about a run."""
 
     number: str | None
     charge: str | None

@@ -1,4 +1,4 @@
-"""The shop in the admin: the catalogue to edit, and the orders as the operators' list (`supervision.console_runs`)."""
+"""The shop's pages in the admin: the editable catalogue, and the operators' list of orders (`supervision.console_runs`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ console.show_runs_at("orders_order")
 
 @admin.register(Product)
 class ProductAdmin(ModelAdmin):
-    """The catalogue. A product that is sold no more is made inactive: orders keep naming it."""
+    """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead."""
 
     list_display = ["name", "sku", "money", "available", "active"]
     list_editable = ["available", "active"]
@@ -46,13 +46,13 @@ class ProductAdmin(ModelAdmin):
         return False
 
     def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
-        # Orders take from the stock while somebody has this form open: only a number that the person changed counts.
+        # Orders take from the stock while an operator has this form open: the number is saved only if the operator changed it.
         if db_field.name == "available":
             kwargs["show_hidden_initial"] = True
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Product, form: forms.ModelForm[Any], change: bool) -> None:
-        """Write what was changed and nothing else; a whole-row save would put back stock that was just sold."""
+        """Save only the changed fields: saving the whole row would put back stock that was sold meanwhile."""
         if change:
             obj.save(update_fields=form.changed_data)
         else:
@@ -61,7 +61,7 @@ class ProductAdmin(ModelAdmin):
 
 @admin.register(Order)
 class OrderAdmin(RunConsole):
-    """Orders as operators work on them."""
+    """The operators' list of orders."""
 
     run_path = "run__"
     newest_first = ("-created_at", "-id")
@@ -80,7 +80,7 @@ class OrderAdmin(RunConsole):
     }
 
     def run_of(self, obj: Order) -> Run:
-        return queries.with_runs([obj])[0].run  # from the archive, if that is where it is
+        return queries.with_runs([obj])[0].run  # an archived order's run comes from the archive
 
     def check_amended(self, parts: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, list[str]]]:
         serializer = OrderRequestSerializer(data=parts, partial=True)
@@ -141,7 +141,7 @@ def _by_place(errors: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def money(amount: Decimal, currency: str) -> str:
-    """An amount as people of the active language write it."""
+    """An amount in the number format of the active language."""
     return f"{number_format(amount, 2, use_l10n=True, force_grouping=True)} {currency}"
 
 
@@ -157,7 +157,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def project_groups(request: HttpRequest) -> list[dict[str, Any]]:
-    """Schedules and people: what other packages bring."""
+    """The side bar's groups for the models of other packages: schedules and people."""
     groups = [
         (_("Schedules"), "django_celery_beat", [
             ("periodictask", "schedule", _("Periodic tasks")), ("intervalschedule", "timer", _("Intervals")),

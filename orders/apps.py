@@ -14,7 +14,7 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Make known what the engine calls: the caches it refreshes, the intake's reader, what it reconciles, money."""
+        """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, worth."""
         from orders import intake_queue, worth  # noqa: F401
         from orders.agents import rates  # noqa: F401
         from orders.reconciliation import carrier, payment  # noqa: F401

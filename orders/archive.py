@@ -1,4 +1,4 @@
-"""What the shop keeps of an order that leaves the hot tables: asked by the engine, in the transaction that moves it."""
+"""The shop's facts for the archive. The engine asks for them in the transaction that moves orders out of the hot tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SELECT o.run_id, jsonb_build_object(
                      FROM orders_orderline l WHERE l.order_id = o.id))
   FROM orders_order o WHERE o.run_id = ANY (%(runs)s)
 """
-# What was sold has left the stock for good, what was given back has been: nobody asks for either again.
+# The reservations of ended orders are not needed any more: the pieces were either sold or released.
 _FORGET_RESERVATIONS = """
 DELETE FROM orders_stockreservation h USING orders_order o WHERE o.run_id = ANY (%(runs)s) AND h.order_key = o.public_id
 """
@@ -28,7 +28,7 @@ DELETE FROM orders_order WHERE run_id = ANY (%(runs)s)
 
 
 def archive(run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
-    """The orders of these runs as JSON values, by run. With `keep` their rows stay where they are, else they go."""
+    """The orders of these runs as JSON values, by run. With `keep` their order rows stay, otherwise they are deleted."""
     runs = {"runs": list(run_ids)}
     facts = {run_id: json.loads(text) for run_id, text in db.fetch(_FACTS, runs)}
     db.fetch(_FORGET_RESERVATIONS, runs)

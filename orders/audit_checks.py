@@ -1,4 +1,4 @@
-"""The shop's invariants for `manage.py audit`: orders agree with their runs, stock with its reservations."""
+"""The shop's invariants for `manage.py audit`: orders must match their runs, and stock its reservations."""
 
 from __future__ import annotations
 

@@ -29,20 +29,20 @@ class CartLine:
 
     @property
     def short(self) -> bool:
-        """Whether more is wanted than there is."""
+        """Whether the customer wants more pieces than are available."""
         return self.quantity > self.product.available
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The cart against the catalogue of this moment. `gone`: what was in it and is no longer sold."""
+    """The cart with the catalogue's present prices and stock. `gone`: SKUs in the cart that are no longer sold."""
 
     lines: list[CartLine] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> Decimal:
-        """What everything costs now."""
+        """The cart's total at the present prices."""
         return sum((line.amount for line in self.lines), Decimal(0))
 
     @property
@@ -52,17 +52,17 @@ class Contents:
 
     @property
     def short(self) -> list[CartLine]:
-        """The lines that cannot be had in full."""
+        """The lines with more pieces than are available."""
         return [line for line in self.lines if line.short]
 
     @property
     def seen(self) -> str:
-        """What the customer is shown, to be compared with what holds when the form comes back."""
+        """The prices and quantities that the page shows: compared with the present ones when the customer sends the form."""
         return " ".join(f"{line.product.sku}:{line.quantity}:{line.product.price}" for line in self.lines)
 
 
 class Cart:
-    """A visitor's cart. Whatever the session holds, only sane quantities of well-formed SKUs come out of it."""
+    """A visitor's cart. Entries of the session whose quantity is not a positive integer are ignored."""
 
     def __init__(self, session: SessionBase) -> None:
         self._session = session
@@ -81,13 +81,13 @@ class Cart:
         return self._wanted.get(sku, 0)
 
     def add(self, product: Product, quantity: int = 1) -> int:
-        """Put some more of a product in; returns how many really came in: never more than there are."""
+        """Put more of a product in; returns how many were added, which the stock may limit."""
         before = self.quantity(product.sku)
         self.change(product, before + quantity)
         return max(0, self.quantity(product.sku) - before)
 
     def change(self, product: Product, quantity: int) -> None:
-        """Want exactly this many; 0 takes the product out. Bounded by stock and by what one order may hold."""
+        """Set the quantity of a product; 0 takes it out. The stock and the limits of one order bound it."""
         most = min(product.available, MAX_QUANTITY)
         if product.sku not in self._wanted and len(self._wanted) >= MAX_LINES:
             most = 0
@@ -103,7 +103,7 @@ class Cart:
         self._wanted = {}
 
     def contents(self) -> Contents:
-        """Everything in it, in the order in which it was put in."""
+        """The cart's lines, in the sequence in which they were added."""
         if not self._wanted:
             return Contents()
         products = queries.products().in_bulk(list(self._wanted), field_name="sku")
@@ -121,9 +121,9 @@ class Cart:
 
 
 def changes(seen: str, now: Contents) -> list[tuple[CartLine, Decimal]]:
-    """Which lines cost something else now than when the customer saw them (`Contents.seen`), with the old price.
+    """The lines whose price has changed since the customer saw it (`Contents.seen`), each with the old price.
 
-    `seen` comes back from the browser: it is only ever shown to the one who sent it, and what cannot be read is ignored.
+    `seen` comes from the browser. It is shown only to the customer who sent it, and parts that cannot be read are ignored.
     """
     before: dict[str, Decimal] = {}
     for part in seen.split()[:MAX_LINES]:

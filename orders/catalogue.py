@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Article(NamedTuple):
-    """One product as the demo shop starts with it; `picture` is a path among the static files."""
+    """One product with its initial values; `picture` is a path among the static files."""
 
     sku: str
     name: str

@@ -1,8 +1,8 @@
 """Checkout: from the visitor's cart to a committed order, exactly once.
 
-A form carries a once-token. The token, bound to the session, is the order's idempotency key: a double click, a reload and
-a second try after a lost answer all end at the same order. What a token became is remembered in the session as well,
-because by then the cart is empty.
+Each form has a token that is used once. The token, bound to the session, is the order's idempotency key: a double click,
+a reload and a second try after a lost answer all lead to the same order. The session also remembers which order a token
+placed, because the cart is empty by then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REMEMBERED = 20
 @never_cache
 @require_http_methods(["GET", "POST"])
 def checkout(request: HttpRequest) -> HttpResponse:
-    """The checkout page, and what its form does."""
+    """The checkout page, and the handling of its form."""
     token = request.POST.get("token", "")
     placed = request.session.get(_PLACED, {})
     if token and token in placed:
@@ -66,7 +66,7 @@ def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> Http
 
 
 def _conflict(request: HttpRequest, form: CheckoutForm, refusal: services.Conflict) -> HttpResponse:
-    """The world changed while the customer was typing: say what, keep what was typed, ask again."""
+    """Show the form again after a price or the stock changed: with the changes, and with the customer's input."""
     contents = Cart(request.session).contents()
     if not contents.lines:
         messages.warning(request, _("What was in your cart is no longer sold."))
@@ -83,7 +83,7 @@ def _page(request: HttpRequest, form: CheckoutForm, contents: Contents, status: 
 
 
 def _renewed(form: CheckoutForm, contents: Contents, token: str | None = None) -> CheckoutForm:
-    """The same form, as it was filled in, with what the customer is shown now."""
+    """The same form with the customer's input, and with the present prices as the ones shown."""
     data: Any = form.data.copy()  # type: ignore[attr-defined]
     data["seen"], data["expected_total"] = contents.seen, str(contents.total)
     if token is not None:
@@ -93,7 +93,7 @@ def _renewed(form: CheckoutForm, contents: Contents, token: str | None = None) -
 
 
 def _initial(request: HttpRequest, contents: Contents) -> dict[str, Any]:
-    """What is known before the customer types: for accounts, where the last order went."""
+    """The form's initial values; for accounts with the address of the last order."""
     initial: dict[str, Any] = {"token": _new_token(), "seen": contents.seen, "expected_total": str(contents.total)}
     if request.user.is_authenticated:
         initial |= {"email": request.user.email, "name": request.user.get_full_name()}
@@ -108,7 +108,7 @@ def _new_token() -> str:
 
 
 def _key(request: HttpRequest, token: str) -> str:
-    """The order's idempotency key: another visitor who sends the same token means another order."""
+    """The order's idempotency key. It includes the session, so the same token from another visitor is another order."""
     if request.session.session_key is None:
         request.session.save()
     return salted_hmac("orders.checkout", f"{request.session.session_key}:{token}", algorithm="sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Country names for people; which countries the shop delivers to is the validator's knowledge."""
+"""Country names for the pages. `orders.validation` decides which countries the shop delivers to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NAMES = {
 
 
 def country_name(code: str) -> str:
-    """A country's name in the active language; its code where we have no name for it."""
+    """A country's name in the active language, or its code if it has no name here."""
     return str(NAMES.get(code, code))
 
 

@@ -1,4 +1,4 @@
-"""The delivery estimate at checkout: a fragment of its own, so that the page never waits for the carrier."""
+"""The delivery estimate at checkout: a separate page fragment, so that the checkout page never waits for the carrier."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PATIENCE = 2.0
 
 @require_safe
 def estimate(request: HttpRequest) -> HttpResponse:
-    """In how many days an order reaches `?country=`; empty where that is not known now."""
+    """The days until an order reaches `?country=`; empty if they are not known now."""
     country = request.GET.get("country", "")
     facts: dict[str, Any] = {"known": False}
     if country in delivery_countries():
         try:
             days = delivery_days.get(country, patience=PATIENCE).value
         except NotAvailable:
-            pass  # an estimate is a courtesy
+            pass  # the estimate is optional
         else:
             facts = {"known": True, "days": days, "name": NAMES.get(country, country)}
     response = render(request, "orders/_delivery.html", facts)

@@ -1,4 +1,4 @@
-"""The doctor's look at the services behind the agents: payment, carrier, mail. Asks, changes nothing."""
+"""The doctor's checks of the services behind the agents: payment, carrier, mail. They only read and change nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIMULATORS = "start manage.py simulators"
 
 
 def payment() -> Iterator[Finding]:
-    """Ask for a payment that does not exist: 404 means that address and key are good."""
+    """Ask for a payment that does not exist: 404 means that address and API key are right."""
     url = f"{settings.STRIPE_API_BASE}/v1/payment_intents/pi_doctor"
     advice = f"set STRIPE_API_BASE and STRIPE_API_KEY, or {SIMULATORS}"
     yield _ask("payment", url, settings.STRIPE_API_KEY, "STRIPE_API_KEY", advice)
@@ -29,7 +29,7 @@ def carrier() -> Iterator[Finding]:
 
 
 def mail() -> Iterator[Finding]:
-    """Open the mail server's door and close it again."""
+    """Open an SMTP session and close it again."""
     address = f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}"
     door = get_connection(fail_silently=False)
     try:

@@ -1,4 +1,4 @@
-"""The storefront's forms: fields and words. Whether an order is acceptable is decided by `services.place_order`."""
+"""The storefront's forms: fields and labels. `services.place_order` decides whether an order is acceptable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAYMENT_METHODS = (
 
 
 class DescribedForm(forms.Form):
-    """A form whose fields say of themselves, to assistive technology too, what is wrong with them."""
+    """A form that ties each wrong field to its error message, also for assistive technology."""
 
     def full_clean(self) -> None:
         """Validate, then mark the fields that failed."""
@@ -30,7 +30,7 @@ class DescribedForm(forms.Form):
             self.mark_wrong_fields()
 
     def mark_wrong_fields(self) -> None:
-        """Tie each wrong field to its message, and put the cursor into the first."""
+        """Tie each wrong field to its message, and focus the first one."""
         wrong = [name for name in self.fields if name in self.errors and not self.fields[name].widget.is_hidden]
         for name in wrong:
             self.fields[name].widget.attrs |= {"aria-invalid": "true", "aria-describedby": f"wrong_{name}"}
@@ -45,10 +45,10 @@ class QuantityForm(forms.Form):
 
 
 class CheckoutForm(DescribedForm):
-    """Who buys, where it goes and how it is paid.
+    """The customer's e-mail, delivery address and payment method.
 
-    token: this form's own name; sent twice, it still places one order.
-    seen, expected_total: what the customer was shown, so that a change of price is never charged unseen.
+    token: this form's id; a form that is sent twice places one order.
+    seen, expected_total: the prices that the page showed, so that a customer is never charged a price they did not see.
     """
 
     email = forms.EmailField(
@@ -80,7 +80,7 @@ class CheckoutForm(DescribedForm):
         self.fields["country"].choices = [("", _("Choose a country")), *country_choices()]  # type: ignore[attr-defined]
 
     def payment_choices(self) -> list[dict[str, Any]]:
-        """The demo's payment methods with a word on each."""
+        """The demo's payment methods, each with a description."""
         chosen = self["payment_method"].value()
         return [{"value": value, "label": label, "about": about, "chosen": value == chosen} for value, label, about in PAYMENT_METHODS]
 
@@ -96,7 +96,7 @@ class CheckoutForm(DescribedForm):
         }
 
     def take_errors(self, errors: Mapping[str, Any]) -> None:
-        """Put the validator's complaints next to their fields; those about no field of ours on top."""
+        """Put the validator's messages next to their fields; messages about other fields go to the top of the form."""
         for name, messages in errors.items():
             if name == "shipping_address" and isinstance(messages, Mapping):
                 self.take_errors(messages)
@@ -108,7 +108,7 @@ class CheckoutForm(DescribedForm):
 
 
 class CancelForm(forms.Form):
-    """Why a customer cancels."""
+    """The reason for a customer's cancellation."""
 
     reason = forms.CharField(
         label=_("Why do you cancel?"),
@@ -129,7 +129,7 @@ class SignUpForm(DescribedForm, UserCreationForm):  # type: ignore[type-arg]
 
 
 def _texts(messages: Any) -> list[str]:
-    """Every message in a nest of lists and objects."""
+    """Every message in nested lists and objects."""
     if isinstance(messages, Mapping):
         messages = messages.values()
     elif isinstance(messages, str):

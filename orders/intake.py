@@ -1,7 +1,7 @@
-"""How submissions become runs: the workflow's intake. On the hot path: plain Python, two statements per batch.
+"""The workflow's intake: how submissions become runs. It is on the hot path: plain Python, two statements per batch.
 
-`read` believes nothing (a submission may have come from elsewhere, or from an older release) but checks only what the
-columns and the agents need: the door has validated the rest. `write` files order and lines beside the run.
+`read` trusts no submission, because it may come from another program or an older release. But it checks only what the
+columns and the agents need: `orders.services` has validated the rest. `write` inserts orders and their lines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 
 from orders import accounting
-from orders.archive import archive as archive  # the engine asks the intake, when an order leaves the hot tables
+from orders.archive import archive as archive  # the engine calls the intake's `archive` when an order leaves the hot tables
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
 from supervision.errors import UnreadableSubmission
 from supervision.workflow import AcceptedRun, NewRun
@@ -28,7 +28,7 @@ _MAX_ID = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the shop's own tables keep of an order."""
+    """The values for the shop's own tables."""
 
     account: int | None
     email: str
@@ -38,7 +38,7 @@ class Facts:
 
 
 def read(body: str) -> NewRun:
-    """Understand one submission. Raises UnreadableSubmission, and nothing else, whatever the body is."""
+    """Read one submission. For any body that cannot be read it raises UnreadableSubmission, and no other exception."""
     try:
         data = json.loads(body, parse_constant=_no_constant)
     except (ValueError, TypeError, RecursionError):
@@ -59,7 +59,7 @@ def read(body: str) -> NewRun:
     }
     session_key = _optional(data, "session_key")
     reply_to = _optional(data, "reply_to")
-    # Escapes are the only way to NUL and lone surrogates, which the database cannot keep.
+    # NUL and lone surrogates, which the database cannot store, can come only from \u escapes.
     if "\\u" in body:
         _storable([payload, session_key, reply_to])
     return NewRun(
@@ -72,7 +72,7 @@ def read(body: str) -> NewRun:
 
 
 def write(runs: Sequence[AcceptedRun]) -> None:
-    """File the orders of these runs with their lines, and tell accounting: two statements, in the transaction that writes the runs."""
+    """Insert the orders of these runs with their lines, and their accounting events: two statements, in the runs' transaction."""
     if not runs:
         return
     keys, numbers, run_ids, accounts, emails, totals, currencies, times = [], [], [], [], [], [], [], []
@@ -99,7 +99,7 @@ def write(runs: Sequence[AcceptedRun]) -> None:
     accounting.record_received(runs, numbers)
 
 
-# An account that was deleted since leaves the order without one; the join also saves a look per order.
+# If the account was deleted meanwhile, the order has none. The join also saves one query per order.
 _FILE_ORDERS = """
 WITH filed AS (
     INSERT INTO orders_order (public_id, number, run_id, account_id, email, total, currency, created_at)
@@ -121,7 +121,7 @@ ORDER BY l.place
 
 
 def order_number(run_id: int) -> str:
-    """A short number for mails and calls: one for each run, in no order that tells how many there are."""
+    """A short order number for mails and phone calls: unique per run, and not sequential, so it does not reveal how many exist."""
     digits = f"{(run_id * 387420489 + 123456791) % 1000000007:09d}"
     return "-".join(part for part in (digits[:3], digits[3:6], digits[6:9], digits[9:]) if part)
 
@@ -214,7 +214,7 @@ def _storable(value: Any, path: str = "the body") -> None:
 
 
 def check_amendment(changed: dict[str, Any]) -> None:
-    """Whether an operator's corrections are as valid as an order request has to be. Raises UnreadableSubmission."""
+    """Check an operator's corrections by the rules of an order request. Raises UnreadableSubmission."""
     serializer = AmendSerializer(data=changed)
     if not serializer.is_valid():
         raise UnreadableSubmission(f"the correction is not valid: {json.dumps(serializer.errors)}", serializer.errors)

@@ -1,7 +1,7 @@
-"""Order requests from the intake queue: the same validation, prices and rights as at the API's door.
+"""Order requests from the intake queue, with the same validation, prices and permissions as in the API.
 
-The broker has checked the producer's name (`user_id`); it is the name of a client account here. The message id is the
-order's idempotency key, in the same name space as the API's header: the same request by either way is one order.
+The broker has checked the producer's name (`user_id`), which is the name of a client account here. The message id is the
+order's idempotency key, in the same name space as the API's header: the same request sent both ways is one order.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ENCODINGS = ("utf-8", "utf8", "binary")
 
 
 class _Refused(Exception):
-    """This message is no order request that can be taken."""
+    """This message cannot be accepted as an order request."""
 
 
 @dataclass
 class _Request:
-    """A message on its way: where it stands in the batch, and what it asks for."""
+    """A message of the batch: its place there, and its order request."""
 
     place: int
     item: Item
@@ -41,7 +41,7 @@ class _Request:
 
 @reader
 def take(messages: Sequence[Incoming]) -> list[str | None]:
-    """Accept these in the caller's transaction; for each why it was refused, or None."""
+    """Accept these in the caller's transaction; returns for each the reason of its refusal, or None."""
     accounts = _accounts({message.user_id for message in messages if message.user_id})
     answers: list[str | None] = [None] * len(messages)
     by_account: dict[str, list[_Request]] = {}
@@ -71,7 +71,7 @@ def _producer(message: Incoming, accounts: Mapping[str, AbstractBaseUser]) -> st
     if account is None:
         raise _Refused(_("user_id: there is no active account %(name)s") % {"name": message.user_id})
     if not is_client(account):
-        raise _Refused(_("user_id: the account %(name)s is no client and may not hand in orders here") % {"name": message.user_id})
+        raise _Refused(_("user_id: the account %(name)s is not a client and may not send orders here") % {"name": message.user_id})
     return message.user_id
 
 

@@ -1,7 +1,7 @@
-"""What the engine tells the shop: an order that ended Cancelled is told to its customer, by mail, through the outbox.
+"""The shop's reaction to a cancelled order: a mail to its customer, sent through the outbox.
 
-The notification is committed with the cancellation and delivered afterwards, at least once; the message's id is the
-same each time, so that a mail that is sent twice is one mail to whoever sorts by it.
+The notification is committed with the cancellation and delivered afterwards, at least once. Each try has the same
+Message-ID, so that a mail program that groups by it shows a mail that was sent twice as one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIED_FOR = timedelta(days=3)
 
 
 def close_cancelled(runs: Sequence[ClosedRun]) -> None:
-    """What follows from a cancellation, in the transaction that makes it true."""
+    """Queue the mails and record the accounting events of cancelled orders, in the transaction that cancels them."""
     tell_the_customer(runs)
     accounting.record_cancelled(runs)
 
@@ -53,7 +53,7 @@ def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
 
 @handler(ORDER_CANCELLED, within=TRIED_FOR)
 def send_cancellation(notification: Notification) -> None:
-    """Mail the customer. Raises what the mail server answers: the outbox tries again, or gives up what is refused for good."""
+    """Mail the customer. The mail server's errors are raised: the outbox retries, or gives up after a permanent refusal."""
     facts = notification.payload
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     if facts["sold_out"]:
@@ -75,7 +75,7 @@ def send_cancellation(notification: Notification) -> None:
 
 
 def _sold_out(run_ids: Sequence[int]) -> set[int]:
-    """Those of these runs that nobody asked to cancel: their goods could not be had."""
+    """The runs that were cancelled because the stock step failed, and not at the request of a customer or an operator."""
     return set(
         StepState.objects.filter(
             run_id__in=run_ids,

@@ -1,7 +1,7 @@
-"""The order page, live: the same fragment as a stream of server-sent events, or asked for every two seconds.
+"""The order page's live part: one HTML fragment, sent as a stream of server-sent events or polled every two seconds.
 
-One stream per open page, one database listener per process behind them all (`supervision.live`). A stream holds no
-database connection between two looks.
+There is one stream per open page, and one database listener per process for all of them (`supervision.live`). A stream
+holds no database connection between two queries.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from orders.views import order_facts, private, visible_order
 from supervision import live
 
 HEARTBEAT_SECONDS = 15.0
-# Each step of an order moves several times within milliseconds: one picture tells them all.
+# A step changes its state several times within milliseconds: one fragment shows all of these changes.
 SETTLE_SECONDS = 0.2
-# A stream is closed now and then, and the browser opens the next one: no page is tied to one process for ever.
+# The server closes each stream after this time and the browser opens a new one, so no page stays with one process for ever.
 LONGEST_SECONDS = 600.0
 MOST_STREAMS = 500  # per process; the setting LIVE_STREAMS_PER_PROCESS overrides it
 RETRY_MS = 2000
@@ -45,9 +45,9 @@ def fragment(request: HttpRequest, public_id: str) -> HttpResponse:
 
 
 async def stream(request: HttpRequest, public_id: str) -> HttpResponseBase:
-    """The live part of the order page, sent again whenever the order moved, until it is final.
+    """The live part of the order page, sent again after each change of the order, until the order has ended.
 
-    204 tells the browser not to come back: nothing more will happen, or this server cannot stream.
+    204 tells the browser not to reconnect: this server cannot stream.
     """
     if request.method != "GET":
         return HttpResponse(status=405, headers={"Allow": "GET"})
@@ -64,7 +64,7 @@ async def stream(request: HttpRequest, public_id: str) -> HttpResponseBase:
 
 
 async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
-    """Subscribe, then look: a change between the two is seen twice rather than never."""
+    """Subscribe first and query then: a change between the two is seen twice rather than missed."""
     global _open_streams
     _open_streams += 1
     language = get_language()
@@ -93,7 +93,7 @@ async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
                 if loop.time() >= beat_at:
                     yield ": still here\n\n"
                     beat_at = loop.time() + HEARTBEAT_SECONDS
-            change.result()  # a broken listener ends the stream; the page falls back and comes back
+            change.result()  # a broken listener ends the stream: the page polls until the browser has reconnected
             await asyncio.sleep(SETTLE_SECONDS)
             change = asyncio.ensure_future(anext(changes))
     finally:
@@ -105,7 +105,7 @@ async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
 
 
 def _picture(request: HttpRequest, public_id: str, language: str | None = None) -> tuple[str, bool] | None:
-    """The fragment as it is now, and whether it is the last one. Gives the database connection back."""
+    """The present fragment, and whether it is the last one. Closes the database connection."""
     try:
         with override(language or get_language()):
             view = visible_order(request, public_id)

@@ -1,8 +1,7 @@
-"""What every page may load and run: a Content-Security-Policy on each answer.
+"""A Content-Security-Policy on each answer: what a page may load and run.
 
-The storefront, the console's own pages and the API run on files of ours alone: nothing inline, nothing foreign. The
-admin's theme builds its screens with inline scripts and evaluated expressions, so its paths get a looser policy of their
-own; nothing is ever loaded from elsewhere there either.
+The storefront and the API use only this site's files, and no inline scripts or styles. The admin's theme needs inline
+scripts and evaluated expressions, so the paths in THEMED_PATHS get a looser policy. They too load nothing from other sites.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ THEMED_PATHS = ("/admin/", "/api/docs/", "/api/redoc/")
 
 @sync_and_async_middleware
 def content_security_policy(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Add the policy of the page's path; a view that sets its own keeps it."""
+    """Add the policy for the page's path, unless the view has set its own."""
 
     def protected(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         policy = THEMED if request.path_info.startswith(THEMED_PATHS) else STRICT

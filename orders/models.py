@@ -1,7 +1,7 @@
-"""The shop's tables: facts, no transitions. Where an order stands is its run's state; nothing here repeats it.
+"""The shop's tables: facts, no transitions. An order's state is the state of its run; the shop's tables do not repeat it.
 
-What agents need (address, payment method, priced lines) lives once, in the run's payload, where an operator may
-correct it; the order keeps what the customer agreed to.
+The data that agents need (address, payment method, priced lines) is stored once, in the run's payload, where an operator
+may correct it. The order keeps what the customer agreed to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervision.models import Run
 
 
 class Product(models.Model):
-    """Something the shop sells; `available` is the quantity that can still be sold."""
+    """A product; `available` is the quantity that can still be sold."""
 
     sku = models.SlugField(_("SKU"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=200)
@@ -65,7 +65,7 @@ class StockReservation(models.Model):
 
 
 class Order(models.Model):
-    """What a customer agreed to buy. Written with its run, in one transaction, from a submission."""
+    """The purchase that a customer agreed to. Written together with its run, in one transaction, from a submission."""
 
     public_id = models.CharField(_("public id"), max_length=64, unique=True)
     number = models.CharField(_("number"), max_length=20, unique=True)
@@ -95,7 +95,7 @@ class Order(models.Model):
 
 
 class OrderLine(models.Model):
-    """One product of an order, at the price of that day."""
+    """One product of an order, at the price when the order was accepted."""
 
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="lines", db_constraint=False)
     sku = models.CharField(_("SKU"), max_length=64)

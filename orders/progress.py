@@ -1,6 +1,6 @@
-"""Where an order stands, in words for its customer: the only place where engine states become sentences.
+"""An order's state in words for its customer: the only place that turns engine states into sentences.
 
-Doors hand in an `OrderView`; templates print what comes out. Nothing an agent or an operator wrote reaches the customer.
+Views pass an `OrderView`; templates print the result. Texts by agents or operators never reach the customer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STOCK, PAYMENT, SHIPMENT, CONFIRMATION = "reserve-stock", "charge-payment", "boo
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """One step in everyday words, in each of its situations."""
+    """One step's title for the customer, in each of its situations."""
 
     next: Any
     now: Any
@@ -43,7 +43,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """The whole picture: one headline, what it means, what happens to the money, and the stages."""
+    """The order's progress for its page: a headline, its explanation, what happens to the money, and the stages."""
 
     headline: str
     lead: str
@@ -99,7 +99,7 @@ STATE_WORDS: dict[str, tuple[Any, str]] = {
 
 
 def standing(view: OrderView) -> Standing:
-    """Where this order stands."""
+    """The order's progress, in words for its customer."""
     done = {step.name: step for step in view.steps if step.direction == Direction.DO}
     undone = {step.name: step for step in view.steps if step.direction == Direction.UNDO}
     headline, lead, tone = _headline(view)
@@ -143,7 +143,7 @@ def _processed_lead(view: OrderView) -> str:
 
 
 def _stage(view: OrderView, name: str, do: Any, undo: Any) -> Stage:
-    # A step that a later workflow adds is shown under its own name until somebody finds words for it.
+    # A step that is not in WORDS, because a later workflow added it, is shown under its own name.
     words = WORDS.get(name) or Words(next=name, now=name, done=name, dropped=name, undoing=name, undone=name)
     if undo is not None:
         return _undo_stage(name, words, undo)
@@ -181,7 +181,7 @@ def _undo_stage(name: str, words: Words, undo: Any) -> Stage:
 
 
 def _money(view: OrderView, do: Any, undo: Any) -> str:
-    """What happens to the customer's money; empty while the order simply goes on."""
+    """What happens to the customer's money; empty while the order goes on normally."""
     undoing = view.process_state in (RunState.COMPENSATING, RunState.CANCELLED)
     if not undoing and view.process_state != RunState.ERROR and not view.stuck:
         return ""

@@ -1,6 +1,6 @@
-"""What doors read of the shop: orders with their run, also before the submission has become one; products.
+"""The shop's queries for views and commands: products, and orders with their run, also before a consumer makes the run.
 
-An `OrderView` is the one picture of an order; `answer` is its JSON form, the order answer of the API.
+An `OrderView` has all facts of one order; `answer` is its JSON form, the order answer of the API.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPEN_STATES = frozenset({RunState.PENDING, RunState.PROCESSING, RunState.ERROR})
 
 @dataclass(frozen=True, kw_only=True)
 class LineView:
-    """One product of an order, at the price of that day."""
+    """One product of an order, at the price when the order was accepted."""
 
     sku: str
     name: str
@@ -38,7 +38,7 @@ class LineView:
 
     @property
     def amount(self) -> Decimal:
-        """What the line costs."""
+        """The price of the whole line."""
         return self.unit_price * self.quantity
 
 
@@ -68,12 +68,12 @@ class OrderView:
 
     @property
     def may_cancel(self) -> bool:
-        """Whether asking to cancel makes sense now; the answer may still be no a moment later."""
+        """Whether to offer the cancellation now. The engine may still refuse it a moment later."""
         return self.process_state in OPEN_STATES and self.cancel_requested_at is None
 
     @property
     def out_of_stock(self) -> bool:
-        """Whether the order is undone because something in it could not be had."""
+        """Whether the order is undone because a product in it was sold out."""
         return self.cancel_requested_at is None and any(
             step.name == STOCK_STEP and step.direction == Direction.DO and step.last_error and step.process_state == ProcessState.ERROR
             for step in self.steps
@@ -81,7 +81,7 @@ class OrderView:
 
     @property
     def customer_message(self) -> str | None:
-        """What the customer should know besides the steps, in clear words."""
+        """A message for the customer besides the steps, or None."""
         if self.process_state in (RunState.CANCELLED, RunState.COMPENSATING) and self.out_of_stock:
             return _("Something you ordered is sold out, so we cancelled the order. You do not pay anything.")
         if self.process_state == RunState.CANCELLED:
@@ -96,9 +96,9 @@ class OrderView:
 
 
 def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | None:
-    """One order, from its run or, before there is one, from its submission; None where nobody knows the id.
+    """One order, from its run or, before a run exists, from its submission; None if the id is unknown.
 
-    inside: say why it waits, in words for operators (True) or for its owner (False); None: nobody asks.
+    inside: add the reason why the order waits, in words for operators (True) or for its owner (False); None: leave it out.
     """
     order = Order.objects.select_related("run").filter(public_id=public_id).first()
     if order is None:
@@ -110,7 +110,7 @@ def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | Non
             return None
         if submission.consumed_at is None:
             return _waiting(submission, asked=inside is not None)
-        # It became an order between the two looks, or it could not become one.
+        # A consumer made the order between the two queries, or it could not read the submission.
         order = Order.objects.select_related("run").filter(public_id=public_id).first()
         if order is None:
             return _waiting(submission, stuck=True)
@@ -118,7 +118,7 @@ def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | Non
 
 
 def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[OrderView]:
-    """The views of orders loaded with their runs: two more queries, however many they are; three more to say why they wait."""
+    """The views of orders loaded with their runs: two more queries for any number of orders; three more for why they wait."""
     orders = with_runs(orders)
     lines: dict[int, list[LineView]] = {order.pk: [] for order in orders}
     for line in OrderLine.objects.filter(order_id__in=lines).order_by("id"):
@@ -134,7 +134,7 @@ def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[
 
 
 def accepted_view(public_id: str, payload: Mapping[str, Any], created_at: datetime) -> OrderView:
-    """The order as it stands when its submission has just been committed."""
+    """The order directly after its submission was committed."""
     return OrderView(
         public_id=public_id,
         account_id=payload.get("account"),
@@ -191,7 +191,7 @@ def all_orders() -> QuerySet[Order]:
 
 
 def with_runs(orders: Iterable[Order]) -> list[Order]:
-    """These orders, each with its run: one more query where some have left the hot tables."""
+    """These orders, each with its run: one more query if some are archived."""
     listed = list(orders)
     missing = [order for order in listed if not _has_run(order)]
     archived = engine.archived_runs([order.run_id for order in missing])
@@ -209,19 +209,19 @@ def _has_run(order: Order) -> bool:
 
 
 def in_state(orders: QuerySet[Order], state: str) -> QuerySet[Order]:
-    """Those whose run is in this state, archived ones included."""
+    """The orders whose run is in this state, archived ones included."""
     live = Run.objects.filter(pk=OuterRef("run_id"), process_state=state)
     archived = ArchivedRun.objects.filter(run_id=OuterRef("run_id"), process_state=state)
     return orders.filter(Exists(live) | Exists(archived))
 
 
 def products() -> QuerySet[Product]:
-    """What can be bought."""
+    """The products on sale."""
     return Product.objects.filter(active=True).order_by("name", "id")
 
 
 def iso(at: datetime | None) -> str | None:
-    """A time as the API writes it: ISO 8601, UTC."""
+    """A time in the API's form: ISO 8601, UTC."""
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -252,16 +252,16 @@ def _view(
 
 
 def public_id_of(number: str) -> str | None:
-    """The public id behind an order number, archived or not."""
+    """The public id of the order with this number, archived or not."""
     found = Order.objects.filter(number=number).values_list("public_id", flat=True).first()
     return found or ArchivedRun.objects.filter(reference=number).values_list("key", flat=True).first()
 
 
 def _archived(archived: ArchivedRun) -> OrderView | None:
-    """An order that has left the hot tables; whether the shop has kept its own rows makes no difference."""
+    """The view of an archived order, made from the archive alone: the shop's own rows may be deleted."""
     facts, run = archived.application, archived.run
     if not facts:
-        return None  # another application's
+        return None  # the run belongs to another application
     order = Order(
         public_id=archived.key,
         number=facts["reference"],
@@ -283,7 +283,7 @@ def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False
     try:
         view = accepted_view(submission.public_id, json.loads(submission.payload), submission.created_at)
     except (ValueError, TypeError, KeyError, ArithmeticError):
-        return None  # it never was an order; its exact bytes are (or will be) a dead letter
+        return None  # not a readable order: its exact bytes are, or will be, a dead letter
     cancelled = submission.cancel_requested_at
     because = _("It could not be processed and waits for an operator.") if stuck else None
     if asked:

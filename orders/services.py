@@ -1,7 +1,7 @@
-"""The shop's verbs. An order is placed once its submission is committed: everything after is the engine's work.
+"""The shop's actions. An order is placed once its submission is committed; the engine does the rest.
 
-Prices and totals are always the server's; what the customer saw is only compared. A key that was used before answers
-what it answered the first time, whatever has happened to prices, stock or rights since.
+Prices and totals are always the server's. The total that the customer saw is only compared with it. An idempotency key
+that was used before gives its first answer again, even if prices, stock or permissions have changed since.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from supervision.models import Submission
 from supervision.submission import Accepted, NewSubmission, accept, new_public_id
 
 HIGH_PRIORITY = "orders.high_priority"
-PATIENCE_SECONDS = 5.0  # somebody is waiting for the answer
+PATIENCE_SECONDS = 5.0  # short, because the client waits for the answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One order request as it came in."""
+    """One order request as it was received."""
 
     data: Mapping[str, Any]
     idempotency_key: str | None = None
@@ -37,7 +37,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A committed order. `answer` is the order answer as of acceptance: a replay repeats it to the letter."""
+    """A committed order. `answer` is the order answer at its acceptance: a replay returns exactly the same."""
 
     public_id: str
     answer: dict[str, Any]
@@ -64,7 +64,7 @@ class NotAllowed(InvalidOrder):
 
 
 class Conflict(OrderRefused):
-    """The request contradicts the world: the price or the stock changed. `facts` says what holds instead."""
+    """The request no longer fits the catalogue: the price or the stock changed. `facts` has the present values."""
 
     def __init__(self, code: str, message: str, errors: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> None:
         self.code, self.message, self.errors, self.facts = code, message, dict(errors), dict(facts or {})
@@ -83,7 +83,7 @@ Outcome = Placed | InvalidOrder | Conflict | KeyReused
 
 @dataclass
 class _Candidate:
-    """An item on its way: what is known of it so far."""
+    """An item in the course of its checks: the results so far."""
 
     item: Item
     wanted: dict[str, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def place_order(data: Mapping[str, Any], *, account: AbstractBaseUser | None, id
 
 
 def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> list[Outcome]:
-    """Place many orders: one outcome each, in order; all good ones are committed together."""
+    """Place many orders: one outcome each, in the same sequence; all accepted ones are committed together."""
     candidates = [_read(item, account) for item in items]
     _resolve_replies(candidates, account)
     catalogue = _catalogue({sku for candidate in candidates for sku in candidate.wanted})
@@ -132,7 +132,7 @@ def cancel_order(public_id: str, *, by: Any, reason: str) -> str:
 
 
 def client_of(account: AbstractBaseUser | None, idempotency_key: str | None) -> str:
-    """In whose name a key counts: accounts never meet each other's keys."""
+    """The client name that makes a key unique per account: accounts never share idempotency keys."""
     if account is not None:
         return f"user:{account.pk}"
     return "guest" if idempotency_key is not None else ""
@@ -156,7 +156,7 @@ def _read(item: Item, account: AbstractBaseUser | None) -> _Candidate:
 
 
 def _resolve_replies(candidates: Sequence[_Candidate], account: AbstractBaseUser | None) -> None:
-    """Replace reply tokens by what orders carry of them. Unknown, revoked and foreign ones are told apart by nobody."""
+    """Replace reply tokens by their stored hash. Unknown, revoked and foreign tokens get the same refusal."""
     asking = [each for each in candidates if each.refusal is None and each.request["reply_to"] is not None]
     if not asking:
         return
@@ -169,7 +169,7 @@ def _resolve_replies(candidates: Sequence[_Candidate], account: AbstractBaseUser
 
 
 class _Offer(NamedTuple):
-    """A product as it can be bought now."""
+    """A product at its present price and stock."""
 
     sku: str
     name: str
@@ -182,7 +182,7 @@ _OFFERS = "SELECT sku, name, price, currency, available FROM orders_product WHER
 
 
 def _catalogue(skus: set[str]) -> dict[str, _Offer]:
-    """What is wanted, as it is this moment: no cache, a price is what it is when the order is accepted."""
+    """The wanted products as they are now. There is no cache: the price at the moment of acceptance counts."""
     rows = db.run(_OFFERS, {"skus": sorted(skus)}, patience=PATIENCE_SECONDS) if skus else []
     return {row[0]: _Offer(*row) for row in rows}
 
@@ -247,7 +247,7 @@ def _submission(item: Item, payload: str, account: AbstractBaseUser | None) -> N
 
 
 def _hash(data: Any) -> str:
-    """The same for the same JSON, however it is spaced and ordered."""
+    """The same hash for the same JSON, independent of its spacing and key sequence."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -260,7 +260,7 @@ def _placed(accepted: Accepted, request_hash: str) -> Placed | KeyReused:
 
 
 def _seen_before(item: Item, account: AbstractBaseUser | None) -> Placed | KeyReused | None:
-    """A refused request may be the repetition of one that was accepted when the world was different."""
+    """The first answer, if a refused request repeats one that was accepted before prices, stock or permissions changed."""
     if item.idempotency_key is None or key_problem(item.idempotency_key):
         return None
     known = Submission.objects.filter(client=client_of(account, item.idempotency_key), client_key=item.idempotency_key).first()

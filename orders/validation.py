@@ -1,7 +1,7 @@
-"""What an order request must look like: one validator for every door (API, batch, checkout, commands).
+"""The form of a valid order request: one validator for all entry points (API, batch, intake queue, checkout, commands).
 
-It looks at the request alone: no database, no prices. What needs the catalogue is checked by `services`.
-Two lines of the same product are one wish: they are merged, and their quantities added, in `merged`.
+It checks only the request: no database, no prices. `services` checks everything that needs the catalogue. `merged` joins
+two lines of the same product into one and adds their quantities.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_KEY_LENGTH = 255
 
 PRIORITIES = {"low": -1, "normal": 0, "high": 1}
 
-# Where the shop delivers, unless the setting DELIVERY_COUNTRIES says otherwise: ISO 3166, two letters.
-DELIVERY_COUNTRIES = (  # noqa: SIM905 - as people write them
+# The countries that the shop delivers to, unless the setting DELIVERY_COUNTRIES overrides them: ISO 3166, two letters.
+DELIVERY_COUNTRIES = (  # noqa: SIM905 - easier to read than a list of strings
     "AD AR AT AU BE BG BR CA CH CL CY CZ DE DK EE ES FI FR GB GR HR HU IE IS IT JP LI LT LU LV MC MT MX NL NO NZ "
     "PL PT RO SE SG SI SK SM US UY VA"
 ).split()
@@ -44,14 +44,14 @@ def delivery_countries() -> Sequence[str]:
 
 
 def key_problem(key: Any) -> str | None:
-    """What is wrong with an idempotency key, or None."""
+    """The error of an idempotency key, or None."""
     if not isinstance(key, str) or len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         return str(_("An idempotency key is 1 to %(most)d printable ASCII characters.") % {"most": MAX_KEY_LENGTH})
     return None
 
 
 class Text(serializers.CharField):
-    """A string: never a number taken for one, never a control character."""
+    """A string. Numbers and control characters are refused."""
 
     default_error_messages = {
         "invalid": _("Expected a string."),
@@ -70,7 +70,7 @@ class Text(serializers.CharField):
 
 
 class Pattern(Text):
-    """A string of a fixed shape, which also stands in the API's schema."""
+    """A string that matches a pattern; the API's schema shows the pattern too."""
 
     def __init__(self, regex: str, message: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -86,7 +86,7 @@ class Email(Text):
 
 
 class Whole(serializers.IntegerField):
-    """An integer written as one: no bool, no float, no string."""
+    """An integer. Booleans, floats and strings are refused."""
 
     default_error_messages = {"invalid": _("Expected a whole number.")}
 
@@ -97,7 +97,7 @@ class Whole(serializers.IntegerField):
 
 
 class Choice(serializers.ChoiceField):
-    """One of a few words; the refusal lists them instead of repeating what was sent."""
+    """One of a few words. The error message lists them and does not repeat the value that was sent."""
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str) or data not in self.choices:
@@ -138,7 +138,7 @@ class Strict(serializers.Serializer[Any]):
 
 
 class AddressSerializer(Strict):
-    """Where the goods go."""
+    """The delivery address."""
 
     name = Text(max_length=100)
     line1 = Text(max_length=200)
@@ -149,14 +149,14 @@ class AddressSerializer(Strict):
 
 
 class LineSerializer(Strict):
-    """One product and how many of it."""
+    """One product and its quantity."""
 
     sku = Pattern(_SKU, _("Expected letters, digits, - and _."), max_length=64)
     quantity = Whole(min_value=1, max_value=MAX_QUANTITY)
 
 
 class OrderRequestSerializer(Strict):
-    """An order request. Unknown fields are refused at every level; two lines of one product are taken as one."""
+    """An order request. Unknown fields are refused at every level. Two lines of the same product are merged."""
 
     email = Email()
     shipping_address = AddressSerializer()
@@ -167,7 +167,7 @@ class OrderRequestSerializer(Strict):
     expected_total = Pattern(
         _MONEY, _('Expected an amount as a decimal string, such as "25.80".'), required=False, allow_null=True, default=None
     )
-    reply_to = Text(  # whether it is one of this account's tokens is for `services` to know
+    reply_to = Text(  # `services` checks that it is one of this account's tokens
         max_length=200, required=False, allow_null=True, default=None, help_text="a reply token issued by this server"
     )
 
@@ -178,7 +178,7 @@ _validator = OrderRequestSerializer()
 def read_order(data: Any) -> dict[str, Any]:
     """The validated request. Raises REST framework's ValidationError.
 
-    The same as a serializer made for this request, without making one: that costs more than the validation.
+    All requests share one serializer instance: making one per request would cost more than the validation.
     """
     try:
         return dict(_validator.run_validation(data))
@@ -189,7 +189,7 @@ def read_order(data: Any) -> dict[str, Any]:
 
 
 class AmendSerializer(Strict):
-    """What an operator may correct in a running order."""
+    """The fields that an operator may correct in a running order."""
 
     email = Email(required=False)
     shipping_address = AddressSerializer(required=False)
@@ -197,7 +197,7 @@ class AmendSerializer(Strict):
 
 
 def merged(lines: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
-    """The quantity wanted of each SKU, in the order of first mention, and where each was first mentioned."""
+    """The quantity of each SKU, sorted by first mention, and the index of the line that mentions it first."""
     wanted: dict[str, int] = {}
     first: dict[str, int] = {}
     for index, line in enumerate(lines):

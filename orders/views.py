@@ -1,6 +1,6 @@
-"""The storefront's doors: catalogue, cart, order page, history, sign-up. Checkout and the live page have their own modules.
+"""The storefront's views: catalogue, cart, order page, history, sign-up. Checkout and the live page have their own modules.
 
-Each answers plain HTTP; where htmx asked, with just the part that changed.
+Each view answers with a whole page or a redirect; requests by htmx get only the changed part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAYMENT_LABELS = {value: label for value, label, _about in PAYMENT_METHODS}
 
 @require_safe
 def catalogue(request: HttpRequest) -> HttpResponse:
-    """Everything that can be bought."""
+    """All products on sale."""
     return render(request, "orders/catalogue.html", {"products": queries.products()})
 
 
@@ -52,7 +52,7 @@ def product(request: HttpRequest, sku: str) -> HttpResponse:
 @never_cache
 @require_safe
 def cart(request: HttpRequest) -> HttpResponse:
-    """The visitor's cart, against today's prices and stock."""
+    """The visitor's cart, with the present prices and stock."""
     return _cart_page(request, "orders/cart.html")
 
 
@@ -72,7 +72,7 @@ def add_to_cart(request: HttpRequest, sku: str) -> HttpResponse:
 
 @require_POST
 def change_cart(request: HttpRequest, sku: str) -> HttpResponse:
-    """Want another quantity of a product; 0, or one that can no longer be bought, takes it out."""
+    """Change the quantity of a product in the cart. The quantity 0 takes it out, and so does a product no longer sold."""
     visitors_cart = Cart(request.session)
     form = QuantityForm(request.POST)
     known = queries.products().filter(sku=sku).first()
@@ -91,13 +91,13 @@ def change_cart(request: HttpRequest, sku: str) -> HttpResponse:
 
 @require_safe
 def order(request: HttpRequest, public_id: str) -> HttpResponse:
-    """An order at its unguessable link, live while it is not finished."""
+    """An order at its unguessable link. The page updates itself until the order has ended."""
     view = visible_order(request, public_id)
     if view is None:
         return private(render(request, "orders/order_unknown.html", status=404))
     facts = order_facts(view, request) | {
         "cancel_form": CancelForm(),
-        # A synchronous server would hold a stream back until its end: there the page polls.
+        # A synchronous server would send a stream only at its end, so the page polls there.
         "streams": isinstance(request, ASGIRequest),
     }
     return private(render(request, "orders/order.html", facts))
@@ -105,7 +105,7 @@ def order(request: HttpRequest, public_id: str) -> HttpResponse:
 
 @require_POST
 def cancel(request: HttpRequest, public_id: str) -> HttpResponse:
-    """The customer's cancellation, asked for on the order page."""
+    """Cancel an order at the request of the customer on the order page."""
     view = visible_order(request, public_id)
     if view is None or not may_act(view, request.user):
         return private(render(request, "orders/order_unknown.html", status=404))
@@ -155,7 +155,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
 
 
 def visible_order(request: HttpRequest, public_id: str) -> OrderView | None:
-    """The order, if this visitor may see it. Foreign and unknown orders look the same: None."""
+    """The order, if this visitor may see it; None both for foreign and for unknown orders."""
     view = queries.order_view(public_id)
     if view is None or may_act(view, request.user) or request.user.has_perm("orders.view_order"):
         return view
@@ -163,9 +163,9 @@ def visible_order(request: HttpRequest, public_id: str) -> OrderView | None:
 
 
 def may_act(view: OrderView, user: Any) -> bool:
-    """Whether the order is this visitor's: an account's own, or one whose customer has nothing but its link.
+    """Whether this visitor may act on the order: its account, an operator, or any holder of the link of a guest's order.
 
-    The customers of a shop's server (group `client`) are guests here: the account is the server's, the link is theirs.
+    Orders placed by a shop's server (group `client`) count as guests' orders: their customers have only the link.
     """
     if view.account_id is None or view.account_id == user.pk or user.has_perm("supervision.operate"):
         return True
@@ -173,7 +173,7 @@ def may_act(view: OrderView, user: Any) -> bool:
 
 
 def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
-    """What the order page and its live part show."""
+    """The template context of the order page and of its live part."""
     return {
         "order": view,
         "standing": standing(view),
@@ -183,10 +183,10 @@ def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
 
 
 def private(response: HttpResponse) -> HttpResponse:
-    """Mark a page that only its link protects: kept by no cache, listed by no search engine.
+    """Mark a page that only its secret link protects: caches must not store it and search engines must not list it.
 
-    The site's referrer policy, same-origin, already hides the link from everybody else; no-referrer would also take the
-    origin from the page's own forms, and their CSRF check with it.
+    The referrer policy same-origin hides the link from other sites. no-referrer would also remove the origin from the
+    page's own forms, and so break their CSRF check.
     """
     add_never_cache_headers(response)
     response.headers["Cache-Control"] = "private, no-store"

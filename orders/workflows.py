@@ -1,7 +1,7 @@
-"""What happens to an order: the page a newcomer reads first.
+"""The workflow of an order. New developers should read this module first.
 
-Four steps, each by the agent of one service. A step that is refused for good either stops the order in front of an
-operator (`error`), undoes what was done (`compensate`) or lets the order go on without it (`skip`).
+It has four steps, each done by the agent of one service. If a service permanently refuses a step, the order either stops
+for an operator (`error`), undoes the steps that are done (`compensate`) or continues without the step (`skip`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What orders are worth: told to the engine, which knows no money."""
+"""The worth of orders, for the engine's incidents: the engine itself has no notion of money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shop's commands share: finding an order by what a person has in hand, and the operators' verbs."""
+"""Shared by the shop's commands: finding an order by its public id or number, and the base of the operators' actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orders.queries import OrderView
 from supervision.errors import Refused, UnknownRun
 from supervision.management.base import Command
 
-DASHED_ID = re.compile(r"-[A-Za-z0-9_-]{21}")  # as long as public ids are, and longer than any option
+DASHED_ID = re.compile(r"-[A-Za-z0-9_-]{21}")  # as long as a public id, and longer than any option
 NUMBER = re.compile(r"[0-9](?:[0-9 .-]*[0-9])?")
 
 
@@ -46,7 +46,7 @@ def find_user(name: str) -> AbstractBaseUser:
 
 
 class OrderCommand(Command):
-    """A command that takes orders' ids. One in 64 public ids begins with a dash, and is no option for all that."""
+    """A command that takes orders' ids. One in 64 public ids begins with a dash: the parser must not take it for an option."""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -61,13 +61,13 @@ class OrderCommand(Command):
 
 
 class OperatorCommand(OrderCommand):
-    """An operator's verb on one order or several; each is tried, whatever becomes of the others."""
+    """An operator's action on one order or several. Each order is tried, even if others were refused."""
 
     moves_orders = True
 
     @abstractmethod
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        """Do it to one order; return the state its run is in now. Raises Refused."""
+        """Act on one order; return the new state of its run. Raises Refused."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="+", metavar="ID", help="an order's public id or number")
@@ -98,7 +98,7 @@ class OperatorCommand(OrderCommand):
 
 
 def shell_user() -> str:
-    """Who runs this command, as far as the system knows."""
+    """The operating system's name of the user who runs this command."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""Where `place_orders` takes its requests from: a seeded imagination, or a file. Only shapes them; `services` judges."""
+"""The requests of `place_orders`: made up from a seed, or read from a file. `services` validates them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Unreadable:
 
 def made_up(count: int, skus: Sequence[str], *, seed: int, email: str) -> Iterator[Request]:
     """`count` small orders of these products, the same for the same seed."""
-    dice = random.Random(seed)  # noqa: S311 - the point is that it can be repeated
+    dice = random.Random(seed)  # noqa: S311 - seeded, so that the orders can be repeated
     for line in range(1, count + 1):
         name, line1, city, postal_code, country = dice.choice(PEOPLE)
         wanted = dice.sample(list(skus), k=min(len(skus), dice.choice((1, 1, 2, 3))))
@@ -63,7 +63,7 @@ def made_up(count: int, skus: Sequence[str], *, seed: int, email: str) -> Iterat
 
 
 def read_file(path: Path) -> Iterator[Request | Unreadable]:
-    """The file's orders, line by line. Raises OSError or ValueError where the file as a whole cannot be read."""
+    """The file's orders, line by line. Raises OSError or ValueError if the file as a whole cannot be read."""
     readers = {".csv": _read_csv, ".jsonl": _read_jsonl, ".ndjson": _read_jsonl}
     reader = readers.get(path.suffix.lower())
     if reader is None:

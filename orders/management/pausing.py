@@ -1,4 +1,4 @@
-"""What `pause` and `resume` share: naming what is meant, and who acts."""
+"""Shared by `pause` and `resume`: the options for the target, the acting account and the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PauseCommand(OrderCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
     def target(self, options: dict[str, Any]) -> tuple[str, str]:
-        """The scope and the name that were given."""
+        """The scope and the name of the pause's target."""
         if options["all"]:
             return Pause.Scope.ALL, ""
         if options["agent"] is not None:
@@ -35,7 +35,7 @@ class PauseCommand(OrderCommand):
         return Pause.Scope.ORDER, find_order(options["order"]).public_id
 
     def who_and_why(self, options: dict[str, Any]) -> tuple[Actor, str]:
-        """Who acts, and the reason."""
+        """The acting account or shell user, and the reason."""
         reason = options["reason"].strip()
         if not reason:
             raise CommandError("--reason must say something")
@@ -43,6 +43,6 @@ class PauseCommand(OrderCommand):
 
 
 def facts(row: Pause) -> dict[str, Any]:
-    """One pause as JSON writes it."""
+    """One pause, for JSON."""
     names = ("scope", "name", "reason", "paused_by", "paused_at", "until", "lifted_at", "lifted_by", "lift_reason")
     return {name: getattr(row, name) for name in names}

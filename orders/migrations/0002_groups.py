@@ -42,7 +42,7 @@ GROUPS = {
         "supervision.change_resourceroute",
         "supervision.delete_resourceroute",
         "supervision.change_webhookendpoint",
-        # How often the supervisor looks is a row of beat's.
+        # The supervisor's interval is a row of django-celery-beat.
         "django_celery_beat.view_periodictask",
         "django_celery_beat.change_periodictask",
         "django_celery_beat.view_intervalschedule",
@@ -56,7 +56,7 @@ MODEL_OF = {"high_priority": "order", "operate": "run"}
 
 
 def create_groups(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Make the groups with their permissions. Permission rows otherwise appear only after the last migration."""
+    """Make the groups with their permissions. Django itself creates permission rows only after the last migration."""
     Group = apps.get_model("auth", "Group")
     Permission = apps.get_model("auth", "Permission")
     ContentType = apps.get_model("contenttypes", "ContentType")
@@ -88,8 +88,8 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RunPython(create_groups, remove_groups),
-        # One row per account and address and window. Unlogged: losing it in a crash forgives a minute of requests,
-        # and counting a request writes nothing to the log.
+        # One row per account and one per address. Unlogged, so that counting a request writes no WAL. A crash empties the
+        # table, and then the counts of one window are lost.
         migrations.RunSQL(
             "CREATE UNLOGGED TABLE orders_requestcount"
             " (bucket text PRIMARY KEY, hits integer NOT NULL, until timestamptz NOT NULL) WITH (fillfactor = 50)",

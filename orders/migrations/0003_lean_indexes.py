@@ -1,5 +1,5 @@
-"""Django gives every indexed text column a second index, for LIKE. Nobody asks for public ids, numbers or reservations
-by their beginning (for e-mail addresses the console does), and every order would write these indexes."""
+"""Django gives every indexed text column a second index, for LIKE. No query searches public ids, numbers or reservations
+by prefix (the console does so for e-mail addresses), and every order would write these indexes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END $$;
 
 
 class Migration(migrations.Migration):
-    """Indexes that nobody reads."""
+    """Drops indexes that no query uses."""
 
     dependencies = [("orders", "0002_groups")]
 

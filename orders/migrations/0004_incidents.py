@@ -8,7 +8,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 
 def let_them_see(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Permission rows otherwise appear only after the last migration."""
+    """Make the permission and add it to the groups. Django itself creates permission rows only after the last migration."""
     content_type, _ = apps.get_model("contenttypes", "ContentType").objects.get_or_create(app_label="supervision", model="incident")
     permission, _ = apps.get_model("auth", "Permission").objects.get_or_create(
         content_type=content_type, codename="view_incident", defaults={"name": "Can view incident"}
@@ -18,7 +18,7 @@ def let_them_see(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
-    """One permission more in two groups."""
+    """Adds one permission to two groups."""
 
     dependencies = [("orders", "0003_lean_indexes"), ("supervision", "0014_incidents")]
 

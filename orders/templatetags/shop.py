@@ -1,4 +1,4 @@
-"""What the storefront's templates need besides Django's own tags."""
+"""The storefront's template tags and filters."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ register = template.Library()
 
 @register.filter
 def money(amount: Decimal | str, currency: str = "EUR") -> str:
-    """An amount as people write it in the active language: 1,234.50 €."""
+    """An amount in the number format of the active language: 1,234.50 €."""
     number = number_format(Decimal(amount), decimal_pos=2, use_l10n=True, force_grouping=True)
     return f"{number}\u00a0{_SYMBOLS.get(currency, currency)}"
 
 
 @register.filter
 def picture(product: Product) -> str:
-    """The address of a product's picture; a drawing of a parcel where it has none, or one that is not there."""
+    """The address of a product's picture; a drawing of a parcel if it has none or the file is missing."""
     try:
         return staticfiles_storage.url(product.picture or NO_PICTURE)
     except ValueError:  # not among the collected files

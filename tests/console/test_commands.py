@@ -34,7 +34,7 @@ def test_everything_is_paused_for_a_while_and_resumed():
 
 
 def test_an_agent_and_a_workflow_are_paused_by_name():
-    assert "until somebody resumes it" in manage("pause", "--agent", "payment", "--reason", "the bank is closed")
+    assert "until an operator resumes it" in manage("pause", "--agent", "payment", "--reason", "the bank is closed")
     manage("pause", "--workflow", "fulfil-order", "--reason", "inventory")
 
     said = manage("resume", "--agent", "payment", "--reason", "open again")

@@ -9,11 +9,11 @@ from supervision import operations
 
 
 class Command(OperatorCommand):
-    """What is done is undone; what has not begun never begins."""
+    """Steps that are done are undone; steps that have not begun never begin."""
 
     help = (
-        "Cancel orders, also before they are consumed: what has not begun never begins, what is done is undone. "
-        "Refused once an order is Processed or Cancelled."
+        "Cancel orders, also before they are consumed: steps that have not begun never begin, steps that are done are "
+        "undone. Refused once an order is Processed or Cancelled."
     )
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Undo orders that stand in Error."""
+"""Undo orders in Error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from supervision import operations
 
 
 class Command(OperatorCommand):
-    """Everything that was or may have been done is undone."""
+    """Every step that was done, or may have been, is undone."""
 
     help = (
         "Undo orders in Error: every step that was done, or may have been, is undone in reverse order; the order ends "

@@ -14,7 +14,7 @@ from supervision.management.base import at_least
 
 
 class Command(Base):
-    """The token is shown this once: only its hash is kept."""
+    """The token is printed only now: the database keeps only its hash."""
 
     help = (
         "Make an API token for an account and print it, alone on the last line. It is shown this once: the database keeps "

@@ -18,7 +18,7 @@ GROUPS = ("customer", "client", *STAFF)
 
 
 class Command(Base):
-    """customer, client, operator or viewer."""
+    """Makes an account in the group customer, client, operator or viewer."""
 
     help = (
         "Make an account. Groups: customer (own orders), client (a shop's server: own orders, batches, webhooks, high "

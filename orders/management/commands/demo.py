@@ -1,4 +1,4 @@
-"""The whole shop on this machine, with an embedded database and simulated services."""
+"""Run the whole shop locally, with an embedded database and simulated services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sasproject.stack import DemoError, Options, Stack
 
 
 class Command(BaseCommand):
-    """Door to `sasproject.stack`."""
+    """The command line of `sasproject.stack`."""
 
     help = "Start every role with an embedded database and simulated services; Ctrl-C stops all."
     requires_system_checks: list[str] = []  # each role checks itself, in parallel
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--ready-file", type=Path, metavar="FILE", help="write one JSON object there when everything answers")
 
     def say(self, text: str) -> None:
-        """One line, at once: whoever watches may be reading from a pipe."""
+        """Write one line and flush it: another program may read the output from a pipe."""
         self.stdout.write(text)
         self.stdout.flush()
 

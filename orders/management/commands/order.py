@@ -12,7 +12,7 @@ from supervision import queries as engine
 
 
 class Command(OrderCommand):
-    """Everything that is known of it."""
+    """Prints the order's facts, its steps and its history."""
 
     help = (
         "Show one order, by its public id or its number: what was ordered, every step with its attempts and deadlines, and "
@@ -38,7 +38,7 @@ class Command(OrderCommand):
             self.say_history(history)
 
     def say_order(self, view: queries.OrderView) -> None:
-        """The order's own facts."""
+        """Print the order's own facts."""
         self.stdout.write(f"order {view.public_id}  number {view.number or '(not consumed yet)'}")
         because = f" ({view.waiting_because})" if view.waiting_because else ""
         self.stdout.write(f"state {view.process_state}, direction {view.direction}{because}")
@@ -50,7 +50,7 @@ class Command(OrderCommand):
             self.stdout.write(f"  {line.quantity} x {line.sku}  {line.name}  {line.unit_price} each")
 
     def say_steps(self, view: queries.OrderView) -> None:
-        """One line per step, undo steps after the others."""
+        """Print one line per step, undo steps after the others."""
         self.say_table(
             ("STEP", "DIRECTION", "STATE", "EFFECT", "ATTEMPT", "GEN", "FAILURES", "COMPLETE BY", "LAST ERROR"),
             [
@@ -70,7 +70,7 @@ class Command(OrderCommand):
         )
 
     def say_history(self, history: list[Any]) -> None:
-        """One line per event, the oldest first."""
+        """Print one line per event, the oldest first."""
         self.say_table(
             ("SEQ", "AT", "STEP", "ATTEMPT", "FROM -> TO", "ACTOR", "WHY"),
             [
@@ -89,7 +89,7 @@ class Command(OrderCommand):
 
 
 def entry_facts(entry: Any) -> dict[str, Any]:
-    """One event as the API writes it."""
+    """One event in the API's form."""
     return {
         "kind": entry.kind,
         "seq": entry.seq,

@@ -15,7 +15,7 @@ from supervision.states import ProcessState, RunState
 
 
 class Command(Base):
-    """The newest first, in one state if asked."""
+    """Lists the newest orders first, optionally only those in one state."""
 
     help = (
         "List orders, the newest first, with the step that failed where one did. Orders whose submission is not consumed "

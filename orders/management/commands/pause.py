@@ -12,12 +12,12 @@ from supervision import pauses
 
 
 class Command(PauseCommand):
-    """What runs finishes, nothing more is begun; orders are still accepted and taken up."""
+    """Running steps finish and no more steps begin; orders are still accepted and taken up."""
 
     help = (
-        "Pause one order, one agent, one workflow or everything: what runs finishes, nothing more is begun, orders are still "
-        "accepted and taken up. It survives restarts, and ends with `resume` or by itself at --until. Pausing what is paused "
-        "replaces its reason and its time."
+        "Pause one order, one agent, one workflow or everything: running steps finish, no more steps begin, and orders are "
+        "still accepted and taken up. A pause survives restarts. It ends with `resume`, or by itself at --until. A second "
+        "pause of the same target replaces the reason and the time of the first."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -35,4 +35,4 @@ class Command(PauseCommand):
         if options["json"]:
             self.say_json(facts(made))
         else:
-            self.stdout.write(f"{pauses.label(scope, name)} is paused until {iso(made.until) or 'somebody resumes it'}")
+            self.stdout.write(f"{pauses.label(scope, name)} is paused until {iso(made.until) or 'an operator resumes it'}")

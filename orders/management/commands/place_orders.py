@@ -23,10 +23,10 @@ BATCH = 200
 
 
 class Command(Base):
-    """In batches, each one commit; what is refused is named by its line."""
+    """Places orders in batches, one commit each, and prints the line of each refused order."""
 
     help = (
-        "Submit orders in batches through the same door as the API. --count makes up orders of the catalogue's products, "
+        "Submit orders in batches, with the same checks as the API. --count makes up orders of the catalogue's products, "
         "the same ones for the same --seed; --file reads one order per line: JSON order requests (.jsonl, optionally with "
         "idempotency_key) or a table (.csv) with the columns email, name, line1, line2, city, postal_code, country, sku, "
         "quantity, payment_method and, if wanted, idempotency_key and priority. Prints the ids and a summary; exits 1 when "
@@ -35,17 +35,17 @@ class Command(Base):
 
     def add_arguments(self, parser: CommandParser) -> None:
         what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("--count", type=at_least(1), metavar="N", help="so many made-up orders")
+        what.add_argument("--count", type=at_least(1), metavar="N", help="place N made-up orders")
         what.add_argument("--file", type=Path, metavar="F", help="the orders of this .csv or .jsonl file")
         parser.add_argument(
             "--batch-key",
             metavar="KEY",
             help="gives each line without an idempotency_key the key KEY:LINE: the file can be placed again and nothing is placed twice",
         )
-        parser.add_argument("--rate", type=positive_seconds, metavar="R", help="orders per second (default: as fast as it goes)")
+        parser.add_argument("--rate", type=positive_seconds, metavar="R", help="orders per second (default: no limit)")
         parser.add_argument("--batch", type=at_least(1), default=BATCH, metavar="N", help=f"orders per commit (default {BATCH})")
         parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed makes up other orders (default 1)")
-        parser.add_argument("--account", metavar="USER", help="in whose name (default: as guests)")
+        parser.add_argument("--account", metavar="USER", help="the account that places the orders (default: guest orders)")
         parser.add_argument("--email", default="customer@example.com", help="the customer of made-up orders")
         parser.add_argument("--json", action="store_true", help="the summary as one JSON object")
 
@@ -61,7 +61,7 @@ class Command(Base):
             raise CommandError(f"{len(tally.errors)} of {tally.seen} orders were refused")
 
     def requests(self, options: dict[str, Any]) -> tuple[Iterable[Request | Unreadable], int | None]:
-        """What to place, and how much it is."""
+        """The requests to place, and their number if it is known."""
         if options["file"]:
             try:
                 read = list(read_file(options["file"]))
@@ -78,7 +78,7 @@ class Command(Base):
         return made_up(options["count"], products, seed=options["seed"], email=options["email"]), options["count"]
 
     def place(self, batch: list[Request | Unreadable], account: Any, tally: Tally, progress: Progress) -> None:
-        """One batch, one commit; its refusals are kept by line."""
+        """Place one batch in one commit; note its refusals by line."""
         good = [request for request in batch if isinstance(request, Request)]
         items = [Item(data=request.data, idempotency_key=request.idempotency_key) for request in good]
         outcomes = services.place_orders(items, account=account) if items else []
@@ -94,7 +94,7 @@ class Command(Base):
         progress.advance(len(batch))
 
     def report(self, tally: Tally, seconds: float, *, as_json: bool, quiet: bool) -> None:
-        """The ids, what was refused, and how it went."""
+        """Print the ids, the refusals and the summary."""
         if as_json:
             self.say_json(
                 {
@@ -112,14 +112,14 @@ class Command(Base):
                 self.stdout.write(public_id)
         for line, message in tally.errors:
             self.stderr.write(f"line {line}: {message}")
-        again = f", {tally.replayed} of them known before" if tally.replayed else ""
+        again = f", {tally.replayed} of them placed before" if tally.replayed else ""
         rate = len(tally.ids) / max(seconds, 0.001)
         self.stdout.write(f"{len(tally.ids)} orders accepted{again} in {seconds:.1f} s ({rate:,.0f}/s)")
 
 
 @dataclass
 class Tally:
-    """What became of the orders so far."""
+    """The results so far."""
 
     seen: int = 0
     replayed: int = 0
@@ -128,14 +128,14 @@ class Tally:
 
 
 def keyed(request: Request | Unreadable, batch_key: str | None) -> Request | Unreadable:
-    """The request under a key of its own: the one it brings along, or its line's under the batch's."""
+    """The request with an idempotency key: its own, or one made of the batch's key and its line."""
     if batch_key is None or isinstance(request, Unreadable) or request.idempotency_key is not None:
         return request
     return replace(request, idempotency_key=f"{batch_key}:{request.line}")
 
 
 def paced(requests: Iterable[Request | Unreadable], size: int, rate: float | None) -> Iterator[list[Request | Unreadable]]:
-    """Batches, at no more than `rate` orders a second; slow rates get small batches, so that they stay even."""
+    """Batches, at no more than `rate` orders a second. Slow rates get smaller batches, so that the load stays even."""
     if rate is not None:
         size = max(1, min(size, int(rate / 10)))
     waiting, began, sent = iter(requests), time.monotonic(), 0

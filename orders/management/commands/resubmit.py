@@ -15,9 +15,9 @@ class Command(OperatorCommand):
     """The failed step runs again; the steps that are done stay done."""
 
     help = (
-        "Run the failed step of orders in Error again, once its cause is removed; steps that are done are kept. While "
-        "the step's effect is unknown its idempotency key is kept, so the service cannot do it twice; "
-        "--new-generation takes a new key: only after looking at the service."
+        "Run the failed step of orders in Error again, once the cause of the failure is removed. Steps that are done are "
+        "kept. The step keeps its idempotency key while its effect is unknown, so that the service cannot do it twice. "
+        "--new-generation takes a new key: use it only after you have looked at the service."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

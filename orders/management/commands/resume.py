@@ -1,4 +1,4 @@
-"""Let what is paused go on."""
+"""End a pause of an order, an agent, a workflow, or all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from supervision import pauses
 
 
 class Command(PauseCommand):
-    """The work goes on at once."""
+    """Work continues at once."""
 
     help = (
-        "Resume one order, one agent, one workflow or everything: the work goes on at once. Each pause is lifted by itself: "
-        "an order that is paused stays so when everything else is resumed."
+        "Resume one order, one agent, one workflow or everything: the work continues at once. Each pause is lifted "
+        "separately: an order that is paused itself stays paused when everything else is resumed."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

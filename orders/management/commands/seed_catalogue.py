@@ -11,12 +11,12 @@ from orders.models import Product
 
 
 class Command(BaseCommand):
-    """Adds what is missing and leaves what is there as it is: edited stock, prices and texts survive."""
+    """Adds missing products and does not change existing ones: edited stock, prices and texts are kept."""
 
     help = "Adds the demo's products. Idempotent: products that exist keep their stock, price and texts."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """One statement; a second seeder at the same time is harmless."""
+        """Insert the missing products in one statement; a second process that seeds at the same time is harmless."""
         known = set(Product.objects.filter(sku__in=[a.sku for a in ARTICLES]).values_list("sku", flat=True))
         Product.objects.bulk_create(
             [Product(**article._asdict()) for article in ARTICLES if article.sku not in known], ignore_conflicts=True

@@ -13,7 +13,7 @@ from supervision.management.base import at_least
 
 
 class Command(Base):
-    """The same as editing `available` in the admin."""
+    """Sets `available`, like the form in the admin."""
 
     help = (
         "Set the quantity of a product that can still be sold; pieces already reserved for orders are not in it. The "

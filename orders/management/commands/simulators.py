@@ -1,4 +1,4 @@
-"""`manage.py simulators`: payment service, carrier and mail server for demos and tests, with faults on command."""
+"""`manage.py simulators`: payment service, carrier and mail server for demos and tests, with injected faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ else:
 
 
 class Command(BaseCommand):
-    help = "Payment service, carrier and mail server in one process, with faults on command. Needs no database."
+    help = "Payment service, carrier and mail server in one process, with injected faults. Needs no database."
     requires_system_checks: list[str] = []
     requires_migrations_checks = False
 
@@ -56,7 +56,7 @@ class Command(BaseCommand):
             raise CommandError(f"{ledger} is not a ledger: {problem}") from problem
 
         def leave(*_: Any) -> None:
-            # `shutdown` waits for the loop that this very thread runs.
+            # A separate thread, because `shutdown` waits for the server loop, which runs in this thread.
             threading.Thread(target=simulators.stop).start()
 
         signal.signal(signal.SIGTERM, leave)

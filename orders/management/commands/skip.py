@@ -1,4 +1,4 @@
-"""Go on without an order's failed step."""
+"""Skip an order's failed step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from supervision import operations
 
 
 class Command(OperatorCommand):
-    """The failed step is Skipped and the order goes on."""
+    """The failed step becomes Skipped and the order continues."""
 
     help = (
-        "Skip the failed step of orders in Error and go on with the next: for a step that somebody has done by hand, or "
-        "that the order can do without."
+        "Skip the failed step of orders in Error and continue with the next: for a step that an operator has done by hand, "
+        "or that the order does not need."
     )
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:

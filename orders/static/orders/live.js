@@ -1,13 +1,13 @@
-// Keeps the order page fresh when server-sent events do not: htmx asks every two seconds until the stream speaks.
+// Updates the order page when server-sent events do not: htmx polls every two seconds until the stream sends an event.
 (function () {
   "use strict";
   var POLL_MS = 2000;
-  var QUIET_MS = 30000; // a stream that silently died is noticed by asking once in a while
+  var QUIET_MS = 30000; // while the stream is silent the page polls this often, in case the stream is broken
   var live = document.querySelector("[data-live]");
   if (!live) return;
 
-  var heardAt = 0; // when the stream last said something; 0 = not streaming
-  var askedAt = 0;
+  var heardAt = 0; // time of the stream's last event; 0 = no stream
+  var askedAt = 0; // time of the last poll
 
   if (!("EventSource" in window)) live.removeAttribute("sse-connect");
   live.addEventListener("htmx:sseMessage", function () { heardAt = Date.now(); });
