@@ -136,7 +136,7 @@ def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
 
     page.get_by_role("button", name="Acknowledge").click()
 
-    page.get_by_text("Nobody needs you right now.").wait_for()
+    page.get_by_text("No open alerts.").wait_for()
     assert Alert.objects.get().acknowledged_by == "olga"
 
 

@@ -79,7 +79,7 @@ def test_what_is_over_holds_nothing_and_is_listed_apart(operator: Client, standi
     html = operator.get(address(standing)).content.decode()
     assert 'id="sc-held"' not in html
     assert 'name="reason"' not in html
-    assert "Nothing stands in the way." in operator.get("/admin/").content.decode()
+    assert "No open incidents." in operator.get("/admin/").content.decode()
 
 
 def test_words_of_others_are_shown_as_words(operator: Client):

@@ -370,7 +370,7 @@ def test_the_landing_page_shows_open_breakers_full_resources_and_pauses_first(op
     assert panel.index("shipping") < panel.index("payment") < panel.index("email")
     assert "for 10\xa0minutes" in panel
     assert panel.index("full") < panel.index("1 of 1")
-    assert "by oscar, until somebody resumes it: stocktaking" in shown
+    assert "by oscar, until an operator resumes it: stocktaking" in shown
 
 
 def test_the_landing_page_asks_as_often_however_much_is_paused(operator: Client):
@@ -392,5 +392,5 @@ def test_the_queue_table_says_how_many_consumers_the_work_wants(operator: Client
 
     shown = html(operator, INDEX)
 
-    assert "0, wants 1" in shown
+    assert "0, needs 1" in shown
     assert html(operator, "/admin/orders/order/?at=stock.waiting").count("Processing") >= 3

@@ -1,4 +1,4 @@
-// Pages that keep themselves up to date (hx-trigger="every ...") stay still while somebody reads or works on them.
+// Pages that update themselves (hx-trigger="every ...") do not reload while the operator selects text or works on them.
 (() => {
   "use strict";
   const region = (event) => (event.detail.target && event.detail.target.id === "console" ? event.detail.target : null);
@@ -15,7 +15,7 @@
     if (busy) event.preventDefault();
   });
 
-  // Another answer than the same page means that the session is over: show that instead of an empty page.
+  // If the answer is not the same page, the session has ended: reload to show the sign-in page, not an empty one.
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (!region(event) || event.detail.xhr.responseText.includes('id="console"')) return;
     event.detail.shouldSwap = false;
