@@ -1,4 +1,4 @@
-"""Who acts, and the entry in the audit log that says so."""
+"""The actor of an operation, and its entry in Django's admin log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Actor = AbstractBaseUser | str
 
 
 def name_of(by: Actor) -> str:
-    """What a history calls this actor."""
+    """The name of this actor in an order's history."""
     return by if isinstance(by, str) else by.get_username()
 
 
 def log(by: Actor, on: Model, message: str, flag: int = CHANGE) -> None:
-    """Keep what an account did; whoever acts without one is named by the row's own history."""
+    """Write an admin log entry if the actor is an account. An actor without an account is named in the row's own history."""
     if isinstance(by, str):
         return
     LogEntry.objects.create(

@@ -1,7 +1,7 @@
-"""Before a call: which resource serves it, whether that takes calls now, and when. Afterwards: its slot goes back.
+"""Admission: before a call it chooses the resource, and says whether and when that takes the call. Afterwards it returns the slot.
 
-A step whose effect is unknown or done stays with the resource that it was sent to: its idempotency key means something
-only there. So do its retries and its undo. Everything else goes where the routes say now, or where there is most room.
+A step whose effect is unknown or done stays with the resource that it was sent to, because only that one knows its
+idempotency key. So do its retries and its undo. Any other step follows the current routes, or goes where most room is.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from supervision.states import Claim
 
 @dataclass(frozen=True)
 class Grant:
-    """Leave to make one call. not_before: `time.monotonic()` value of the moment reserved for its first request.
+    """Permission to make one call. not_before: `time.monotonic()` value of the moment reserved for its first request.
 
-    settings: what the operator gave the resource. paced: it has a rate, which the call's further requests keep to.
-    until: `time.monotonic()` value at which the call has to be over, because its slot is somebody else's soon after.
+    settings: the resource's settings, which operators edit. paced: it has a rate limit, also for the call's further requests.
+    until: `time.monotonic()` value at which the call has to be over, because soon after that another call may get its slot.
     """
 
     resource: str | None = None
@@ -33,13 +33,13 @@ class Grant:
 
 @dataclass
 class Verdict:
-    """Which claims may go on, and what the others are told."""
+    """The claims that may make their calls, and the others, each with the failure that postpones it."""
 
     admitted: list[Claim]
     refused: list[tuple[Claim, Failure]] = field(default_factory=list)
 
 
-_grants: dict[slots.Holder, Grant] = {}  # of this process, where the service is governed; one per call under way
+_grants: dict[slots.Holder, Grant] = {}  # one for each call under way in this process whose service is governed
 
 _ROUTING_FACTS = """
 SELECT s.run_id, CASE WHEN coalesce(d.effect, s.effect) <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource) END,
@@ -57,7 +57,7 @@ def _holder(place: Place, claim: Claim) -> slots.Holder:
 
 
 def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
-    """The claims whose calls may be made now; the others are to be postponed, which is no failure."""
+    """Decide which claims may make their calls now. The caller postpones the others, which counts no failure."""
     service = place.definition.agent(place.position).resource
     if service is None or not claims:
         return Verdict(list(claims))
@@ -137,7 +137,7 @@ def _chosen(seen: resources.Snapshot, service: str, place: Place, claims: Sequen
 
 
 def _free(members: Sequence[resources.Known]) -> dict[str, float]:
-    """How much room each of these has; those that take no calls now have less than none."""
+    """The free slots of each of these resources. One that takes no calls now gets a large negative number."""
     used = slots.in_flight([known.name for known in members])
     return {
         known.name: (1e6 if known.capacity is None else known.capacity) - used.get(known.name, 0)
@@ -148,7 +148,7 @@ def _free(members: Sequence[resources.Known]) -> dict[str, float]:
 
 
 def grants(place: Place) -> Callable[[Claim], Grant]:
-    """The leave that each claim's call was given, of claims that were admitted here. Ungoverned services need none."""
+    """A function from an admitted claim to its grant. Claims of an ungoverned service all get one without limits."""
     service = place.definition.agent(place.position).resource
     known = resources.look().by_name.get(service) if service is not None else None
     free = Grant(service, 0.0, known.settings if known is not None else {})
@@ -158,13 +158,13 @@ def grants(place: Place) -> Callable[[Claim], Grant]:
 
 
 def resource_of(place: Place, claim: Claim) -> str | None:
-    """The resource this claim's call was sent to."""
+    """The resource that this claim's call was sent to."""
     grant = _grants.get(_holder(place, claim))
     return grant.resource if grant is not None else place.definition.agent(place.position).resource
 
 
 def over(place: Place, claims: Sequence[Claim]) -> None:
-    """These calls are over, or were never made: their slots go back, and whoever waits for one may go."""
+    """Return the slots of calls that are over or were never made, and hint the scheduler that waiting steps may be claimed."""
     governance.no_verdict([claim.run_id for claim in claims])
     if not _grants:
         return
@@ -178,6 +178,6 @@ def over(place: Place, claims: Sequence[Claim]) -> None:
 
 
 def room(service: str, most: int) -> tuple[int, bool]:
-    """How many more steps of this service may be claimed now; and whether only time can make room."""
+    """How many more steps of this service may be claimed now, and whether only passing time can make room (its rate limit)."""
     names = resources.agents_of([service])
     return slots.room(service, names, most) if names else (0, False)

@@ -1,6 +1,6 @@
-"""Taking into the effect ledger what reconciliation has found or done: effects that no step's attempt has written.
+"""Writes the effects that reconciliation has found or made, and no step's attempt has written, into the effect ledger.
 
-The rows name the step that the effect belongs to, with its newest generation and attempt, and who decided.
+The rows name the step that the effect belongs to, with its newest generation and attempt, and the actor who decided.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def note_done(
     amount: Decimal | None = None,
     currency: str | None = None,
 ) -> bool:
-    """Write that this operation was done for this step; false where the run has no such step any more (it is archived).
+    """Record that this operation was done for this step. False if the run has no such step any more (it is archived).
 
-    amount: in the currency's usual unit. Written twice it is one row.
+    amount: in the currency's usual unit. A second call for the same operation updates the same row.
     """
     params = {
         "run": run_id,
@@ -61,5 +61,5 @@ def note_done(
 
 
 def note_undone(run_id: int, *, service: str, external_id: str, by: str) -> int:
-    """Write that what the service calls by this id exists no more; returns how many rows said otherwise."""
+    """Record that the object with this external id no longer exists at the service. Returns how many rows changed."""
     return len(db.run(_UNDONE, {"run": run_id, "service": service, "external_id": external_id, "by": by}))

@@ -19,21 +19,21 @@ from supervision.errors import AgentFailure, DefinitionError
 from supervision.states import ATTEMPTS_PER_EPOCH
 
 JSON = Mapping[str, Any]
-LATE_SECONDS = 0.05  # how late a request may be for the moment that its resource's rate gave it
+LATE_SECONDS = 0.05  # how late a request may be for the moment that the rate limiter reserved for it
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRequest:
-    """What an agent gets to know of the step it performs or undoes.
+    """The facts that an agent gets about the step it performs or undoes.
 
     run_key: the order's public id.
     payload: the run's data as the workflow's intake wrote it.
     idempotency_key: stable across attempts; changes only with the step's generation.
     perform_key: the idempotency key of the `do` step (the same as `idempotency_key` when performing).
-    deadline: `time.monotonic()` value after which the agent must be silent.
-    checkpoint_data: what earlier attempts of this step (and, when undoing, of the `do` step) noted durably.
+    deadline: `time.monotonic()` value after which the agent must make no request.
+    checkpoint_data: facts that earlier attempts of this step (and, when undoing, of the `do` step) saved by `checkpoint`.
     performed: when undoing, the result of the `do` step, or None where its effect is unknown.
-    resource: which resource serves this call, where several serve the agent's service. settings: what operators gave it.
+    resource: the resource that serves this call (several may serve the agent's service). settings: as operators edited them.
     """
 
     run_id: int
@@ -50,7 +50,7 @@ class StepRequest:
     save_checkpoint: Callable[[JSON], None] | None = None
     resource: str | None = None
     settings: JSON = field(default_factory=dict)
-    # Gives the `time.monotonic()` value at which the next request may be made; None: no rate to keep to.
+    # Reserves the next request and returns the `time.monotonic()` value at which it may be made. None: no rate limit.
     reserve: Callable[[], float] | None = None
     book: Book | None = None
 
@@ -60,10 +60,10 @@ class StepRequest:
         return max(0.0, self.deadline - time.monotonic())
 
     def pace(self) -> bool:
-        """Call this before every request to the service: waits until the resource's rate allows it.
+        """Call this before every request to the service: it waits until the resource's rate limit allows the request.
 
-        False when that would be later than the deadline: do not make the request. Costs nothing without a rate. Who
-        wakes up too late for the moment that was reserved lets it go and asks for another: late requests would bunch.
+        False if that would be after the deadline: do not make the request. Costs nothing without a rate limit. If the thread
+        wakes up too late for its reserved moment, it drops that and reserves another one, because late requests would bunch.
         """
         while self.reserve is not None:
             moment = self.reserve()
@@ -75,18 +75,18 @@ class StepRequest:
         return True
 
     def checkpoint(self, **data: Any) -> None:
-        """Note facts durably before going on, fenced by this attempt.
+        """Save facts durably before going on. The write is fenced by this attempt.
 
-        Raises TransientFailure where the claim is no longer ours: stop and say nothing.
+        Raises TransientFailure if this attempt no longer holds the claim: stop without a result.
         """
         if self.save_checkpoint is not None:
             self.save_checkpoint(data)
 
     @property
     def look_first(self) -> bool:
-        """Whether this order is older than the database's epoch: what it did meanwhile may be lost to us, not to the service.
+        """Whether this order is older than the database's epoch. The database may have lost effects that the service still has.
 
-        Even a first attempt then looks for effects before it makes one, and does not trust the service to know its keys.
+        Even a first attempt then looks for effects before it makes one, and does not rely on the service to know its keys.
         """
         return self.attempt > ATTEMPTS_PER_EPOCH
 
@@ -97,7 +97,7 @@ class StepRequest:
         return [f"{stem}:{generation}" for generation in range(1, int(newest) + 1)] if newest.isdecimal() else [self.perform_key]
 
     def ordered_at(self) -> datetime:
-        """When the order was accepted, by the database's clock: nothing of it can be older. One query."""
+        """When the order was accepted, by the database's clock. None of its effects can be older. Costs one query."""
         return LONG_AGO if self.book is None else self.book.ordered_at()
 
     def intend(
@@ -111,13 +111,13 @@ class StepRequest:
         external_id: str = "",
         checkpoint: JSON | None = None,
     ) -> Operation:
-        """Commit to the ledger that this operation is about to be called under this key; then call, then settle it.
+        """Commit to the ledger that the agent is about to call this operation under this key. Then call it, then settle it.
 
-        amount: in the currency's usual unit, where money moves. external_id: what it acts on, where that is known.
-        checkpoint: facts to note durably in the same commit. The answer's outcome is `intended` where no earlier attempt
-        has called it; `unknown` where one may have done it; `done` where one has. What is never settled counts as done
-        when the step succeeds, and otherwise as what the agent's failure says. Raises TransientFailure where the claim
-        is no longer ours: make no call and stop.
+        amount: in the currency's usual unit, where money moves. external_id: the object it acts on, where that is known.
+        checkpoint: facts to save in the same commit. The returned outcome is `intended` if no earlier attempt has called
+        the operation, `unknown` if one may have done it, `done` if one has. An operation that is never settled counts as
+        done when the step succeeds; otherwise the agent's failure decides. Raises TransientFailure if this attempt no
+        longer holds the claim: make no call and stop.
         """
         book = self.book or Book()
         if (opened := book.opening(operation, key)) is not None:
@@ -125,9 +125,9 @@ class StepRequest:
         return book.intend(Intention(operation, key, service, amount, currency, external_id, checkpoint))
 
     def effects(self) -> list[Operation]:
-        """What this step did outside before, or may have done: all attempts and generations, performed and undone.
+        """The external operations that this step did or may have done, in all attempts, generations and both directions.
 
-        The oldest first. One query: ask only when it matters. Each can be settled, as when it is undone.
+        The oldest first. Costs one query: call it only when needed. Each can be settled, for example once it is undone.
         """
         return [] if self.book is None else self.book.effects()
 
@@ -138,10 +138,10 @@ class Agent:
     name: the agent's name; its queue is `agent.<name>`.
     transactional: `perform_many`/`compensate_many` only write this database; the engine runs them inside the
         transaction that records their outcome, so that the effect happens exactly once.
-    undoable: False where nothing can or needs to be undone.
-    key_ttl: how long the service remembers an idempotency key, where it forgets. A step whose effect is unknown is not
-        repeated or undone under an older key by itself: it stops in Error ("reconcile first"). None: it never forgets,
-        or the agent looks before it repeats.
+    undoable: False if its work cannot or need not be undone.
+    key_ttl: how long the service remembers an idempotency key. The engine does not repeat or undo a step whose effect is
+        unknown under an older key: the step stops in Error ("reconcile first"). None: the service never forgets keys, or
+        the agent looks for effects before it repeats.
     """
 
     name: ClassVar[str] = ""
@@ -158,15 +158,16 @@ class Agent:
         raise NotImplementedError
 
     def opens_with(self, request: StepRequest) -> Intention | None:
-        """The operation with which every attempt to perform the step begins, where there is one.
+        """The operation with which every attempt to perform the step begins, if there is one.
 
-        The engine notes it for a whole cohort at once, before it calls `perform`; `request.intend` then gives it without
-        another commit. It is noted for attempts too that find nothing left to do: they say so when they settle it.
+        The engine writes it to the ledger for a whole cohort at once, before it calls `perform`. `request.intend` then
+        returns it without another commit. It is also written for attempts that then find nothing left to do: they say so
+        when they settle it.
         """
         return None
 
     def perform_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
-        """A cohort at once, one result or failure each, in order. Only called when `transactional`."""
+        """Perform a cohort at once: one result or failure each, in order. Only called when `transactional`."""
         raise NotImplementedError
 
     def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
@@ -180,7 +181,7 @@ class Agent:
 
     @property
     def queue(self) -> str:
-        """The Celery queue on which this agent's work travels."""
+        """The Celery queue that carries this agent's work."""
         return f"agent.{self.name}"
 
 
@@ -188,7 +189,7 @@ _agents: dict[str, Agent] = {}
 
 
 def register_agent(agent: Agent) -> Agent:
-    """Make an agent known by its name. Registering another one under a taken name is a mistake, not a replacement."""
+    """Register an agent under its name. Raises DefinitionError if it is incomplete or another type has that name."""
     if not agent.name or not agent.name.replace("-", "").replace("_", "").isalnum():
         raise DefinitionError(f"{type(agent).__name__} needs a name of letters, digits, - and _")
     known = _agents.get(agent.name)
@@ -210,7 +211,7 @@ def register_agent(agent: Agent) -> Agent:
 
 
 def get_agent(name: str) -> Agent:
-    """The registered agent of this name. Raises DefinitionError where the running code lacks it."""
+    """The registered agent of this name. Raises DefinitionError if the running code has none."""
     try:
         return _agents[name]
     except KeyError:

@@ -22,7 +22,7 @@ class SupervisionConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Load the definitions that other apps register, and what finds and tells of incidents."""
+        """Load the workflows of other apps, and the modules that detect and report incidents."""
         from supervision import alerts, causes, held_by, incident_mail, starvation  # noqa: F401 - they register themselves
 
         autodiscover_modules("workflows")
@@ -31,5 +31,5 @@ class SupervisionConfig(AppConfig):
 
 
 def list_resources(**_kwargs: Any) -> None:
-    """Every agent's resource has a row from the start, for operators to edit."""
+    """Give every agent's resource a row after `migrate`, so that operators can edit it."""
     governance.know(sorted(agent.resource for agent in agents() if agent.resource is not None))

@@ -1,16 +1,16 @@
-"""Finished orders leave the hot tables: each becomes one compact row, from which it can still be shown.
+"""Finished orders leave the hot tables: each becomes one compact row, from which the admin can still show it.
 
-Used by `manage.py archive` and, every night, by the supervisor's role. What is not finished, stands in Error or has
-something left to say (an open alert, a message nobody has received) is left alone.
+`manage.py archive` uses it, and so does the supervisor's role, every night. An order stays if it is unfinished, stands in
+Error, or still has an open alert or an undelivered message.
 
-1. Runs are looked through by their number, the oldest first, page by page, until they are too young: what a pass costs
-   follows what it moves, not the table, and needs no index that every order would pay for.
-2. A batch is one transaction. Steps are locked before their runs, as everybody does, and what others hold is skipped:
-   the hot path never waits for the archive, nor does a second archiver. Under the locks one statement copies the rows
-   and deletes them, all from one snapshot: what is deleted has been copied.
-3. Killed at any moment it leaves whole orders on either side; the next pass goes on.
+1. A pass reads runs by id, the oldest first, page by page, until they are too young. So its cost follows the rows it
+   moves, not the table size, and it needs no index that every order would pay for.
+2. A batch is one transaction. It locks steps before their runs, in the order that all code uses, and skips rows that
+   other transactions have locked. So neither the hot path nor a second archiver waits for it. Under the locks one
+   statement copies the rows and deletes them from one snapshot: every deleted row has been copied.
+3. If the process is killed at any moment, each order is whole, in the hot tables or in the archive. The next pass continues.
 
-Clients' idempotency keys outlive their orders here: the submission that knows a key stays for KEY_DAYS.
+Clients' idempotency keys outlive their orders in the hot tables: the submission with a key stays for KEY_DAYS.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DAY = timedelta(days=1)
 
 @dataclass
 class Moved:
-    """What one batch, or a whole pass, took out of the hot tables; with `dry_run`, what it would take.
+    """How many rows one batch, or a whole pass, took out of the hot tables; with `dry_run`, how many it would take.
 
-    held: finished long ago, and left where they are because somebody still has to hear of them.
+    held: runs that finished long enough ago but stay, because of an open alert, an undelivered message or a slot in use.
     """
 
     runs: int = 0
@@ -53,7 +53,7 @@ class Moved:
 
 
 def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False, dry_run: bool = False) -> Iterator[Moved]:
-    """Move everything that finished longer ago than this, batch by batch; whoever asks for no more batches stops it.
+    """Move everything that finished longer ago than this, batch by batch. The caller stops it by taking no more batches.
 
     keep_orders: the application's own rows stay in its tables.
     """
@@ -68,7 +68,7 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
 
 
 def count(older_than: timedelta) -> int:
-    """How many runs finished longer ago than this: the whole table is looked through."""
+    """How many runs finished longer ago than this. Scans the whole table."""
     rows = db.run(
         "SELECT count(*) FROM supervision_run WHERE finished_at < now() - %(days)s::float8 * interval '1 day'",
         {"days": older_than / DAY},
@@ -78,7 +78,7 @@ def count(older_than: timedelta) -> int:
 
 # -------------------------------------------------------------------------------------------------------- runs
 
-# One page, and which of it may go. Notifications are asked for by both of the conditions that their indexes have.
+# One page of runs, and which of them may be archived. Notifications have two partial indexes; each is queried by its condition.
 _CANDIDATES = """
 WITH page AS MATERIALIZED (
     SELECT id, workflow, created_at, finished_at FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
@@ -102,7 +102,7 @@ SELECT coalesce((SELECT max(id) FROM page), 0),
 
 
 def _candidates(older_than: timedelta, size: int) -> Iterator[tuple[list[tuple[int, str]], int]]:
-    """(run, workflow) of what may go, in batches, and how many were passed over."""
+    """(run, workflow) of the runs that may be archived, in batches, and how many runs are held."""
     after, more = 0, True
     while more:
         params = {"after": after, "page": max(PAGE, size), "days": older_than / DAY}
@@ -196,7 +196,7 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
 
 
 def _ask_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> dict[int, Mapping[str, Any]]:
-    """What each workflow's application keeps of its runs."""
+    """The facts that each workflow's application wants to keep about its runs."""
     runs: dict[str, list[int]] = defaultdict(list)
     for run_id, workflow in workflow_of.items():
         runs[workflow].append(run_id)
@@ -205,7 +205,7 @@ def _ask_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> dict
         try:
             intake = newest(workflow).intake
         except UnreadableSubmission:
-            continue  # a workflow that is gone, with everything that knew its rows
+            continue  # the workflow is no longer registered: no code knows the application's rows
         archive = getattr(intake, "archive", None)
         if archive is not None:
             facts |= archive(ids, keep=keep_orders)
@@ -219,9 +219,9 @@ TURN_SIZE = 200
 
 
 def turn() -> bool:
-    """Archive for some seconds as the settings say, resting as long as working; whether there is more to do.
+    """Archive for some seconds as the settings say, and rest as long as each batch took. True if there is more to do.
 
-    The shop's own rows stay: its lists and its books go on showing every order.
+    The application's own rows stay, so that its lists and its accounts still show every order.
     """
     older_than = conf.get().archive_after
     if older_than is None:

@@ -1,6 +1,6 @@
-"""Whose fault a failed call is: the service's, which is an outage, the order's own, or not to be told yet.
+"""Attribution: a failed call is the service's fault (an outage), the order's own fault, or cannot be attributed yet.
 
-The breaker decides, from what it knows of other orders' calls; what it decides is kept on the step with its failure.
+The circuit breaker decides by the calls of other orders. Its decision is stored on the step, together with the failure.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from supervision.store import addressed
 
 
 def tell(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:
-    """Ask the breaker whose fault these failures are; each comes back with its `blame`, and its `outage` where there is one.
+    """Ask the breaker whose fault these failures are. Each is returned with its `blame`, and its `outage` if there is one.
 
-    Failures that no service has to do with come back as they are.
+    Failures that involve no service are returned unchanged.
     """
     blamed: dict[str, dict[Claim, Failure]] = {}
     for claim, failure in failed:
@@ -55,7 +55,7 @@ def _told_of(place: Place, resource: str, failures: Mapping[Claim, Failure]) -> 
 
 
 def answered(place: Place, ended: Sequence[tuple[Claim, Failure | None, float]]) -> None:
-    """Of calls that ended at these `time.monotonic()` values: what was answered, be it no, shows that its service works."""
+    """Note calls that ended at these `time.monotonic()` values. Any answer, even a refusal, shows that the service works."""
     grant_of = admission.grants(place)
     moments: dict[str, list[float]] = {}
     for claim, failure, at in ended:
@@ -68,7 +68,7 @@ def answered(place: Place, ended: Sequence[tuple[Claim, Failure | None, float]])
 
 
 def blamed(failure: Failure, counted: int) -> int | None:
-    """What becomes of `blamed_count`: 0 = forgotten, 1 = one more, 2 = this is the first one; None = nothing."""
+    """How `blamed_count` changes: 0 = it is cleared, 1 = it grows by one, 2 = it is set to one; None = it stays."""
     if failure.blame is None:
         return None
     if counted:

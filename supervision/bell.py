@@ -1,8 +1,8 @@
-"""A bell beside the hints: NOTIFY tells a scheduler of new submissions at once, without the way over the broker.
+"""PostgreSQL's NOTIFY in addition to the hints: it tells a scheduler of new submissions at once, without the broker.
 
-It is rung by the thread that sends the hints, in a transaction of its own that writes nothing, so no order's commit
-waits for it. Whoever does not hear it (a scheduler behind a pooler that hands connections on) is told by the hint that
-follows when it stays unanswered.
+The thread that sends the hints sends the NOTIFY too, in a transaction of its own that writes nothing. So no order's
+commit waits for it. A scheduler that does not receive it (for example behind a transaction pooler) gets the hint, which
+follows if the submission still waits.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from supervision import db
 log = logging.getLogger(__name__)
 
 CHANNEL = "supervision_submissions"
-# Only the newest are asked about: what an old snapshot keeps of those before them is not walked over for every ring.
+# Looks at the newest 5,000 ids only, so that it need not scan the dead rows before them that an old snapshot keeps.
 UNANSWERED = """
 SELECT 1 FROM supervision_submission
  WHERE consumed_at IS NULL AND id > (SELECT max(id) - 5000 FROM supervision_submission)
    AND created_at <= now() - %(age)s::float8 * interval '1 s' LIMIT 1
 """
-LISTEN_SECONDS = 1.0  # between two looks at whether this process ends
+LISTEN_SECONDS = 1.0  # between two checks whether this process ends
 LONGEST_PAUSE_SECONDS = 10.0
 
 
 def is_heard() -> bool:
-    """Whether anybody may listen: where the broker is this process's own memory, nobody else does."""
+    """Whether another process may listen. If the broker is this process's own memory, there is no other process."""
     return not settings.CELERY_BROKER_URL.startswith("memory:")
 
 
 def ring() -> None:
-    """Tell every scheduler that listens; raises nothing."""
+    """Notify every scheduler that listens. Raises nothing."""
     _ask(f"SELECT pg_notify('{CHANNEL}', '')")
 
 
 def is_unanswered(seconds: float) -> bool:
-    """Whether a new submission has been waiting for longer than this, or nobody can say."""
+    """Whether a new submission has been waiting for longer than this. True also if the database does not answer."""
     rows = _ask(UNANSWERED, {"age": seconds})
     return rows is None or bool(rows)
 
@@ -51,17 +51,17 @@ def is_unanswered(seconds: float) -> bool:
 def _ask(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]] | None:
     try:
         return db.fetch(statement, params)
-    except Exception as error:  # this thread sends all the hints of its process: it lives on
+    except Exception as error:  # this thread sends all the hints of its process, so it must not end
         log.debug("the database did not answer: %s", error)
         connection.close()
         return None
     finally:
         if connection.settings_dict["OPTIONS"].get("pool"):
-            connection.close()  # back to the others
+            connection.close()  # returns it to the pool
 
 
 class Listener(threading.Thread):
-    """Calls `work` whenever somebody rings, on a connection of its own, through every outage, until it is stopped."""
+    """Calls `work` after each NOTIFY. Uses a connection of its own and reconnects after every outage, until it is stopped."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(name="bell", daemon=True)
@@ -69,18 +69,18 @@ class Listener(threading.Thread):
         self._stop_asked = threading.Event()
 
     def stop(self) -> None:
-        """Finish what is in hand and listen no more."""
+        """Finish the call of `work` under way, then listen no more."""
         self._stop_asked.set()
 
     def run(self) -> None:
-        """Listen, and listen again."""
+        """Listen, and reconnect after every failure."""
         pause = 0.0
         while not self._stop_asked.is_set():
             began = time.monotonic()
             try:
                 self._listen()
             except Exception as error:
-                log.warning("nobody is heard for now (%s), listening again", str(error).strip().splitlines()[:1])
+                log.warning("listening for new submissions failed (%s), trying again", str(error).strip().splitlines()[:1])
                 connection.close()
             pause = 0.5 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else min(max(2 * pause, 0.5), LONGEST_PAUSE_SECONDS)
             self._stop_asked.wait(pause)
@@ -89,8 +89,8 @@ class Listener(threading.Thread):
     def _listen(self) -> None:
         with psycopg.connect(autocommit=True, **db.listening_params()) as listening:
             listening.execute(f"LISTEN {CHANNEL}")
-            self._work()  # who rang before we listened
+            self._work()  # for a NOTIFY that was sent before this LISTEN
             while not self._stop_asked.is_set():
-                # The generator holds the connection: leave it before anything else is done.
+                # The generator holds the connection, so it must end before `work` runs.
                 if list(listening.notifies(timeout=LISTEN_SECONDS, stop_after=1)):
                     self._work()

@@ -1,13 +1,13 @@
-"""The circuit breaker's rules: whose fault is a failed call, when is a service out, who may try it again. No database.
+"""The circuit breaker's rules: whose fault a failed call is, when a service is out, which calls may probe it. No database.
 
-1. A call that failed while other orders succeed is its order's own failure. The evidence: another order's call ended well
-   after this order's first failure. Without it nothing is counted: the step waits longer and longer.
-2. The breaker opens after `threshold` failures since the last success, of at least two orders, or of one where the
-   connection was refused (no order is to blame for that); at once where the service refuses us (a wrong key). Failures of
-   an order after whose first failure `threshold` other calls succeeded say nothing of the service. Where twice as many
-   orders as the threshold fail and none succeeds, it opens whatever is known of them.
-3. After the cool-down it is half-open: at most `probe_limit` calls try the service out. A success closes it, a failure of
-   one of them opens it again. Failures of other calls, begun before it opened, change nothing.
+1. A call that failed while other orders succeed is its order's own failure. The evidence: another order's call succeeded
+   after this order's first failure. Without it the failure is not counted: the step waits longer and longer.
+2. The breaker opens after `threshold` failures since the last success. They must be of at least two orders; one is enough
+   if the connection was refused, which no order causes. It opens at once if the service refuses us (a wrong key). Once
+   `threshold` other calls have succeeded since an order's first failure, that order's failures do not count against the
+   service. If twice as many orders as the threshold fail and none succeeds, it opens in any case.
+3. After the cool-down it is half-open: at most `probe_limit` calls probe the service. A success closes the breaker, a
+   failed probe opens it again. Failures of other calls, begun before it opened, change nothing.
 
 Moments are seconds since 1970 by the database's clock.
 """
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
-PROBE_SECONDS = 30.0  # a probe that has not ended by then is given up, and another may go
+PROBE_SECONDS = 30.0  # a probe that has not ended by then counts no longer, and another may be made
 MOST_KEPT = 50  # successes and suspects that are remembered
 
 
 class FailedCall(NamedTuple):
-    """One call that its service is to blame for, or its order.
+    """One failed call. Either its service or its order is to blame.
 
     age: how many seconds ago it failed. failing_for: how many seconds ago its step failed there for the first time, None
     where this was the first. unreachable: the connection was refused, so that no order can be to blame. refuses_us: the
@@ -39,7 +39,7 @@ class FailedCall(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """What a failure is to its order.
+    """What a failure means for its order.
 
     failing_for: seconds since the step's first failure there. own: the order's own failure, which counts. anew: the first
     one since the service's last success.
@@ -52,7 +52,7 @@ class Blame(NamedTuple):
 
 @dataclass(frozen=True)
 class Told:
-    """What became of failures. wait: seconds until an open breaker lets calls try again, None while it is closed.
+    """The result of noting failures. wait: seconds until an open breaker lets calls try again, None while it is closed.
 
     blames: by run. give_back: the runs whose counted failures turn out to belong to the outage that begins.
     """
@@ -64,7 +64,7 @@ class Told:
 
 @dataclass
 class Breaker:
-    """One resource's breaker, as its locked row has it."""
+    """One resource's breaker, as read from its locked row."""
 
     now: float
     state: str = CLOSED
@@ -82,7 +82,7 @@ class Breaker:
     probing: list[int] = field(default_factory=list)
 
     def failed(self, calls: Sequence[FailedCall]) -> Told:
-        """Note failures; says what each is to its order, and whether the service is out."""
+        """Note failures. Returns what each means for its order, and whether the service is out."""
         blames = {call.run_id: self._blame(call) for call in calls}
         self.last_error_at = max(self.now - min(call.age for call in calls), self.last_error_at or 0.0)
         if self.state == HALF_OPEN and (not self.probing or any(call.run_id in self.probing for call in calls)):
@@ -123,10 +123,10 @@ class Breaker:
         self.probes, self.probing = 0, []
 
     def succeeded(self, ages: Sequence[float], *, just_now: bool) -> bool:
-        """Note calls that ended well, so many seconds ago each; says whether it closes now.
+        """Note successful calls by their ages in seconds. Returns whether the breaker closes now.
 
-        just_now: one of them has just ended, and closes a half-open breaker. An open one is left to its probes: a call
-        that began before the outage proves nothing.
+        just_now: one of them has just ended, which closes a half-open breaker. An open breaker waits for its probes: a
+        call that began before the outage proves nothing.
         """
         moments = sorted([*self.successes, *(self.now - age for age in ages)])
         self.successes = moments[-min(self.threshold, MOST_KEPT) :]
@@ -141,14 +141,14 @@ class Breaker:
         return False
 
     def close(self) -> None:
-        """Let every call through, and hold nothing against the service."""
+        """Let every call through, and forget all noted failures."""
         self.state, self.failures, self.suspects = CLOSED, 0, []
         self.probes, self.probing, self.opened_at, self.retry_at = 0, [], None, None
 
     # ------------------------------------------------------------------------------------------------------ probes
 
     def room(self) -> int:
-        """How many more calls may try it out now."""
+        """How many more calls may probe the service now."""
         if self.state == OPEN and (self.retry_at or 0.0) <= self.now:
             return self.probe_limit
         if self.state != HALF_OPEN:
@@ -159,13 +159,13 @@ class Breaker:
         return self.probes if self.probes_until is not None and self.probes_until > self.now else 0
 
     def probe(self, runs: Collection[int]) -> None:
-        """These try it out; the caller has seen that there is room."""
+        """Note that these runs probe the service. The caller has checked that there is `room`."""
         out = self._out() if self.state == HALF_OPEN else 0
         self.probing = [*(self.probing if out else []), *runs]
         self.state, self.probes, self.probes_until = HALF_OPEN, out + len(runs), self.now + PROBE_SECONDS
 
     def admit(self, runs: Sequence[int]) -> list[int]:
-        """Which of these may call now: those that were chosen to try it out, and as many others as there is room for."""
+        """Which of these runs may call now: those already chosen as probes, and as many others as there is room for."""
         if self.state == CLOSED:
             return list(runs)
         chosen = [run for run in runs if self._out() and run in self.probing] if self.state == HALF_OPEN else []
@@ -175,7 +175,7 @@ class Breaker:
         return [*chosen, *more]
 
     def give_back(self, runs: Collection[int]) -> None:
-        """These have not tried it out after all, or to no end: others may."""
+        """Free the places of these probes, which made no call or brought no verdict, so that other runs may probe."""
         held = [run for run in self.probing if run in runs]
         if self.state == HALF_OPEN and held:
             self.probing = [run for run in self.probing if run not in runs]

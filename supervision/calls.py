@@ -1,7 +1,7 @@
-"""Agents' calls side by side on a bounded pool of threads, reported in batches.
+"""Agents' calls run concurrently on a bounded thread pool and are reported in batches.
 
-A call costs about a microsecond of bookkeeping, not a Future. Quick agents are drained by one thread; for slow ones
-every thread of the pool helps. Threads of the pool never touch the database: checkpoints are gathered by one writer.
+Bookkeeping costs about a microsecond per call, because it needs no Future. One thread makes the calls of a quick agent; all
+threads of the pool share those of a slow one. The pool's threads never use the database: one writer collects checkpoints.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CallPool:
         return todo
 
     def wait_for_room(self) -> int:
-        """Wait until one more call could begin at once; how many could."""
+        """Wait until at least one more call could begin at once. Returns how many could."""
         with self._room:
             while self._waiting >= self.size:
                 self._room.wait()
@@ -58,7 +58,7 @@ class CallPool:
         """Put more threads to work on the same items."""
         wanted = min(self.size, threads)
         with self._room:
-            self._open += wanted  # a thread that is busy, perhaps for long, is no help with these
+            self._open += wanted  # one thread for each open job, because a busy thread may stay busy for long
             missing = min(self.size, self._open) - self._threads
             for _ in range(max(0, missing)):
                 self._threads += 1
@@ -67,7 +67,7 @@ class CallPool:
             self._jobs.put((call, todo, kind))
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Wait for running and waiting calls to end, at most so long; false when some have not."""
+        """Wait for running and waiting calls to end, for at most `seconds`. False if some have not ended."""
         until = time.monotonic() + seconds
         with self._room:
             while self._waiting and (left := until - time.monotonic()) > 0:
@@ -88,7 +88,7 @@ class CallPool:
                     call(item)
                 finally:
                     done += 1
-                    # The quickest: in the others may be time in which another thread had the interpreter.
+                    # The quickest call counts: the others may include time in which another thread held the GIL.
                     pace = min(pace, time.perf_counter() - began)
                     with self._room:
                         self._waiting -= 1
@@ -101,7 +101,7 @@ class CallPool:
 
 
 class Gathering:
-    """The results of one cohort: its thread takes what is there in time, what comes later goes to `late`."""
+    """Collects the results of one cohort. The cohort's thread takes those that come in time; later ones go to `late`."""
 
     def __init__(self, expected: int, late: Callable[[Any], None]) -> None:
         self._late = late

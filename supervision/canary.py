@@ -1,14 +1,13 @@
-"""Finds the worker that lives and beats but consumes nothing: a broker's connection can die without a word.
+"""Finds a worker that lives and sends heartbeats but consumes nothing: a broker connection can die without an error.
 
-1. The supervisor sends canaries to every queue that a living process says it serves, one for each such process.
-2. Whoever gets one notes it. Consumers share a queue: a process that gets a second one of the same round passes it on,
-   after a moment, so that it comes to one that has had none.
-3. A process that has received nothing at all from one of its queues for DEAF_ROUNDS rounds, although it had a free
-   thread and the database shows that canaries were sent all the while, ends itself. Whatever keeps processes running
-   starts it again.
+1. The supervisor sends canaries to every queue that living processes say they serve, one for each such process.
+2. A process that receives a canary notes it. Processes share a queue, so one may get a second canary of the same round.
+   After a moment it sends that one to the queue again, so that it reaches a process that has had none.
+3. A process ends itself if it has received nothing at all from one of its queues for DEAF_ROUNDS rounds, although it had
+   a free thread and the database shows that canaries were sent all that time. Its process manager starts it again.
 
-While the broker is away no canary is sent, and nobody ends. Correctness does not rest on any of this: a deaf worker
-costs capacity, and what it holds expires.
+While the broker is away no canary is sent, and no process ends. Correctness does not depend on any of this: a deaf worker
+costs capacity, and its claims expire.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ DEAF_ROUNDS = 3.5
 MOST_HOPS = 20
 EXIT_CODE = 75  # "temporary failure; try again"
 
-# A new round, when the last one is old enough; whoever comes second finds no row. `since`: when the unbroken series of
-# rounds began, of which every message went out.
+# Starts a new round if the last one is old enough; a second sender gets no row. `since`: when the unbroken series of
+# rounds began in which every canary was sent.
 _ROUND = """
 INSERT INTO supervision_heartbeat AS h (incarnation, role, detail)
 VALUES (%(name)s, 'supervisor-canaries', jsonb_build_object('round', 1, 'since', now()))
@@ -86,7 +85,7 @@ def _send(queue: str, number: int, hops: int) -> None:
 
 
 class Watch:
-    """What one worker process has heard, and on how many of its threads it could hear more."""
+    """When one worker process last received from each of its queues, and how many of its threads are busy."""
 
     def __init__(self, queues: Sequence[str], threads: int) -> None:
         self._threads = threads
@@ -96,32 +95,32 @@ class Watch:
         self._rounds: dict[str, int] = {}
 
     def received(self, queue: str) -> None:
-        """A message has come from this queue and is being worked on."""
+        """Note a message from this queue; a thread is busy with it."""
         with self._lock:
             self._busy += 1
             if queue in self._heard:
                 self._heard[queue] = time.monotonic()
 
     def done(self) -> None:
-        """A message has been worked off. A process without a free thread cannot hear: then the clocks start anew."""
+        """Note that a message is done. A process without a free thread can receive nothing: then the clocks start anew."""
         with self._lock:
             if self._busy >= self._threads:
                 self.reset()
             self._busy -= 1
 
     def reset(self) -> None:
-        """Nothing is held against this process for the time until now."""
+        """Start the clocks of all queues anew."""
         self._heard = dict.fromkeys(self._heard, time.monotonic())
 
     def is_second(self, queue: str, number: int) -> bool:
-        """Note a canary; whether this process has had one of this round."""
+        """Note a canary. Returns whether this process has already had one of this round."""
         with self._lock:
             known = self._rounds.get(queue, 0) >= number
             self._rounds[queue] = max(number, self._rounds.get(queue, 0))
             return known
 
     def silent(self) -> list[str]:
-        """The queues from which nothing has come for too long, although there was a free thread."""
+        """The queues from which this process has received nothing for too long, although it had a free thread."""
         with self._lock:
             if self._busy >= self._threads:
                 return []
@@ -129,7 +128,7 @@ class Watch:
             return [queue for queue, at in self._heard.items() if now - at > DEAF_ROUNDS * every()]
 
     def rounds(self) -> dict[str, int]:
-        """The newest round heard of, by queue; for the heartbeat."""
+        """The newest round received, by queue; for the heartbeat."""
         with self._lock:
             return dict(self._rounds)
 
@@ -138,7 +137,7 @@ watch: Watch | None = None
 
 
 def heard(queue: str, number: int, hops: int) -> None:
-    """A canary has come. The second one of a round is meant for another process."""
+    """Handle a canary. A second one of the same round goes back to the queue, for another process."""
     if watch is None or not watch.is_second(queue, number) or hops >= MOST_HOPS:
         return
     pause = every() * random.uniform(0.005, 0.03)  # noqa: S311 - spreads messages, protects nothing
@@ -155,13 +154,13 @@ def _pass_on(queue: str, number: int, hops: int) -> None:
 
 
 def are_sent() -> bool:
-    """Whether the database shows that canaries have been sent all through the time in question."""
+    """Whether the database shows that canaries were sent all through the last DEAF_ROUNDS rounds."""
     rows = db.run(_SERIES, {"name": NAME}, patience=0)
     return bool(rows) and rows[0][0] > DEAF_ROUNDS * every() and rows[0][1] < 2 * every()
 
 
 def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any] = os._exit) -> Watch:
-    """Watch this process on a thread of its own, and end it when it has become deaf."""
+    """Watch this process on a thread of its own, and end it when it receives nothing any more."""
     global watch
     mine = watch = Watch(queues, threads)
 
@@ -171,7 +170,7 @@ def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any]
             before = time.monotonic()
             time.sleep(pause)
             if time.monotonic() - before > 3 * pause:
-                mine.reset()  # frozen, not deaf
+                mine.reset()  # the process was frozen, not deaf
                 continue
             try:
                 silent = mine.silent()
@@ -179,7 +178,7 @@ def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any]
                     log.critical("nothing has come from %s though canaries are sent: this process ends", ", ".join(silent))
                     end(EXIT_CODE)
             except Exception as error:
-                log.info("could not look after the canaries: %s", error)
+                log.info("could not check the canaries: %s", error)
 
     threading.Thread(target=loop, name="watchdog", daemon=True).start()
     return mine

@@ -1,8 +1,8 @@
-"""Changes to whole runs: undo, cancel, resubmit, skip. Rare, so written for reading rather than for speed.
+"""Changes to whole runs: undo, cancel, resubmit, skip. They are rare, so the code is written for readability, not for speed.
 
-Each locks every row of its runs in one order (steps by run, direction, position; then runs), so that it queues up with
-the hot path instead of deadlocking with it, then decides on what it sees under the lock. Event numbers are read under
-that lock and handed back to the rows that go on (see the baton in `sql`).
+Each change locks every row of its runs in one order (steps by run, direction, position; then runs). So it waits for the
+hot path instead of deadlocking with it. It decides by what it reads under the lock. It reads the event numbers there
+too, and writes the newest one to the rows that go on (the baton, see `sql`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPEN = (ProcessState.PENDING, ProcessState.PROCESSING, ProcessState.ERROR)
 
 
 class LockedRun:
-    """One run with all its steps, locked until the transaction ends. `save` writes the events of what was done."""
+    """One run with all its steps, locked until the transaction ends. `save` writes the events of the moves."""
 
     def __init__(self, run: Run, steps: Sequence[StepState], seq: int) -> None:
         self.run = run
@@ -41,7 +41,7 @@ class LockedRun:
     # -------------------------------------------------------------------------------------------- single moves
 
     def move(self, step: StepState, to: ProcessState, actor: str, why: str = "", **fields: Any) -> None:
-        """Move one step on, guarded by the attempt and state it was seen in, and note the event."""
+        """Move one step to a new state, guarded by the attempt and state that were read, and note the event."""
         _check(step.process_state, to, _STEP_MOVES)
         source = step.process_state
         if to is not ProcessState.PROCESSING:
@@ -60,7 +60,7 @@ class LockedRun:
         self._note(step, source, to, actor, why)
 
     def move_run(self, to: RunState, actor: str, why: str = "", **fields: Any) -> None:
-        """Move the run itself on and note the event."""
+        """Move the run itself to a new state and note the event."""
         _check(self.run.process_state, to, _RUN_MOVES)
         source = self.run.process_state
         if to in (RunState.PROCESSED, RunState.CANCELLED):
@@ -89,7 +89,7 @@ class LockedRun:
         )
 
     def save(self) -> None:
-        """Write the events and hand the baton to the rows that go on."""
+        """Write the events, and hand the newest event's number to the rows that go on."""
         if not self._events:
             return
         StepEvent.objects.bulk_create(self._events)
@@ -120,7 +120,7 @@ class LockedRun:
         return [step for step in reversed(self.steps) if (step.effect != Effect.NONE or _has_begun(step)) and _undoable(step)]
 
     def undo(self, actor: str, why: str, **fields: Any) -> None:
-        """Begin to undo: what has not begun is cancelled, what is running is awaited, the rest gets undo steps.
+        """Begin to undo: cancel the steps that have not begun, wait for a running one, and write undo steps for the rest.
 
         Undo steps run in reverse order, for every step whose effect is done or may be.
         """
@@ -150,7 +150,7 @@ class LockedRun:
             generation=1,
             failure_count=0,
             dispatch_count=0,
-            # An order that is older than the database's epoch is undone by looking at what there is.
+            # The undo of an order that is older than the database's epoch must look for effects (`StepRequest.look_first`).
             attempt=ATTEMPTS_PER_EPOCH * max(each.attempt // ATTEMPTS_PER_EPOCH for each in self.steps),
             seq=0,
             effect=Effect.NONE.value,
@@ -197,12 +197,12 @@ class LockedRun:
         self.move_run(RunState.PROCESSED, actor, why)
 
     def amend(self, changed: Mapping[str, Any]) -> None:
-        """Correct fields of the run's payload; the caller knows which may be."""
+        """Correct fields of the run's payload. The caller decides which fields may be corrected."""
         self.run.payload = {**self.run.payload, **changed}
         Run.objects.filter(pk=self.run.pk).update(payload=self.run.payload)
 
     def more_time(self) -> dict[str, Any]:
-        """What gives the order its whole time again: an operator who lets it go on does not want it stopped at once."""
+        """The fields that give the order its whole time again, so that one an operator lets go on is not stopped at once."""
         try:
             within = version_of(self.run.workflow, self.run.version).complete_within
         except DefinitionError:
@@ -210,7 +210,7 @@ class LockedRun:
         return {"complete_by": Greatest(F("complete_by"), Now() + within), "held_until": Now()}
 
     def _make_due(self, step: StepState) -> None:
-        # The baton goes with it: `save` hands it on only where there are events of ours to write.
+        # Writes the baton (`seq`) too, because `save` does so only if there are events to write.
         StepState.objects.filter(run_id=step.run_id, direction=step.direction, position=step.position).update(
             **due_now(), seq=Greatest(F("seq"), self._seq)
         )
@@ -222,7 +222,7 @@ def _check(source: str, to: str, moves: set[tuple[str | None, str]]) -> None:
 
 
 def due_now() -> dict[str, Any]:
-    """The fields of a Pending step that is to run now, and whose waiting raises an alert when it lasts too long."""
+    """The fields of a Pending step that is to run now. If it waits beyond `complete_by` without a reason, it counts as starving."""
     return {"not_before": Now(), "turn_at": Now(), "complete_by": Now() + conf.get().pickup_within}
 
 
@@ -234,13 +234,13 @@ def _undoable(step: StepState) -> bool:
     try:
         return get_agent(step.agent).undoable
     except DefinitionError:
-        return True  # the agent is gone from this code: an undo step in Error tells an operator
+        return True  # this code no longer has the agent: its undo step ends in Error, where an operator sees it
 
 
 def lock(run_ids: Sequence[int]) -> Changing:
     """Lock these runs and all their steps until the transaction ends.
 
-    Iterate over the answer; what was done to each run is saved, and hooks are called, when the iteration ends.
+    Iterate over the result. When the iteration ends, it saves what was done to each run and calls the hooks.
     """
     return Changing(run_ids)
 
@@ -279,7 +279,7 @@ def _call_hooks(changed: Sequence[LockedRun]) -> None:
 
 
 def _release_sessions(changed: Sequence[LockedRun]) -> None:
-    """When this is committed, the next order of each ended one's session has its turn."""
+    """After the commit, release the next order in the session of each run that has ended."""
     ended = [it.run.pk for it in changed if it.run.session_key is not None and it.run.process_state in FINAL_RUN_STATES]
     if ended:
         transaction.on_commit(partial(_release, ended))
@@ -298,7 +298,7 @@ def after_settling(
     compensate: Mapping[int, str],
     actor: str,
 ) -> None:
-    """What follows from settled failures, in their transaction: undo, go on without the step, tell the workflow."""
+    """Act on settled failures, in their transaction: undo, go on without the step, call the workflow's hooks."""
     involved = sorted({*skipped, *abandoned, *compensate})
     if involved:
         for locked in lock(involved):
@@ -319,7 +319,7 @@ def _tell_of_errors(run_ids: Sequence[int]) -> None:
 
 
 def close_undone(run_ids: Sequence[int], actor: str = "supervisor") -> int:
-    """Close those of these runs that are being undone and have nothing left to undo; returns how many."""
+    """Close those of these runs that are being undone and have nothing left to undo. Returns how many."""
     from_db = Run.objects.filter(pk__in=run_ids, process_state=RunState.COMPENSATING)
     ids = sorted(from_db.values_list("pk", flat=True))
     if not ids:
@@ -333,7 +333,7 @@ def close_undone(run_ids: Sequence[int], actor: str = "supervisor") -> int:
 
 
 def go_on_with_stuck(run_ids: Sequence[int], actor: str) -> int:
-    """Go on with those of these runs that have no step that runs, may be claimed or failed; returns how many."""
+    """Go on with those of these runs in which no step is running, claimable or in Error. Returns how many."""
     count = 0
     for locked in lock(run_ids):
         waits = any(
@@ -346,13 +346,13 @@ def go_on_with_stuck(run_ids: Sequence[int], actor: str) -> int:
             continue
         if not begun and not any(step.process_state == ProcessState.PENDING for step in locked.steps):
             continue
-        locked.go_on(actor, "it stood still: what should have followed was lost")
+        locked.go_on(actor, "the order stood still: the change that should have followed was lost")
         count += 1
     return count
 
 
 def stop_overdue(run_ids: Sequence[int], actor: str) -> int:
-    """Put runs whose whole time is over in Error, with an alert; returns how many. A running step is left to its end."""
+    """Put runs whose whole time is over in Error, with an alert. Returns how many. Runs with a running step are left alone."""
     why = "the time for the whole order is over"
     count = 0
     changing = lock(run_ids)
@@ -374,7 +374,7 @@ def stop_overdue(run_ids: Sequence[int], actor: str) -> int:
 
 
 def raise_alert(step: StepState, kind: Alert.Kind, message: str, code: str = "") -> None:
-    """Raise an alert of this step, in the transaction of what made it necessary."""
+    """Raise an alert of this step, in the transaction of the change that made it necessary."""
     alerts.raise_one(
         run=step.run_id,
         position=step.position,

@@ -1,4 +1,4 @@
-"""A typed, defaulted view of `settings.SUPERVISION`, read anew whenever the settings object changes it.
+"""The settings in `settings.SUPERVISION` with types and defaults, read again whenever that dictionary is replaced.
 
 Every number says its unit in its name here; the dictionary's keys are documented in `docs/operations.md`.
 """
@@ -29,23 +29,23 @@ DEFAULTS: dict[str, Any] = {
     "HINT_SECONDS": 0.005,  # at most one hint to a queue in this time, per process
     "DISPATCH_SECONDS": 30.0,  # how long a claim may wait for an agent to start it
     "SWEEP_BATCH": 500,
-    "PICKUP_SECONDS": 300.0,  # a released step, or a submission, that nobody picks up in this time starves
-    "RELAY_SECONDS": 2.0,  # a submission nobody consumed for this long is hinted at again
+    "PICKUP_SECONDS": 300.0,  # a released step, or a submission, that no process picks up in this time counts as starving
+    "RELAY_SECONDS": 2.0,  # the relay hints again at a submission that no scheduler consumed for this long
     "LEASE_SECONDS": 10.0,  # how long a supervisor leads without renewing
-    "CANARY_SECONDS": 10.0,  # how often every queue gets a canary; a worker that hears none 3.5 times in a row ends
+    "CANARY_SECONDS": 10.0,  # how often every queue gets a canary; a worker that receives nothing for 3.5 of these ends itself
     "PARTITIONS": {},  # agent name -> over how many queues its work is spread
     "OPERATOR_EMAILS": (),
-    "INCIDENT_CRITICAL_ORDERS": 10,  # an incident that holds so many orders is critical
+    "INCIDENT_CRITICAL_ORDERS": 10,  # an incident that holds at least this many orders is critical
     "INCIDENT_REOPEN_SECONDS": 1800.0,  # a cause that returns within this time reopens its incident
     "LIVENESS_SECONDS": 900.0,  # an order that stands still for longer without an explanation is named by `audit`
     "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
-    "ARCHIVE_DAYS": 90,  # orders that ended so long ago are archived every night; None: never
-    "KEY_DAYS": 90,  # a client's idempotency key is known for at least so long
-    "JOURNAL_DIR": "var/journal",  # where its files are; each supervisor's machine may have its own
+    "ARCHIVE_DAYS": 90,  # orders that ended this long ago are archived every night; None: never
+    "KEY_DAYS": 90,  # a client's idempotency key is kept for at least this long
+    "JOURNAL_DIR": "var/journal",  # the directory of the journal's files; each supervisor's machine may have its own
     "JOURNAL_FLUSH_SECONDS": 5.0,  # an event waits no longer than this for its flush
-    "JOURNAL_FLUSH_ENTRIES": 500,  # so many waiting events are flushed at once
+    "JOURNAL_FLUSH_ENTRIES": 500,  # this many waiting events are flushed at once
     "JOURNAL_LEASE_SECONDS": 10.0,  # how long a writer that died or froze keeps a key
-    "JOURNAL_KEEP_DAYS": 90,  # written events are rows for so long after their file was closed; None: for ever
+    "JOURNAL_KEEP_DAYS": 90,  # written events stay rows for this long after their file was closed; None: for ever
     "JOURNAL_FILE_BYTES": 100_000_000,  # a file of this size is followed by another one, as it is every day
 }
 

@@ -1,9 +1,9 @@
 """From submissions to runs.
 
-`consume_batch` takes waiting rows (others skip them), reads each with its workflow's intake and writes runs, steps,
-events and the application's rows in one transaction with `consumed_at`. What cannot be read becomes a dead letter with
-its exact bytes, in the same transaction; the rest is unharmed. When a batch cannot be written, it is taken in smaller
-and smaller parts, so that only the culprit is set aside. When the application can write none of them, all wait.
+`consume_batch` locks waiting submissions (other consumers skip them) and reads each with its workflow's intake. One
+transaction writes runs, steps, events and the application's rows, and sets `consumed_at`. A submission that cannot be
+read becomes a dead letter with its exact bytes in that transaction; the others are unharmed. If a batch cannot be written,
+the consumer writes smaller and smaller parts, to set aside only the one at fault. If none can be written, all wait.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ConsumeReport:
-    """What one batch became. born: claims of first steps that went in already claimed, to be dispatched now.
+    """The result of one batch. born: claims of first steps written as already claimed; the caller dispatches them now.
 
-    begun: first steps that went in started, to be performed by this process now.
-    deferred: submissions that were taken and put back, to be taken again at once.
+    begun: first steps written as already started; this process performs them now.
+    deferred: submissions that were taken and put back; a consumer may take them again at once.
     """
 
     consumed: int = 0
@@ -59,21 +59,21 @@ class ConsumeReport:
     begun: dict[Place, list[Started]] = field(default_factory=dict)
 
     def add(self, other: ConsumeReport) -> None:
-        """Count what another part became, none of which is born claimed."""
+        """Add the counts of another part. None of its first steps is written as claimed."""
         self.consumed += other.consumed
         self.dead_letters += other.dead_letters
         self.deferred += other.deferred
 
 
-Performs = Callable[[Place, int], bool]  # whether this process performs so many orders at this place itself, and at once
+Performs = Callable[[Place, int], bool]  # whether this process itself performs this many orders of this place, and at once
 
 
 def consume_batch(limit: int | None = None, *, born: bool = True, performs: Performs | None = None) -> ConsumeReport:
     """Turn up to `limit` waiting submissions into runs or dead letters, in one transaction.
 
-    performs: where it says so, first steps have begun with the commit, and the caller performs them.
-    A submission that another process had taken when it ended is left out and read by itself afterwards (`suspicion`).
-    Raises what keeps the application from writing any of them; then all wait.
+    performs: if it returns true, the commit writes first steps as started, and the caller performs them.
+    A submission that another process had locked when it died is left out and read by itself afterwards (`suspicion`).
+    Raises the application's error if it can write none of them; then all wait.
     """
     plans.confirm()
     wanted = limit or conf.get().cohort
@@ -94,13 +94,13 @@ def consume_batch(limit: int | None = None, *, born: bool = True, performs: Perf
 
 @dataclass
 class _Batch:
-    """What was taken. clean: ids; what the same process takes again after a rollback of its own stays clean."""
+    """The submissions of a batch. clean: ids, which stay clean when this process takes them again after its own rollback."""
 
     clean: set[int] = field(default_factory=set)
     suspects: set[int] = field(default_factory=set)
 
     def without_suspects(self, taken: Sequence[Taken]) -> list[Taken]:
-        """Those of these submissions that may be read together."""
+        """Those of these submissions that may be read together. The suspects among them are noted."""
         found = suspicion.among([item for item in taken if item.id not in self.clean])
         if found:
             suspicion.remember(sorted(found))
@@ -110,7 +110,7 @@ class _Batch:
 
 
 def _consume(batch: _Batch, limit: int, *, born: bool, performs: Performs | None = None) -> ConsumeReport:
-    began = time.monotonic()  # before the transaction, whose beginning is the time that its rows count from
+    began = time.monotonic()  # before the transaction, because the times in its rows count from its beginning
     taken = batch.without_suspects(store.take_submissions(limit))
     return _turn_into_runs(taken, born=born, performs=performs, began=began)
 
@@ -140,9 +140,9 @@ def _turn_into_runs(taken: Sequence[Taken], *, born: bool, performs: Performs | 
 
 
 def _in_parts(ids: Sequence[int], refusal: Exception) -> ConsumeReport:
-    """Write what was refused together in smaller and smaller parts, and set aside what is refused by itself.
+    """Write a refused batch in smaller and smaller parts, and set aside each submission that is refused by itself.
 
-    Where the application can write none of them, that is not the orders' fault: its refusal is raised, and they wait.
+    If the application can write none of them, the orders are not at fault: its error is raised, and they wait.
     """
     report = ConsumeReport()
     refused = _halves(ids, refusal, report)
@@ -170,7 +170,7 @@ def _halves(ids: Sequence[int], refusal: Exception, report: ConsumeReport) -> li
 
 
 def _one_by_one(suspects: Sequence[int]) -> ConsumeReport:
-    """Read each by itself. What is refused, or in another process's hands, is left to the next batch."""
+    """Read each suspect by itself. One that is refused, or that another process has locked, is left to the next batch."""
     report = ConsumeReport()
     for submission_id in suspects:
         with suspicion.alone(submission_id) as reading:
@@ -216,7 +216,7 @@ Group = tuple[Workflow, list[Taken], list[NewRun]]
 
 
 class _Circle:
-    """What the submissions of one batch need to know of each other and of those before them: sessions, turns, listeners."""
+    """Facts about a batch that depend on other submissions or clients: sessions, turns, receivers of status messages."""
 
     def __init__(self, groups: Iterable[Group], report: ConsumeReport) -> None:
         self.groups = list(groups)
@@ -261,8 +261,8 @@ def _write(
     keys = [item.public_id for item in items]
     gate = store.gate(workflow, 0, shut=[*governance.shut_agents(), *resources.agents_of(governance.governed())])
     held = gate.orders.intersection(keys)
-    # A cancelled order must not start, and no paused one: then nobody in this batch is born claimed.
-    # Nor one of which something may be known outside: the database was put back to a time before its run.
+    # A cancelled or paused order must not start. If the batch has one, no run in it is born claimed.
+    # The same holds for an order from before the database's epoch: services may know of a run that the database lost.
     older = epochs.older([item.id for item in items])
     calm = not gate.paused and not held and not older and not any(item.cancel_requested_at for item in items)
     at_once = born and calm and not gate.others_wait and _is_free(workflow) and room(len(items)) >= len(items)
@@ -303,7 +303,7 @@ def _write(
 
 
 def _begun(workflow: Workflow, run_id: int, item: Taken, run: NewRun, deadline: float) -> Started:
-    payload = json.loads(json.dumps(run.payload))  # as it is read from the row
+    payload = json.loads(json.dumps(run.payload))  # the same types as if read from the row
     key = f"{item.public_id}:{workflow.steps[0].name}:do:1"
     return Started(Claim(run_id, 1), 1, key, NOTHING, item.public_id, payload, deadline=deadline)
 
@@ -327,15 +327,15 @@ def _set_aside(item: Taken, reason: str, report: ConsumeReport, deliveries: int 
     report.dead_letters += 1
 
 
-_seen: tuple[float, int] = (0.0, 0)  # when in_flight was read, and what it said, with what was claimed here since
+_seen: tuple[float, int] = (0.0, 0)  # when `in_flight` was read, and its number plus this process's claims since
 _SEEN_SECONDS = 0.25
 
 
 def room(wanted: int) -> int:
     """How many more steps may be claimed, as far as this process knows.
 
-    The number in flight is read four times a second, ten times as often where it leaves too little room: it bounds how
-    much waits at the broker, nothing rests on it, and counting thousands takes milliseconds.
+    The number in flight is read four times a second, and ten times as often if it leaves too little room. It only bounds
+    how many messages wait at the broker; correctness does not depend on it. Counting thousands of rows takes milliseconds.
     """
     global _seen
     now, limit = time.monotonic(), conf.get().in_flight
@@ -346,7 +346,7 @@ def room(wanted: int) -> int:
 
 
 def take_room(count: int) -> None:
-    """So many have just been claimed here."""
+    """Note that this process has just claimed this many steps."""
     global _seen
     _seen = (_seen[0], _seen[1] + count)
 

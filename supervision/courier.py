@@ -1,7 +1,7 @@
-"""Carries messages out in the background of every process of the supervisor's role, so that nobody waits for a receiver.
+"""Delivers the outbox on threads of every process of the supervisor's role, so that no other work waits for a receiver.
 
-Two lanes that know nothing of each other: notifications (mails, one by one) and status messages (`sending`). The
-database announces what is put into the outbox; a lost announcement costs seconds.
+There are two independent lanes: notifications (mails, one by one) and status messages (`sending`). The database sends a
+NOTIFY for new rows in the outbox; a lost one costs seconds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "supervision_outbox"
 POLL_SECONDS = 5.0
-STOP_SECONDS = 12.0  # a little more than one try takes
+STOP_SECONDS = 12.0  # a little longer than one delivery attempt takes
 
 _KEPT = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
 
 
 class Courier:
-    """The threads of one process."""
+    """The delivery threads of one process."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -45,24 +45,24 @@ class Courier:
         }
 
     def start(self) -> Courier:
-        """Begin."""
+        """Start the threads."""
         for thread in self._threads.values():
             thread.start()
         return self
 
     def wake(self) -> None:
-        """Look now."""
+        """Make the threads look for due messages now."""
         self._mail.set()
         self._sending.wake()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no more deliveries."""
         self._sending.stopping = True
         self._ended.set()
         self.wake()
 
     def join(self, seconds: float) -> bool:
-        """Wait until what was on its way has been written down; false when it was not, after so many seconds."""
+        """Wait until the results of running deliveries are written, for at most `seconds`. False if they are not."""
         self._threads["deliveries"].join(seconds)
         return not self._threads["deliveries"].is_alive()
 
@@ -92,7 +92,7 @@ class Courier:
         params: dict[str, Any] = {name: value for name, value in connection.get_connection_params().items() if name in _KEPT}
         with psycopg.connect(autocommit=True, **params) as ear:
             ear.execute(f"LISTEN {CHANNEL}")
-            self.wake()  # what was announced before we listened
+            self.wake()  # for rows that were announced before this LISTEN
             while self._is_open():
                 for note in ear.notifies(timeout=1.0, stop_after=1):
                     if note.payload == "status":
@@ -106,7 +106,7 @@ _lock = threading.Lock()
 
 
 def wake() -> None:
-    """See to it that this process carries out what is due, from now on. Never waits."""
+    """Start this process's delivery threads if they do not run yet, and wake them. Never waits."""
     global _courier
     with _lock:
         if _courier is None or _courier[0] != os.getpid():
@@ -115,7 +115,7 @@ def wake() -> None:
 
 
 def stop(seconds: float) -> None:
-    """Begin nothing more, and wait for what is on its way, at most so long."""
+    """Start no more deliveries, and wait for the running ones for at most `seconds`."""
     global _courier
     with _lock:
         mine, _courier = _courier, None
@@ -126,19 +126,19 @@ def stop(seconds: float) -> None:
 
 @signals.worker_ready.connect
 def begin(sender: Any, **_facts: Any) -> None:
-    """A worker of the supervisor's role carries messages from its start."""
+    """A worker of the supervisor's role delivers messages from its start."""
     if "supervisor" in sender.app.amqp.queues.consume_from:
         wake()
 
 
 @signals.worker_shutting_down.connect
 def begin_nothing(**_facts: Any) -> None:
-    """SIGTERM: what is on its way arrives, nothing else is begun."""
+    """SIGTERM: running deliveries finish, no other one is started."""
     if _courier is not None and _courier[0] == os.getpid():
         _courier[1].stop()
 
 
 @signals.worker_shutdown.connect
 def wait_for_the_end(**_facts: Any) -> None:
-    """Let what has arrived be written down."""
+    """Wait until the results of the last deliveries are written."""
     stop(STOP_SECONDS)

@@ -1,8 +1,8 @@
-"""Messages that no task can be made of are kept byte for byte, and only then acknowledged.
+"""Messages that cannot become a task are kept byte for byte as dead letters, and only then acknowledged.
 
-Celery logs such messages and throws them away; some end the worker. Our consumer looks at each message before Celery
-does, and has what is wrong written down by a thread of its own, so that a database that does not answer holds up
-nobody. Until that is committed the message is not acknowledged: should this process end, the broker still has it.
+Celery logs such messages and drops them; some end the worker. This consumer checks each message before Celery does. A
+separate thread writes the bad ones to the database, so that a database that does not answer holds up no other message.
+The consumer acknowledges such a message only after that commit: if the process ends before, the broker still has it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Held:
-    """A message that waits for its place among the dead letters."""
+    """A message that waits to be written as a dead letter."""
 
     letter: Letter
     message: Any
@@ -36,7 +36,7 @@ class _Held:
 
 
 class Keeper:
-    """Writes down what it is given, on a thread of its own, and acknowledges it after the commit."""
+    """Writes messages as dead letters on a thread of its own, and acknowledges them after the commit."""
 
     RETRY_SECONDS = 1.0
     AT_ONCE = 100
@@ -47,7 +47,7 @@ class Keeper:
         self._lock = threading.Lock()
 
     def take(self, held: _Held) -> None:
-        """Have this written down: at once where no event loop would be held up (it polls the same database), else soon."""
+        """Write this message: at once if the consumer has no event loop (then it polls the same database), else on the thread."""
         if held.consumer.hub is None and self._kept(held):
             return
         self._waiting.put(held)
@@ -82,7 +82,7 @@ class Keeper:
             try:
                 return deadletters.keep_whatever(letters)
             except Exception as error:
-                # Held and unacknowledged: the broker still has it, whatever becomes of this process.
+                # The messages are not acknowledged: the broker still has them even if this process ends.
                 log.warning("%d dead letters wait for the database: %s", len(batch), str(error).strip().splitlines()[:1])
                 connection.close()
                 time.sleep(self.RETRY_SECONDS)
@@ -95,15 +95,15 @@ def _acknowledge(message: Any) -> None:
     try:
         message.ack()
     except Exception as error:
-        # Its channel has gone. It comes again and is found to be kept already.
+        # Its channel is closed. The broker delivers it again, and `keep_all` finds that it is kept already.
         log.info("a dead letter could not be acknowledged: %s", error)
 
 
 class Consumer(CeleryConsumer):
-    """Celery's consumer, to which no message is too strange."""
+    """Celery's consumer, but it keeps every message that it cannot handle."""
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
-        """What is called with each message."""
+        """The function that is called with each message."""
         handle = super().create_task_handler(*args, **kwargs)
         tasks = self.app.tasks
 
@@ -141,9 +141,9 @@ class Consumer(CeleryConsumer):
         self.set_aside(message, Unusable("this is no task message"))
 
     def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
-        """Nobody has registered its task."""
+        """No task of its name is registered."""
         self.set_aside(message, Unusable(f"there is no task {exc}"))
 
     def on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
-        """Its parts make no sense."""
+        """Its parts are invalid."""
         self.set_aside(message, exc)

@@ -1,8 +1,8 @@
-"""How statements reach PostgreSQL: prepared, on Django's own connection, again after a passing fault.
+"""Runs statements on PostgreSQL: prepared, on Django's own connection, and again after a transient fault.
 
-psycopg's own cursor binds on the server and prepares; Django's never does (27 us of the database's CPU an order). A
-generic plan made while a table was nearly empty is poison when it has grown, so plans are dropped: after one second of a
-connection's life, then after two, four and so on, up to a minute.
+psycopg's own cursor binds on the server and prepares. Django's never does, which costs 27 us of the database's CPU per
+order. A generic plan made while a table was nearly empty is very slow once the table has grown. So plans are discarded:
+after one second of a connection's life, then after two, four and so on, up to a minute.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fetch(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple
 
 
 def _with_literals(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists as PostgreSQL writes arrays: psycopg would convert them element by element, at many times the cost."""
+    """Lists in PostgreSQL's array syntax: psycopg would convert them element by element, at many times the cost."""
     return {name: _array(value) if type(value) is list else value for name, value in params.items()}
 
 
@@ -57,7 +57,7 @@ def _array(values: list[Any]) -> str:
         return "{" + ",".join(map(str, values)) + "}"
     if kinds == {str}:
         joined = "\0".join(values)
-        if joined.count("\0") == len(values) - 1:  # no value has one itself
+        if joined.count("\0") == len(values) - 1:  # no value contains a NUL itself
             return '{"' + joined.replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","') + '"}'
     return "{" + ",".join(map(_element, values)) + "}"
 
@@ -87,7 +87,7 @@ _TO_LISTEN = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootc
 
 
 def listening_params() -> dict[str, Any]:
-    """What a connection of its own needs that only listens."""
+    """The parameters of a separate connection that only listens."""
     return {name: value for name, value in connection.get_connection_params().items() if name in _TO_LISTEN}
 
 
@@ -95,7 +95,7 @@ _PASSING = ("08", "53", "57P", "40001", "40P01")  # SQLSTATEs of a lost connecti
 
 
 def passes(error: BaseException) -> bool:
-    """Whether this is a fault of the database that may be gone the next time, and not its caller's mistake."""
+    """Whether this is a transient fault of the database, and not its caller's mistake."""
     if not isinstance(error, OperationalError | InterfaceError):
         return False
     state = getattr(error.__cause__, "sqlstate", None)
@@ -105,9 +105,9 @@ def passes(error: BaseException) -> bool:
 def guarded(work: Callable[[], T], *, patience: float = 20.0, after_loss: Callable[[], T] | None = None) -> T:
     """Run `work` and run it again after a deadlock, a serialization failure or a lost connection.
 
-    Safe because every statement of the engine is guarded: repeating one whose commit was lost finds nothing to do.
-    after_loss: run instead of `work` once a connection was lost, where it matters that the answer may have been lost alone.
-    Inside a transaction nothing is repeated; the outermost caller owns it. Gives up after `patience` seconds.
+    Safe because every statement of the engine is guarded: if the first try did commit, the repetition finds nothing to do.
+    after_loss: run instead of `work` once a connection was lost, for callers that need the answer of a try that did commit.
+    Inside a transaction nothing is repeated: that is up to its outermost caller. Gives up after `patience` seconds.
     """
     if connection.in_atomic_block:
         return work()
@@ -134,7 +134,7 @@ def run(statement: str, params: Mapping[str, Any] | None = None, *, patience: fl
 
 
 def transact(work: Callable[[], T], *, after_loss: Callable[[], T] | None = None) -> T:
-    """Run `work` in one transaction, again from its start (as `after_loss`) after a passing fault."""
+    """Run `work` in one transaction, and again from its start (as `after_loss`) after a transient fault."""
 
     def in_one(work: Callable[[], T]) -> T:
         with transaction.atomic():
@@ -144,7 +144,7 @@ def transact(work: Callable[[], T], *, after_loss: Callable[[], T] | None = None
 
 
 def with_lost(statement: Callable[[], list[tuple[Any, ...]]], lost: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """The answer of the statement, and what an earlier try of it committed before its connection was lost."""
+    """The rows of the statement, and those that an earlier try of it committed before its connection was lost."""
     rows = statement()
     found = {row[0] for row in rows}
     return [*rows, *(row for row in fetch(lost, params) if row[0] not in found)]

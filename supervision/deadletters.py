@@ -1,8 +1,8 @@
-"""What nobody could read or use, kept byte for byte until an operator has decided about it.
+"""Dead letters: messages and submissions that could not be used, kept byte for byte until an operator decides about them.
 
-`source` says where it came from and with that how it goes back there: `submission` (a row that waits again under its
-public id), `intake` (an order request from a queue: read again), `queue NAME` (a message for the workers: published
-again to that queue as it was).
+`source` says where a letter came from, and so how a requeue returns it: `submission` (its row waits again under its
+public id), `intake` (an order request from a queue: it is read again), `queue NAME` (a message for the workers: it is
+published again to that queue as it was).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_REASON = 16_000
 
 @dataclass(frozen=True, kw_only=True)
 class Letter:
-    """One thing to be kept. delivery: where it went and how it came, its properties among it. repeated: it came before."""
+    """One dead letter to be kept. delivery: queue, routing and message properties. repeated: it was delivered before."""
 
     source: str
     body: bytes
@@ -50,14 +50,14 @@ def keep(source: str, body: bytes, reason: str, *, content_type: str = "", heade
 
 
 def keep_task(request: Any, args: list[Any], reason: str) -> DeadLetter:
-    """Keep a task's arguments that make no sense, where no worker of ours has looked at its message before."""
+    """Keep a task's invalid arguments, for a message that our own consumer has not checked before."""
     headers = {"id": getattr(request, "id", None), "delivery": getattr(request, "delivery_info", None)}
     body = json.dumps(args, default=repr).encode()
     return keep(f"task {getattr(request, 'task', '')}", body, reason, content_type="application/json", headers=headers)
 
 
 def keep_all(letters: Sequence[Letter]) -> list[int]:
-    """Keep these, in one transaction; returns their ids. What came again after its acknowledgement was lost stays one."""
+    """Keep these in one transaction; returns their ids. A message that comes again after a lost acknowledgement stays one."""
 
     return db.transact(lambda: [(_known(letter) if letter.repeated else None) or _write(letter) for letter in letters])
 
@@ -76,7 +76,7 @@ def _write(letter: Letter) -> int:
 
 
 def keep_whatever(letters: Sequence[Letter]) -> None:
-    """Keep these; raises only where the database is away. What it will not take is kept without its trimmings."""
+    """Keep these. Raises only if the database is away. A letter that it refuses is kept with source, body and reason only."""
     try:
         keep_all(letters)
     except (OperationalError, InterfaceError):
@@ -114,7 +114,7 @@ def _row(letter: Letter) -> dict[str, Any]:
 
 
 def _known(letter: Letter) -> int | None:
-    """The open letter of this very message: it was kept, but its acknowledgement did not arrive."""
+    """The open letter of this very message, if it was kept before and its acknowledgement did not arrive."""
     row = _row(letter)
     same = DeadLetter.objects.filter(resolved_at__isnull=True, **{name: row[name] for name in ("source", "body", "content_type")})
     for pk, headers in same.values_list("pk", "headers")[:20]:
@@ -125,7 +125,7 @@ def _known(letter: Letter) -> int | None:
 
 
 def _but_marks(headers: Any) -> Any:
-    """Headers without what brokers write into them when they deliver again."""
+    """Headers without those that brokers add when they deliver a message again."""
     if not isinstance(headers, dict):
         return headers
     return {name: value for name, value in headers.items() if name not in ("redelivered", "x-delivery-count", "x-death")}

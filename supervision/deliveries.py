@@ -1,14 +1,14 @@
-"""Deliveries: from status messages in the outbox to one row per receiver, and what becomes of each try.
+"""Deliveries: one row for each receiver of a status message in the outbox, and the results of its attempts.
 
 1. `fan_out` turns notifications of kind `status` into rows: one per active endpoint of the run's client that wants the
    event, one for the reply token that the order named. One statement; repeating it adds nothing.
-2. `claim` takes rows that are due and leases them; a deliverer that dies loses its lease and the rows are tried again.
-   `attempt` rises with every claim and stands in the guard of what is written down afterwards.
-3. `record` writes down what became of the tries. A failed one is tried again after 5 s, doubling to an hour; one that
-   fails when three days have passed since it was asked for is given up, and shown.
+2. A claim (`claim_webhooks`, `claim_replies`) leases due rows. If the deliverer dies, the lease expires and the rows are
+   tried again. Every claim raises `attempt`, which is the fencing token of the later writes.
+3. `record` writes the results. A failed delivery is tried again after 5 s, doubling to an hour. One that fails when three
+   days have passed since it was asked for is given up, and shown as such.
 
-An endpoint that gave no answer is left in peace for a while, all its messages with it. One that has failed is only
-tried out, with a single message, until it takes one.
+An endpoint that gave no answer gets no messages for a while. One that has failed gets single messages as probes, until
+it accepts one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASE_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 5
 LONGEST_WAIT_SECONDS = 3600
 GIVE_UP_AFTER_DAYS = 3
-LONGEST_SILENCE_SECONDS = 60  # how long an endpoint that gave no answer is left in peace at most
+LONGEST_SILENCE_SECONDS = 60  # the longest back-off of an endpoint that gave no answer
 
 _FAN_OUT = """
 WITH due AS MATERIALIZED (
@@ -54,11 +54,11 @@ told AS (
 SELECT count(*) FROM due
 """
 
-# The rows of up to so many endpoints, a few of each: those that answer, or (`suspect`) those that did not lately or take
-# their time, of which one message each is tried. In no order, so that none is always last.
-# The cost must follow what is taken, not what waits for a dead receiver. So there is no EXISTS, of which the planner makes
-# a join that reads every message that is due; the sort by a column that is null here is the index's own order; and the
-# array keeps the planner from reading the whole table for a LIMIT whose number it does not know.
+# Claims a few rows each of up to `receivers` endpoints: of those that answer, or (`suspect`) of those that failed lately
+# or are slow. One that failed gets a single message. The random order keeps any endpoint from always being last.
+# The cost must follow the rows taken, not those that wait for a dead receiver. So there is no EXISTS, which the planner
+# would turn into a join that reads every due message. The sort by a column that is null here is the index's own order.
+# The array keeps the planner from reading the whole table for a LIMIT whose number it does not know.
 _CLAIM_WEBHOOKS = """
 WITH e AS MATERIALIZED (
     SELECT e.id, e.url, e.secret, e.failures FROM supervision_webhookendpoint e
@@ -120,7 +120,7 @@ u AS (
 SELECT count(*) FROM u
 """
 
-# A success ends the mistrust; failures double the silence, which only those get that gave no answer.
+# A success clears the failures. Each failure doubles the back-off, which only endpoints get that gave no answer.
 _JUDGE = """
 UPDATE supervision_webhookendpoint e
    SET failures = CASE WHEN v.ok THEN 0 ELSE least(e.failures + 1, 1000000) END,
@@ -138,8 +138,8 @@ UPDATE supervision_delivery d SET not_before = now()
  WHERE d.id = v.id AND d.attempt = v.attempt AND d.delivered_at IS NULL AND d.given_up_at IS NULL
 """
 
-# Whose receiver is gone; and what is too old while its receiver has been switched off, or has failed all the time: of
-# those only one is tried now and then. A message that is old because nobody was there to send it gets its try.
+# Gives up deliveries whose receiver is gone, and old ones whose receiver is switched off or has failed all that time (such
+# a receiver gets only one message now and then). A message that is old because no deliverer ran is still tried.
 _GIVE_UP = """
 WITH hopeless AS MATERIALIZED (
     SELECT d.id FROM supervision_webhookendpoint e CROSS JOIN LATERAL (
@@ -168,7 +168,7 @@ AT_ONCE = 5_000  # given up in one commit
 
 @dataclass(frozen=True)
 class Due:
-    """A delivery that this process has leased. address: of an endpoint, or the name of a reply queue."""
+    """A delivery that this process has leased. address: an endpoint's URL, or the name of a reply queue."""
 
     id: int
     attempt: int
@@ -183,13 +183,13 @@ class Due:
 
     @property
     def order(self) -> str:
-        """The public id of the order it tells of."""
+        """The public id of the order that the message is about."""
         return str(json.loads(self.body)["data"]["order"])
 
 
 @dataclass(frozen=True)
 class Try:
-    """What became of one. answered: the receiver gave an answer, whatever it was."""
+    """The result of one delivery attempt. answered: the receiver gave any answer, also a refusal."""
 
     due: Due
     delivered: bool
@@ -200,12 +200,12 @@ class Try:
 
 
 def fan_out(limit: int = 500) -> int:
-    """Write the deliveries of waiting status messages; returns of how many messages."""
+    """Write the deliveries of waiting status messages. Returns how many messages were handled."""
     return int(db.run(_FAN_OUT, {"limit": limit})[0][0])
 
 
 def claim_webhooks(receivers: int, each: int, *, suspect: bool, busy: Sequence[int] = (), slow: Sequence[int] = ()) -> dict[int, list[Due]]:
-    """Lease what is due to up to `receivers` endpoints, at most `each` of one; by endpoint, in the order of orders and seq."""
+    """Lease due rows of up to `receivers` endpoints, at most `each` per endpoint. By endpoint, sorted by run and seq."""
     params: dict[str, Any] = {"receivers": receivers, "each": each, "suspect": suspect, "lease": LEASE_SECONDS}
     found: dict[int, list[Due]] = {}
     for due in _claim(_CLAIM_WEBHOOKS, {**params, "busy": list(busy), "slow": list(slow)}):
@@ -214,7 +214,7 @@ def claim_webhooks(receivers: int, each: int, *, suspect: bool, busy: Sequence[i
 
 
 def claim_replies(receivers: int, each: int) -> list[Due]:
-    """Lease what is due to reply queues, in the order of orders and seq."""
+    """Lease due rows of up to `receivers` reply queues, at most `each` per queue, sorted by run and seq."""
     return _claim(_CLAIM_REPLIES, {"receivers": receivers, "each": each, "lease": LEASE_SECONDS})
 
 
@@ -223,7 +223,7 @@ def _claim(statement: str, params: dict[str, Any]) -> list[Due]:
 
 
 def record(tries: Sequence[Try]) -> int:
-    """Write down what became of these; returns how many of them were still ours to tell of."""
+    """Write the results of these tries. Returns how many were written: those whose claim was still the newest."""
     if not tries:
         return 0
     hooks = [each for each in tries if each.due.endpoint_id]
@@ -260,12 +260,12 @@ def _storable(words: str) -> str:
 
 
 def release(dues: Sequence[Due]) -> None:
-    """Give back what was leased and not tried."""
+    """Release leased deliveries that were not tried."""
     if dues:
         db.run(_RELEASE, {"ids": [due.id for due in dues], "attempts": [due.attempt for due in dues]})
 
 
 def give_up_hopeless(why: str) -> None:
-    """Close deliveries that nobody will ever try again."""
+    """Give up deliveries that will not be tried any more."""
     while db.run(_GIVE_UP, {"why": why, "days": GIVE_UP_AFTER_DAYS, "limit": AT_ONCE})[0][0] == AT_ONCE:
         pass

@@ -1,7 +1,7 @@
-"""Where messages of ours may go: addresses that accounts name must not lead into our own network.
+"""Allowed destinations of outgoing messages: an address that an account enters must not lead into our own network.
 
-Checked twice: when an address is given, in words, and when it is connected to, on the very address that its name has
-just been resolved to; a name that points elsewhere in between gains nothing. WEBHOOK_ALLOW_PRIVATE=1 lifts it.
+It is checked twice: when it is entered, and when a deliverer connects, on the very IP address that its name has just been
+resolved to. So it gains nothing to change the name's DNS entry in between. WEBHOOK_ALLOW_PRIVATE=1 lifts the check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PORTS = {"http": 80, "https": 443}
 RESOLVE_SECONDS = 3.0
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-# What Python's own lists lack: clouds' metadata, of which one looks like a public address.
+# Addresses of clouds' metadata services that Python's own lists lack. One of them looks public.
 _MORE = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
 _resolvers = ThreadPoolExecutor(4, thread_name_prefix="resolver")  # starts no thread before it is needed
 
@@ -34,7 +34,7 @@ class Forbidden(Exception):
 
 @dataclass(frozen=True)
 class Destination:
-    """A checked address, taken apart. path: with its query."""
+    """A parsed address. path: includes the query."""
 
     scheme: str
     host: str
@@ -43,7 +43,7 @@ class Destination:
 
 
 def is_private(address: IPv4Address | IPv6Address) -> bool:
-    """Whether it leads to this machine, its network or a cloud's metadata, also by way of IPv6's wrappings."""
+    """Whether it leads to this machine, its network or a cloud's metadata, also as an IPv4 address inside an IPv6 one."""
     if isinstance(address, IPv6Address):
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64:
@@ -56,7 +56,7 @@ def is_private(address: IPv4Address | IPv6Address) -> bool:
 
 
 def parse(url: str) -> Destination:
-    """Take an address apart. Raises Forbidden where it is none, or one of a kind that we do not send to."""
+    """Parse an address. Raises Forbidden if it is invalid, or of a kind that we do not send to."""
     if len(url) > MOST_CHARACTERS:
         raise Forbidden(_("The address is longer than %(most)d characters.") % {"most": MOST_CHARACTERS})
     if any(character <= " " or character in '\\\x7f"<>' for character in url):
@@ -95,12 +95,12 @@ def resolve(destination: Destination) -> list[Any]:
 
 
 def check(url: str) -> None:
-    """Refuse an address that we would not send to. A name that nobody knows (yet) is let pass; delivery looks again."""
+    """Refuse an address that we would not send to. A name that DNS does not know (yet) passes; delivery checks again."""
     destination = parse(url)
     if settings.WEBHOOK_ALLOW_PRIVATE:
         return
     if destination.host.rstrip(".") == "localhost" or destination.host.rstrip(".").endswith(".localhost"):
         raise Forbidden(_("%(host)s is not a public address.") % {"host": destination.host})
-    # A name server that takes its time takes none of a web process's.
+    # The timeout keeps a slow name server from holding up a web process.
     with contextlib.suppress(OSError, UnicodeError):
         _resolvers.submit(resolve, destination).result(timeout=RESOLVE_SECONDS)

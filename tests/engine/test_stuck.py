@@ -57,7 +57,7 @@ def test_a_run_whose_steps_are_all_done_is_closed_and_its_workflow_told():
 
     assert kit.state(key) == "Processed"
     assert toy.TOLD["processed"] == [key]
-    assert kit.events(key)[-1].why == "it stood still: what should have followed was lost"
+    assert kit.events(key)[-1].why == "the order stood still: the change that should have followed was lost"
     assert kit.healthy()
 
 
