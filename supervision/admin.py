@@ -1,4 +1,4 @@
-"""The engine's tables in the admin, for looking; what acts is a page that asks for a reason (`console_verbs`)."""
+"""The engine's tables in the admin, read-only. To act, operators use pages that ask for a reason (`console_verbs`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BYTES_SHOWN = 65_536
 
 
 class FlagFilter(admin.SimpleListFilter):
-    """One yes or no: whether `field` is still empty."""
+    """A filter with yes and no. Yes: the rows whose `field` is still null."""
 
     field: str
     yes: Any
@@ -85,7 +85,7 @@ class UndeliveredFilter(FlagFilter):
 
 @admin.register(Run)
 class RunAdmin(RunConsole):
-    """Runs as the engine knows them: the operators' list where no application offers a better one."""
+    """The engine's own list of runs, for workflows whose application offers operators no list of its own."""
 
     list_display = ["key", "workflow", "state", "step", "attempts", "age", "error"]
 
@@ -107,7 +107,7 @@ class RunAdmin(RunConsole):
 
 @admin.register(Alert)
 class AlertAdmin(ReadOnlyAdmin):
-    """What an operator must know, newest first."""
+    """Alerts for operators, newest first."""
 
     list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
     list_display_links = None
@@ -152,7 +152,7 @@ class AlertAdmin(ReadOnlyAdmin):
         return [path("acknowledge/", view, name="supervision_alert_acknowledge"), *super().get_urls()]
 
     def acknowledge_view(self, request: HttpRequest) -> HttpResponse:
-        """One alert, in place: on the landing page or on the order's page."""
+        """Acknowledge alerts from the landing page or an order's page, and return there."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not self.has_operate_permission(request):
@@ -172,7 +172,7 @@ class AlertAdmin(ReadOnlyAdmin):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin):
-    """What nobody could read, byte for byte, and the two ways out of here."""
+    """Messages and submissions that could not be read, byte for byte. An operator requeues or discards each."""
 
     list_display = ["source", "why", "size", "deliveries", "received", "resolution"]
     list_filter = [OpenDeadLetterFilter]
@@ -201,7 +201,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The letter's bytes as text and as hexadecimal digits; both are only ever text to the browser."""
+        """Show the letter's bytes as text and as hexadecimal digits. The browser gets both as plain text only."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
@@ -276,7 +276,7 @@ class SubmissionAdmin(ReadOnlyAdmin):
 
 @admin.register(Notification)
 class NotificationAdmin(ReadOnlyAdmin):
-    """The outbox: what is still to be told to somebody."""
+    """The outbox: notifications and how far their delivery has got."""
 
     list_display = ["kind", "created_at", "tries", "trouble", "delivered_at"]
     list_filter = [UndeliveredFilter]
@@ -290,7 +290,7 @@ class NotificationAdmin(ReadOnlyAdmin):
 
 @admin.register(Heartbeat)
 class HeartbeatAdmin(ReadOnlyAdmin):
-    """Which processes live."""
+    """The processes and their last heartbeats."""
 
     list_display = ["incarnation", "role", "life", "seen", "started_at"]
     list_filter = [("role", admin.AllValuesFieldListFilter)]
@@ -311,7 +311,7 @@ class HeartbeatAdmin(ReadOnlyAdmin):
 
 @admin.register(LeaderLease)
 class LeaderLeaseAdmin(ReadOnlyAdmin):
-    """Who leads until when."""
+    """The leader leases, with holder and expiry."""
 
     list_display = ["name", "holder", "term", "elected_at", "left"]
     ordering = ["name"]

@@ -1,4 +1,4 @@
-"""Archived orders in the admin: found by their id or number, and shown like any other; nothing about them can be changed."""
+"""Archived orders in the admin: operators find them by id or number and see them like any other, but cannot change them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS = {RunState.PROCESSED.value: "success", RunState.CANCELLED.value: None}
 
 @admin.register(ArchivedRun)
 class ArchivedRunAdmin(ReadOnlyAdmin):
-    """What has left the hot tables, the newest first."""
+    """Archived runs, the newest first."""
 
     list_display = ["order", "state", "workflow", "created_at", "finished_at", "archived_at"]
     ordering = ["-run_id"]
@@ -52,7 +52,7 @@ class ArchivedRunAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Everything that is known of it, as it was."""
+        """Show the archived run with all its steps and events, as it was."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD"):

@@ -1,4 +1,4 @@
-"""django-celery-beat's schedules in the console's theme; unregistered here, they would stay unstyled.
+"""django-celery-beat's schedules, registered anew in the console's theme, because beat's own admin classes are unstyled.
 
 The interval of the supervisor's sweep (S29) is edited here.
 """
@@ -17,7 +17,7 @@ class TaskSelectWidget(UnfoldAdminSelectWidget, beat.TaskSelectWidget):
 
 
 class TaskChoiceField(beat.TaskChoiceField):
-    """Takes any name, as beat's own field does: a task may live in a worker only."""
+    """Accepts any task name, as beat's own field does: a task may be registered in a worker only."""
 
     widget = TaskSelectWidget
 
@@ -33,7 +33,7 @@ class PeriodicTaskForm(beat.PeriodicTaskForm):
 
 
 class PeriodicTaskInline(TabularInline, beat.PeriodicTaskInline):
-    """Which tasks follow a schedule."""
+    """The tasks that follow a schedule."""
 
 
 class ScheduleAdmin(ModelAdmin):
@@ -49,7 +49,7 @@ for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, 
 
 @admin.register(PeriodicTask)
 class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
-    """What runs how often."""
+    """Periodic tasks and when they run."""
 
     form = PeriodicTaskForm
     date_hierarchy = None
@@ -59,23 +59,23 @@ class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
 
 @admin.register(IntervalSchedule)
 class IntervalScheduleAdmin(ScheduleAdmin):
-    """Every so many seconds, minutes, hours or days."""
+    """Intervals in seconds, minutes, hours or days."""
 
 
 @admin.register(CrontabSchedule)
 class CrontabScheduleAdmin(ScheduleAdmin, beat.CrontabScheduleAdmin):
-    """At certain times of the day, week, month or year."""
+    """Schedules for certain times of the day, week, month or year."""
 
     inlines = [PeriodicTaskInline]
 
 
 @admin.register(ClockedSchedule)
 class ClockedScheduleAdmin(ScheduleAdmin, beat.ClockedScheduleAdmin):
-    """Once, at a given moment."""
+    """Schedules for a single run at a given moment."""
 
     inlines = [PeriodicTaskInline]
 
 
 @admin.register(SolarSchedule)
 class SolarScheduleAdmin(ScheduleAdmin):
-    """At sunrise and the like."""
+    """Schedules by the sun, such as sunrise."""

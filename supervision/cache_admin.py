@@ -1,4 +1,4 @@
-"""Cached answers of services in the admin: how old each is, and a way to have one fetched anew."""
+"""Cached answers of services in the admin: how old each is, and an action that has them fetched anew."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from supervision.words import age_in_words
 
 @admin.register(CachedResult)
 class CachedResultAdmin(ReadOnlyAdmin):
-    """What is kept of services' answers, so that pages need not wait for them."""
+    """Answers of services, kept so that pages need not wait for the services."""
 
     list_display = ["key", "cache", "answer", "age", "refresh_at", "expires_at", "last_error"]
     list_filter = [("cache", admin.AllValuesFieldListFilter)]

@@ -1,7 +1,7 @@
-"""What the console's pages share: where runs are shown, small readings, who may act. Reads only.
+"""Functions that the console's pages share: links to runs, small queries, permissions. Reads only.
 
-The engine does not know which page shows a run: an application that has a
-better one than the engine's own says so with `show_runs_at`.
+The engine does not know which page shows a run. An application that shows runs on
+a page of its own registers that page with `show_runs_at`.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ def run_address(run_id: int) -> str:
 
 
 def pause_address(scope: str, name: str = "", back: str = "") -> str:
-    """Where this is paused, with a reason; from there back to where one came from."""
+    """The page that pauses this, with a reason. back: the page that it returns to."""
     said = {key: value for key, value in (("scope", scope), ("name", name), ("next", back)) if value}
     return f"{reverse('admin:supervision_pause_add')}?{urlencode(said)}"
 
 
 def resume_address(pause_id: int, back: str = "") -> str:
-    """Where this pause is looked at and lifted."""
+    """The page that shows this pause and lifts it."""
     address = reverse("admin:supervision_pause_change", args=[pause_id])
     return f"{address}?{urlencode({'next': back})}" if back else address
 
 
-# --- Small readings ---------------------------------------------------------------------------------------------------
+# --- Small queries ----------------------------------------------------------------------------------------------------
 
 
 def since(field: str) -> ExpressionWrapper:
@@ -97,10 +97,10 @@ def waiting_submissions() -> QuerySet[Submission]:
 
 
 def person(request: HttpRequest) -> AbstractBaseUser:
-    """Who is acting; the admin lets nobody in without a name."""
+    """The account that acts. The admin requires a login, so there always is one."""
     return cast(AbstractBaseUser, request.user)
 
 
 def may_operate(request: HttpRequest) -> bool:
-    """Whether this person may act, not only look."""
+    """Whether this account may act, not only view."""
     return request.user.has_perm("supervision.operate")

@@ -1,4 +1,4 @@
-"""The operators' landing page: what needs somebody first, every number with its way to the rows behind it. Reads only.
+"""The operators' landing page: what needs an operator comes first, and every number links to its rows. Reads only.
 
 Used through `UNFOLD` in the settings.
 """
@@ -64,7 +64,7 @@ class SignOfLife:
 
 
 def signs_of_life() -> list[SignOfLife]:
-    """The expected roles in their order, then whatever else has a heartbeat."""
+    """The expected roles in their order, then all other roles that have a heartbeat."""
     seen: dict[str, tuple[timedelta, int]] = {}
     rows = Heartbeat.objects.values_list("role").annotate(
         age=ExpressionWrapper(Now() - Max("seen_at"), output_field=DurationField()),
@@ -83,9 +83,9 @@ def signs_of_life() -> list[SignOfLife]:
 
 
 def state_counts() -> list[dict[str, Any]]:
-    """The runs in each state, those that need somebody first.
+    """The runs in each state, those that need an operator first.
 
-    Unfinished runs are few and counted exactly; of the finished ones, which are many, the newest runs give a picture.
+    Unfinished runs are few and counted exactly. Finished ones are many: they are counted among the newest runs only.
     """
     counts = queries.counts_by_state()
     newest = Counter(Run.objects.order_by("-pk").values_list("process_state", flat=True)[:COUNTED_UP_TO])
@@ -121,7 +121,7 @@ def failing_steps() -> list[dict[str, Any]]:
 
 
 def resource_rows() -> list[dict[str, Any]]:
-    """Each resource with what is in flight and what stands in its way; those in trouble first."""
+    """Each resource with its calls in flight, its capacity, pause and breaker; those in trouble first."""
     rows = [
         {
             "name": row.name,
@@ -142,7 +142,7 @@ def resource_rows() -> list[dict[str, Any]]:
 
 
 def queue_rows(paused: Sequence[Pause] = ()) -> list[dict[str, Any]]:
-    """Each agent's queue with the addresses of what waits and runs in it, and of pausing it."""
+    """Each agent's queue with links to its waiting, running and overdue steps, and to the page that pauses it."""
     held = {row.name for row in paused if row.scope == Pause.Scope.AGENT}
     return [
         {
@@ -170,7 +170,7 @@ def newest_alerts(alerts: Sequence[Alert]) -> list[dict[str, Any]]:
 
 
 def incident_rows() -> dict[str, Any]:
-    """The open incidents, the worst first, and how bad the worst is."""
+    """The open incidents, the worst first, and the severity of the worst."""
     rank = Case(When(severity="critical", then=0), When(severity="warning", then=1), default=2, output_field=IntegerField())
     rows = list(open_incidents().order_by(rank, "opened_at")[:INCIDENTS_SHOWN])
     return {
@@ -180,13 +180,13 @@ def incident_rows() -> dict[str, Any]:
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """What the landing page shows; nothing at all to who may not see runs."""
+    """The landing page's context. An account that may not see runs gets no data."""
     may_view = request.user.has_perm("supervision.view_run")
     context.update({"title": _("Overview"), "may_view": may_view, "may_operate": may_operate(request)})
     if not may_view:
         return context
     overdue = queries.overdue_count()
-    # What holds many orders before what holds one.
+    # Pauses that hold many orders come before pauses of one order.
     paused = sorted(pauses.active()[:PAUSES_READ], key=lambda held: held.scope == Pause.Scope.ORDER)
     context.update(
         {

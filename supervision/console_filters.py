@@ -1,4 +1,4 @@
-"""How operators narrow the list of runs. Each filter works for runs and for whatever has one (`run_path`)."""
+"""The filters of the list of runs. Each works for runs and for models that have a run (`run_path`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNFINISHED = [state.value for state in RunState if state not in FINAL_RUN_STATES
 
 
 class RunFilter(admin.SimpleListFilter):
-    """A filter that works for runs and for whatever has one."""
+    """A filter that works for runs and for models that have a run."""
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
         self.run_path = model_admin.run_path

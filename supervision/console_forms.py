@@ -1,4 +1,4 @@
-"""The operators' verbs in words, and what is asked before each: a reason, and what the operator was looking at."""
+"""The operators' verbs in words, and their forms. Each asks for a reason and carries the state that the operator saw."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ VERBS = {
     )
 }
 BULK_VERBS = ("resubmit", "cancel")
-# From corrected parts of a payload to the same as the application stores them, and what is wrong with them by place.
+# Takes corrected parts of a payload. Returns them as the application stores them, and the errors by place.
 Check = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, list[str]]]]
 
 
@@ -90,12 +90,12 @@ def verbs_for(run: Run) -> list[Verb]:
 
 
 def failed_step(steps: Sequence[StepState]) -> StepState | None:
-    """The step in front of an operator, if there is one."""
+    """The step in Error, if there is one."""
     return next((step for step in steps if step.process_state == ProcessState.ERROR), None)
 
 
 class ReasonForm(forms.Form):
-    """Nobody acts without saying why."""
+    """Asks for a reason, which every operation needs."""
 
     reason = forms.CharField(
         label=_("Reason"),
@@ -106,14 +106,14 @@ class ReasonForm(forms.Form):
 
 
 class VerbForm(ReasonForm):
-    """A reason, and what the operator was looking at when giving it."""
+    """A reason, and the plan's version and the attempt that the operator saw when giving it."""
 
     plan_version = forms.CharField(required=False, widget=forms.HiddenInput)
     attempt = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
 
 class ResubmitForm(VerbForm):
-    """Besides: a new key for the remote service, for who has looked there."""
+    """Also offers a new idempotency key, for an operator who has checked the remote service."""
 
     new_generation = forms.BooleanField(
         label=_("Use a new idempotency key"),
@@ -132,7 +132,7 @@ class BulkForm(ReasonForm):
     chosen = forms.CharField(widget=forms.HiddenInput)
 
     def clean_chosen(self) -> list[tuple[str, int | None]]:
-        """The pairs, read."""
+        """Parse the pairs."""
         pairs: list[tuple[str, int | None]] = []
         for word in self.cleaned_data["chosen"].split()[:BULK_LIMIT]:
             key, _colon, attempt = word.rpartition(":")
@@ -164,7 +164,7 @@ class AmendForm(forms.Form):
                     self.fields[place] = forms.CharField(label=label, initial=part, required=False, max_length=1000, widget=widget)
 
     def clean(self) -> None:
-        """Set `amended`: what differs from the payload, whole objects where a part differs; None where nothing does."""
+        """Set `amended` to the changed fields, an object as a whole if a part of it changed. None if nothing changed."""
         result: dict[str, Any] = {}
         for place in self.changed_data:
             name, _dot, key = place.partition(".")

@@ -1,4 +1,4 @@
-"""Lists that stay cheap however large their tables grow: nothing is counted beyond a bound, nothing sorted as a whole."""
+"""Lists that stay cheap for tables of any size: counts stop at a bound, and no query sorts a whole table."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class BoundedChangeList(ChangeList):
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Rows that the engine writes and people look at; counting them costs no more than counting to a bound."""
+    """Rows that the engine writes and people only view. They are counted up to a bound only."""
 
     show_full_result_count = False
     list_per_page = 50
     list_max_show_all = 0
-    show_facets = ShowFacets.NEVER  # each would be a count of its own
+    show_facets = ShowFacets.NEVER  # each facet would cost one more count
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList
@@ -51,7 +51,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
 
 class BoundedPaginator(Paginator):
-    """Counts to a bound only: whoever looks for older rows filters or searches."""
+    """Counts up to a bound only. To find older rows, an operator filters or searches."""
 
     @property
     def count(self) -> int:

@@ -1,6 +1,6 @@
-"""Pauses in the console: what is paused by whom and why, pausing with a reason, resuming with one.
+"""Pauses in the console: the list with reasons and actors, and the pages on which operators pause and resume with a reason.
 
-All writing is done by `supervision.pauses`. Other pages lead here with what they mean already filled in.
+`supervision.pauses` does all the writing. Links from other pages fill the form in advance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESUME = Verb("resume", _("Resume"), _("The work goes on at once."), _("It is re
 
 
 def pause_verb(run: Run, back: str) -> tuple[Verb, str] | None:
-    """What an operator can do about this order's own pause, with the address where it is done."""
+    """The verb for this order's own pause, pause or resume, with the address of its page."""
     if run.process_state in FINAL_RUN_STATES:
         return None
     held = pauses.in_force(Pause.objects.filter(scope=Pause.Scope.ORDER, name=run.key)).first()
@@ -46,7 +46,7 @@ def pause_verb(run: Run, back: str) -> tuple[Verb, str] | None:
 
 
 class PauseForm(ReasonForm):
-    """What is to pause, why, and until when."""
+    """Asks what to pause, why, and until when."""
 
     target = forms.ChoiceField(label=_("What"), widget=UnfoldAdminSelectWidget())
     order = forms.CharField(
@@ -55,7 +55,7 @@ class PauseForm(ReasonForm):
     )  # fmt: skip
     until = forms.CharField(
         label=_("Until"), required=False, max_length=40, widget=UnfoldAdminTextInputWidget(attrs={"placeholder": "15m"}),
-        help_text=_("15m, 2h, or a time such as 2026-11-21T14:05: then it goes on by itself. Empty: until somebody resumes it."),
+        help_text=_("15m, 2h, or a time such as 2026-11-21T14:05: then it goes on by itself. Empty: until an operator resumes it."),
     )  # fmt: skip
     field_order = ("target", "order", "reason", "until")
 
@@ -76,7 +76,7 @@ class PauseForm(ReasonForm):
             raise forms.ValidationError(str(problem)) from problem
 
     def clean(self) -> None:
-        """Split what was chosen into `scope` and `name`."""
+        """Split the chosen target into `scope` and `name`."""
         scope, _colon, name = self.cleaned_data.get("target", "").partition(":")
         if scope == Pause.Scope.ORDER:
             name = self.cleaned_data.get("order", "").strip()
@@ -88,7 +88,7 @@ class PauseForm(ReasonForm):
 
 
 class ActiveFilter(admin.SimpleListFilter):
-    """In force, or over."""
+    """Filters pauses that are in force, or over."""
 
     title = _("force")
     parameter_name = "active"
@@ -102,7 +102,7 @@ class ActiveFilter(admin.SimpleListFilter):
 
 @admin.register(Pause)
 class PauseAdmin(ReadOnlyAdmin):
-    """Who may see orders may see what holds them; who may operate may pause and resume."""
+    """An account that may see orders may see their pauses. An account that may operate may pause and resume."""
 
     list_display = ["what", "standing", "why", "paused_by", "paused_at", "until", "ended"]
     list_filter = [ActiveFilter, ("scope", admin.ChoicesFieldListFilter)]

@@ -1,4 +1,4 @@
-"""How runs are listed and shown to operators, whatever an application calls them.
+"""The list and the page of runs for operators, under any name that an application gives them.
 
 `RunConsole` is the base of the engine's own Run admin and of an application's (the shop's Order admin): set
 `run_path` to the lookup that leads from the model to its run.
@@ -37,7 +37,7 @@ LABELS = {state.value: {"neutral": None}.get(tone, tone) for state, tone in TONE
 
 
 class RunChangeList(BoundedChangeList):
-    """Reads the steps of the page's runs in one query and lays them beside the rows."""
+    """Reads the steps of the page's runs in one query and attaches them to the rows."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -52,7 +52,7 @@ class RunChangeList(BoundedChangeList):
 
 
 class RunConsole(RunVerbs):
-    """Runs, or rows that have one: listed with those in Error first, each with a page that shows and lets act."""
+    """An admin of runs, or of rows that have a run: a list with those in Error first, and a page for each with its verbs."""
 
     run_path = ""
     newest_first: Sequence[str] = ("-pk",)
@@ -68,11 +68,11 @@ class RunConsole(RunVerbs):
         return self.search_words
 
     def facts(self, obj: Any) -> list[tuple[Any, Any]]:
-        """Label and value of what is worth knowing about a row, above its steps."""
+        """Labels and values that the page shows above the run's steps."""
         raise NotImplementedError
 
     def lines(self, obj: Any) -> Sequence[Any]:
-        """What was ordered, where the application knows."""
+        """The order's lines, if the application has any."""
         return ()
 
     # --- List ---------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class RunConsole(RunVerbs):
         return RunChangeList
 
     def search(self, term: str) -> Q:
-        """What the search box matches: only what an index answers."""
+        """The condition of the search box. It must be one that an index answers."""
         return Q(**{f"{self.run_path}key": term})
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
@@ -142,7 +142,7 @@ class RunConsole(RunVerbs):
         return [of_run, *self.verb_urls(), *super().get_urls()]
 
     def of_run_view(self, request: HttpRequest, run_id: int) -> HttpResponse:
-        """From a run's number to the page that shows it."""
+        """Redirect from a run's id to the page that shows it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         obj = self.model._default_manager.filter(**{f"{self.run_path}pk": run_id}).first()
@@ -153,7 +153,7 @@ class RunConsole(RunVerbs):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Everything about one run. Nothing can be posted here: verbs have pages of their own."""
+        """Show everything about one run. The page takes no POST: verbs have pages of their own."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD"):

@@ -1,4 +1,4 @@
-"""The console's side bar: only what the person may see, with the numbers that follow an operator everywhere."""
+"""The console's side bar: only entries that the account may see, with the counts that every page shows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from supervision.states import RunState
 def entry(
     request: HttpRequest, model: type[Model], icon: str, *, title: str = "", query: str = "", badge: str = ""
 ) -> list[dict[str, Any]]:
-    """A side bar entry for a model's list, or nothing for who may not see it."""
+    """A side bar entry for a model's list; empty if the account may not see it."""
     meta = model._meta
     if not request.user.has_perm(f"{meta.app_label}.view_{meta.model_name}"):
         return []
@@ -50,7 +50,7 @@ def entry(
 
 
 def badges(request: HttpRequest) -> dict[str, str]:
-    """The numbers that follow an operator through every page."""
+    """The counts that the side bar shows on every page."""
     if not request.user.has_perm("supervision.view_run"):
         return {"error": "", "alerts": "", "incidents": ""}
     return {
@@ -61,7 +61,7 @@ def badges(request: HttpRequest) -> dict[str, str]:
 
 
 def overview_entry() -> dict[str, Any]:
-    """The way back to the landing page."""
+    """The link to the landing page."""
     return {"title": _("Overview"), "icon": "dashboard", "link": reverse("admin:index")}
 
 
@@ -102,7 +102,7 @@ def engine_groups(request: HttpRequest, shown: dict[str, str]) -> list[dict[str,
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The side bar of an installation that has the engine only."""
+    """The side bar of an installation without an application's own entries."""
     shown = badges(request)
     first = {"title": "", "items": [overview_entry()]}
     return [first, *engine_groups(request, shown)]

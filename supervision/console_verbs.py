@@ -1,6 +1,6 @@
-"""The operators' verbs as pages: GET shows what would happen, only POST acts, and never on what has changed since.
+"""The operators' verbs as pages: GET shows what would happen. Only POST acts, and never on a run that has changed since.
 
-`RunVerbs` is mixed into the admin that shows runs. All writing is done by `supervision.operations`.
+`RunVerbs` is mixed into the admin that shows runs. `supervision.operations` does all the writing.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from supervision.workflow import version_of
 
 
 class RunVerbs(ReadOnlyAdmin):
-    """Adds the verbs' pages to an admin of runs, or of something that has a run."""
+    """Adds the verbs' pages to an admin of runs, or of rows that have a run."""
 
     run_path: str
     amend_labels: Mapping[str, Any] = {}
 
     def check_amended(self, parts: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, list[str]]]:
-        """The application's word on what an operator corrected."""
+        """The application's check of an operator's corrections: the parts as it stores them, and the errors by place."""
         return parts, {}
 
     def run_of(self, obj: Any) -> Run:
-        """The run behind a row of this admin."""
+        """The run of a row of this admin."""
         raise NotImplementedError
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether this person may act; Django asks before it offers an action."""
+        """Whether this account may act. Django calls it before it offers an action."""
         return may_operate(request) and self.has_view_permission(request)
 
     def verb_urls(self) -> list[URLPattern]:
@@ -72,7 +72,7 @@ class RunVerbs(ReadOnlyAdmin):
     # --- One run ------------------------------------------------------------------------------------------------------
 
     def operate_view(self, request: HttpRequest, object_id: int, verb: str) -> HttpResponse:
-        """Show what a verb would do (GET), or do it (POST) unless the run has moved on since."""
+        """Show what a verb would do (GET), or do it (POST) unless the run has changed since."""
         if not self.has_operate_permission(request):
             raise PermissionDenied
         obj = self.get_object(request, str(object_id))
@@ -119,7 +119,7 @@ class RunVerbs(ReadOnlyAdmin):
             return VerbForm(data, initial=initial)
         form = ResubmitForm(data, initial=initial)
         if step is not None and step.effect == Effect.NONE:
-            form.fields["new_generation"].widget = forms.HiddenInput()  # such a step gets a new key by itself
+            form.fields["new_generation"].widget = forms.HiddenInput()  # such a step gets a new key automatically
         return form
 
     def _amend_form(self, run: Run, verb: Verb, step: StepState | None, data: Mapping[str, Any] | None = None) -> AmendForm | None:
@@ -165,11 +165,11 @@ class RunVerbs(ReadOnlyAdmin):
     # --- Many runs ----------------------------------------------------------------------------------------------------
 
     def money_at_stake(self, objects: Sequence[Any]) -> str:
-        """What the chosen rows are worth, where the application knows."""
+        """The value of the chosen rows in words, if the application knows it."""
         return ""
 
     def confirm_bulk(self, request: HttpRequest, queryset: Any, verb_name: str) -> HttpResponse | None:
-        """The page between choosing rows and acting on them: a fixed list of what was chosen."""
+        """The page between choosing rows and acting on them: it shows a fixed list of the chosen rows."""
         in_error = queryset.filter(**{f"{self.run_path}process_state": RunState.ERROR}).order_by("pk")
         objects = list(in_error[: BULK_LIMIT + 1])
         if not objects:
@@ -195,7 +195,7 @@ class RunVerbs(ReadOnlyAdmin):
         return TemplateResponse(request, "admin/supervision/bulk.html", context)
 
     def bulk_view(self, request: HttpRequest, verb: str) -> HttpResponse:
-        """Act on the confirmed list, each order by itself: one that moved on is left alone and counted."""
+        """Act on each order of the confirmed list by itself. One that has changed since is left alone and counted."""
         if not self.has_operate_permission(request):
             raise PermissionDenied
         if verb not in BULK_VERBS:
@@ -232,8 +232,8 @@ class RunVerbs(ReadOnlyAdmin):
 
 
 def must_still_fail(key: str, attempt: int | None) -> None:
-    """Stop who saw an order in Error that somebody has revived since. Cancelling by itself asks for no attempt, because
-    an order that runs is cancelled wherever it has got to."""
+    """Raise ChangedMeanwhile if the step in Error that the operator saw is not in Error any more. `operations.cancel`
+    checks no attempt, because it cancels a running order at any step."""
     if attempt is None:
         return
     steps = StepState.objects.filter(run__key=key, process_state=ProcessState.ERROR, attempt=attempt)
