@@ -1,8 +1,8 @@
-"""Alerts: what one order needs an operator for; and the incidents they add up to.
+"""Alerts: each says why one order needs an operator. Alerts with the same cause belong to one incident.
 
-An alert is written with the transition that made it necessary (`SETTLE`, `changes.raise_alert`) and closed with the verb that
-ends it. Here is what holds beyond the single transition: alerts whose condition is over are closed, a run in Error
-without an open alert gets one, and every open alert belongs to the incident of its cause.
+The transition that makes an alert necessary writes it (`SETTLE`, `changes.raise_alert`). The operator's verb that ends the
+condition closes it. This module corrects the rest: it closes alerts whose condition is over, gives a run in Error without
+an open alert one, and puts every open alert into the incident of its cause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervision.agent import agents
 from supervision.incidents import CRITICAL, INFO, LONGEST_KEY, WARNING, Cause, after_looking, before_looking, detector, members
 from supervision.recovery_sql import STILL_OPEN
 
-PAGE = 2000  # open alerts that one look goes through; what is new beyond it waits for the next look
+PAGE = 2000  # open alerts that one pass reads; new ones beyond it wait for the next pass
 STEP_ERROR = "step_error"
 STARVATION = "starvation"
 
@@ -29,8 +29,8 @@ VALUES (%(run)s, %(position)s, %(direction)s, %(generation)s, %(kind)s, %(step)s
 {STILL_OPEN}
 """  # noqa: S608 - a constant
 
-# Alerts that are not needed any more. Those of kind error are closed by the verbs; what is found here was left by an
-# older version of the code. What others hold is left to the next look.
+# Alerts whose condition is over. Operators' verbs close those of kind error: such an alert found here was left by an
+# older version of the code. Rows that another transaction has locked are left to the next pass.
 _OVER = """
 WITH page AS MATERIALIZED (
     SELECT id FROM supervision_alert WHERE closed_at IS NULL AND id > %(after)s ORDER BY id LIMIT %(page)s),
@@ -61,13 +61,13 @@ SELECT s.run_id, s.position, s.direction, s.generation, 'error', s.name, coalesc
   JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = r.direction AND s.process_state || '' = 'Error'
 ON CONFLICT DO NOTHING
 """
-# Whether it is worth looking for them. Where a superfluous alert makes up for a missing one, _OVER closes it first.
+# Whether no such run exists. A superfluous alert could hide a missing one in these counts, so _OVER runs first.
 _COMPLETE = """
 SELECT (SELECT count(*) FROM supervision_run WHERE process_state = 'Error')
        = (SELECT count(*) FROM supervision_alert WHERE kind = 'error' AND closed_at IS NULL)
 """
 
-# The cause of each alert that has none yet: the same step, failing in the same way at the same place, is one incident.
+# Gives each alert without a cause its cause. Failures of the same workflow, step, direction, resource and code are one incident.
 _SORT = """
 WITH new AS MATERIALIZED (
     SELECT id, run_id, position, direction, kind, step, code FROM supervision_alert
@@ -86,7 +86,7 @@ UPDATE supervision_alert a SET cause = sorted.cause, incident_id = i.id
  WHERE a.id = sorted.id
 """
 
-# Of causes that have just got an incident; also those whose incident was closed while they stood.
+# For alerts whose cause has just got an incident, and for open alerts whose incident was closed.
 _ATTACH = """
 UPDATE supervision_alert a SET incident_id = i.id
   FROM supervision_incident i
@@ -104,7 +104,7 @@ SELECT f.cause, f.orders, f.serious, f.since, a.step, a.direction, a.code, a.mes
 
 @before_looking
 def tend() -> None:
-    """Close what is over, raise what is missing, give every new alert its cause."""
+    """Close alerts whose condition is over, raise missing ones, and give every new alert its cause."""
     global _page_after
     seen, last = db.fetch(_OVER, {"after": _page_after, "page": PAGE})[0]
     _page_after = last if seen == PAGE else 0
@@ -122,7 +122,7 @@ def tend() -> None:
 
 @after_looking
 def attach() -> None:
-    """Every open alert belongs to the open incident of its cause."""
+    """Put every open alert into the open incident of its cause."""
     db.fetch(_ATTACH)
 
 
@@ -166,5 +166,5 @@ def runs_of_alerts(cause: str) -> Sequence[int]:
 
 
 def raise_one(**facts: Any) -> None:
-    """Raise one alert, inside the transaction of what made it necessary: the columns of RAISE by name."""
+    """Raise one alert, inside the transaction of the change that made it necessary. facts: the columns of RAISE by name."""
     db.fetch(RAISE, {"severity": WARNING, "code": "", **facts})

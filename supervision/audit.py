@@ -1,8 +1,8 @@
-"""The state store's invariants as queries: what constraints and guards promise, proved on the rows themselves.
+"""The state store's invariants as queries: they verify on the rows what constraints and guards promise.
 
-Each check is one read-only statement, hence one moment in time: the engine commits every transition whole, so a check
-beside a running system sees no half-made one. All are set-based: what they cost follows the tables, not a loop.
-Checks stand in modules named `audit_checks`, the engine's own and any app's, which are found by their name.
+Each check is one read-only statement, so it reads one snapshot. The engine commits every transition whole, so a check
+on a running system sees no half-made one. All checks are set-based: they run no query per row.
+Checks are in modules named `audit_checks`, in the engine and in any app, and are found by that name.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Violation:
 class Check:
     """An invariant in words, and the SELECT that finds its violations (none where it holds).
 
-    params: what the statement needs from the running code, asked when it runs. find: instead of a statement, what names
-    each violation in words; all of them are told.
+    params: returns the statement's parameters when the check runs. find: instead of a statement, a function that yields
+    each violation in words; all of them are reported.
     """
 
     invariant: str
@@ -43,7 +43,7 @@ _checks: dict[str, Check] = {}
 
 
 def register(check: Check) -> Check:
-    """Make a check known; registering one of the same name replaces it."""
+    """Register a check. A later one of the same name replaces it."""
     _checks[check.invariant] = check
     return check
 
@@ -55,7 +55,7 @@ def checks() -> list[Check]:
 
 
 def violations() -> Iterator[Violation]:
-    """Every broken invariant; of each statement at most `MOST_PER_CHECK` rows, and a word when there are more."""
+    """Every broken invariant: at most `MOST_PER_CHECK` rows of each statement, and a note if there are more."""
     for check in checks():
         yield from violations_of(check)
 

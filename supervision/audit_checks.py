@@ -1,4 +1,4 @@
-"""The engine's invariants: each in words, with the SELECT that finds what breaks it. Run by `audit`."""
+"""The engine's invariants: each in words, with the SELECT that finds its violations. Run by `audit`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ for _invariant, _violations in (
         """,
     ),
     (
-        # A do step that was refused for good stays in Error while its run is undone: that is its history.
+        # A do step that its service refused for good stays in Error while its run is undone, as part of the history.
         "a final run has no open step",
         """
         SELECT s.run_id, r.process_state AS run_state, s.direction, s.position, s.process_state
@@ -100,8 +100,8 @@ for _invariant, _violations in (
         """,
     ),
     (
-        # A run whose last undo is done is closed by a commit of its own, if need be by the supervisor's next sweep.
-        "an unfinished run has a step that somebody runs or may claim",
+        # After the last undo step a separate commit closes the run; if that was lost, the supervisor's next sweep closes it.
+        "an unfinished run has a step that is running or may be claimed",
         """
         SELECT r.id AS run_id, r.process_state
           FROM supervision_run r
@@ -143,7 +143,7 @@ for _invariant, _violations in (
         """,
     ),
     (
-        # Whatever was acknowledged: an operator who has seen it has not ended it.
+        # An acknowledged alert is still open: the operator has seen the error but not ended it.
         "a run in Error has an open alert of its failed step",
         """
         SELECT s.run_id, s.direction, s.position, s.generation
@@ -314,4 +314,4 @@ def _standing_still() -> Iterator[str]:
         yield f"order={order}, run_id={run_id}, {why}"
 
 
-register(Check("every unfinished order makes progress, or an open incident or something bounded says why not", find=_standing_still))
+register(Check("every unfinished order makes progress, or an open incident or a bounded wait explains why not", find=_standing_still))

@@ -1,4 +1,4 @@
-"""Causes that no step tells of: dead letters, the journal, pauses that outlived their bound, messages that cannot be delivered."""
+"""Causes of incidents that no step reports: dead letters, journals, pauses beyond their bound, undeliverable messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from supervision.agent import agents
 from supervision.incidents import CRITICAL, WARNING, Cause, detector, members
 
 DEAD_LETTERS, JOURNAL, PAUSE_OVERRUN, DELIVERY_FAILED = "dead_letters", "journal", "pause_overrun", "delivery_failed"
-FAILING_SECONDS = 900.0  # a receiver that has failed for so long without a success is an incident
-REMEMBERED = "interval '7 days'"  # what is final and nobody can mend is told of for so long, or until it is acknowledged
+FAILING_SECONDS = 900.0  # a receiver that has failed for this long without a success is an incident
+REMEMBERED = "interval '7 days'"  # a final failure is reported for this long, or until an operator acknowledges it
 
 
 def _weight(count: int) -> str:
@@ -26,7 +26,7 @@ def _weight(count: int) -> str:
 
 @detector(DEAD_LETTERS)
 def dead_letters() -> Iterator[Cause]:
-    """Dead letters that nobody has requeued or discarded."""
+    """Dead letters that no operator has requeued or discarded yet."""
     count, since = db.fetch("SELECT count(*), min(created_at) FROM supervision_deadletter WHERE resolved_at IS NULL")[0]
     if count:
         title = ngettext("%(n)d dead letter waits for a decision.", "%(n)d dead letters wait for a decision.", count) % {"n": count}
@@ -35,7 +35,7 @@ def dead_letters() -> Iterator[Cause]:
 
 # ------------------------------------------------------------------------------------------------------ journal
 
-# Entries that can never be written are told of until somebody acknowledges it.
+# Entries that can never be written are reported until an operator acknowledges their incident.
 _REFUSED = f"""
 SELECT key, count(*), min(failed_at), (array_agg(error ORDER BY id DESC))[1] FROM supervision_journalentry e
  WHERE failed_at > now() - {REMEMBERED}
@@ -63,7 +63,7 @@ def journals() -> Iterator[Cause]:
 
 # ------------------------------------------------------------------------------------------------------- pauses
 
-# Pauses in force without an end that are older than the bound. Those of single orders are one cause together.
+# Pauses in force without an end that are older than the bound. All those of single orders share one cause.
 _OLD_PAUSES = """
 SELECT scope, CASE scope WHEN 'order' THEN '' ELSE name END, min(paused_at)
   FROM supervision_pause p
@@ -82,7 +82,7 @@ _HELD = {
     " AND p.paused_at < now() - %(bound)s::float8 * interval '1 s'",
     "resource": f"{_HELD_BY_ALL} AND s.agent = ANY (%(agents)s::text[])",
 }
-# A resource has no moment of its pause: the oldest step that waits for it tells how long it has held somebody up.
+# A resource's row does not say when it was paused. The oldest step that waits for it shows how long it has held orders.
 _PAUSED_RESOURCES = """
 SELECT r.name, a.agents, s.since
   FROM supervision_resource r
@@ -168,7 +168,7 @@ SELECT count(*), min(given_up_at), (array_agg(last_error ORDER BY given_up_at DE
 
 @detector(DELIVERY_FAILED)
 def undeliverable() -> Iterator[Cause]:
-    """Webhooks that fail all the time, and messages of ours that were given up."""
+    """Webhooks that have failed for FAILING_SECONDS without a success, and notifications that were given up."""
     for public_id, url, client, since, waiting in db.fetch(_FAILING_ENDPOINTS, {"failing": FAILING_SECONDS}):
         title = _("The webhook %(url)s of %(client)s does not take its messages.") % {"url": url, "client": client}
         key = f"{DELIVERY_FAILED}:webhook:{public_id}"

@@ -1,6 +1,6 @@
-"""System checks: contradictions in the settings, found at start instead of at night. Ids and hints, no database.
+"""System checks: they find contradictions in the settings at start. Each has an id and a hint. They use no database.
 
-E: the system would lose or break something. W: it would work, but not as somebody expects.
+E: the system would lose or break something. W: it would work, but not as an operator expects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOURNAL_SECONDS = ("JOURNAL_FLUSH_SECONDS", "JOURNAL_LEASE_SECONDS")
 
 @register(TAG)
 def check_supervision(app_configs: object, **_: Any) -> list[CheckMessage]:
-    """The SUPERVISION dictionary: known keys, sensible values, and no value that defeats another."""
+    """The SUPERVISION dictionary: known keys, sensible values, and no value that contradicts another."""
     given = getattr(settings, "SUPERVISION", {})
     if not isinstance(given, Mapping):
         return [Error("SUPERVISION is not a dictionary.", hint="SUPERVISION = {...}", id="supervision.E001")]
@@ -49,7 +49,7 @@ def check_supervision(app_configs: object, **_: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_failpoints(app_configs: object, **_: Any) -> list[CheckMessage]:
-    """Failpoints kill processes on purpose: they need to be allowed in so many words, and to exist."""
+    """Failpoints kill processes on purpose: a setting must allow them explicitly, and each name must exist."""
     wanted = getattr(settings, "FAILPOINTS", "")
     if not wanted:
         return []
@@ -102,7 +102,7 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
         complain(
             Error,
             11,
-            "Celery accepts pickle: whoever reaches the broker could run code in the workers.",
+            "Celery accepts pickle: any client of the broker could run code in the workers.",
             'CELERY_TASK_SERIALIZER = "json" and CELERY_ACCEPT_CONTENT = ["json"].',
         )
     if value("RESULT_BACKEND"):
@@ -231,7 +231,7 @@ def _contradictions(now: conf.Conf) -> Iterator[CheckMessage]:
         yield odd(
             23,
             f"A supervisor leads for {_s(now.lease)} and looks every {_s(now.sweep_every)}: its lease is over "
-            "before it can renew it, so leadership wanders.",
+            "before it can renew it, so the leader keeps changing.",
             "Raise LEASE_SECONDS to at least twice SWEEP_SECONDS.",
         )
     if now.pickup_within <= now.sweep_every:

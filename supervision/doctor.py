@@ -1,4 +1,4 @@
-"""What `manage.py doctor` asks: can this installation work? Each probe yields findings that say what to do.
+"""The probes of `manage.py doctor`: can this installation work? Each probe yields findings that say what to do.
 
 Other apps add probes of their own services in a module `doctor_probes`, which is found by its name.
 """
@@ -25,12 +25,12 @@ from supervision import conf
 from supervision.models import Alert, Incident
 
 OLDEST_POSTGRESQL = 14
-CLOCKS_MAY_DIFFER = 2.0  # seconds; nothing is decided by ours, but people compare logs
+CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
 SILENT_AFTER = 30.0  # seconds without a heartbeat
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -61,17 +61,17 @@ _probes: dict[str, _Registered] = {}
 
 
 def register(about: str, probe: Probe, *, needs_database: bool = False) -> None:
-    """Make a probe known under the name of what it looks at; registering it again replaces it."""
+    """Register a probe under the name of its subject. Registering that name again replaces it."""
     _probes[about] = _Registered(about, probe, needs_database)
 
 
 def examine() -> Iterator[Finding]:
-    """Every probe's findings. A probe that breaks is a finding too; those that need the database wait for it."""
+    """Every probe's findings. A probe that raises is a finding too. Probes that need an unreachable database are skipped."""
     autodiscover_modules("doctor_probes")
     reachable = True
     for registered in _probes.values():
         if registered.needs_database and not reachable:
-            yield Finding(registered.about, Level.WARN, "not examined, for want of a database")
+            yield Finding(registered.about, Level.WARN, "not examined, because the database is not reachable")
             continue
         try:
             found = list(registered.probe())
@@ -83,7 +83,7 @@ def examine() -> Iterator[Finding]:
 
 
 def first_line(problem: BaseException) -> str:
-    """An error's own words, the first line of them."""
+    """The first line of an error's message."""
     said = str(problem).strip().splitlines()
     return said[0] if said else type(problem).__name__
 
@@ -109,7 +109,7 @@ def settings_are_sane() -> Iterator[Finding]:
 
 
 def database() -> Iterator[Finding]:
-    """Reachable, new enough, and as durable as every promise assumes."""
+    """Whether the database is reachable, new enough, and as durable as the guarantees assume."""
     began = monotonic()
     try:
         with connection.cursor() as cursor:
@@ -141,7 +141,7 @@ def database() -> Iterator[Finding]:
 
 
 def migrations() -> Iterator[Finding]:
-    """Every migration applied, and none that this code does not know."""
+    """Whether every migration of this code is applied."""
     executor = MigrationExecutor(connection)
     missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if missing:
@@ -153,7 +153,7 @@ def migrations() -> Iterator[Finding]:
 
 
 def clock() -> Iterator[Finding]:
-    """This machine's clock beside the database's, which alone decides."""
+    """This machine's clock compared with the database's, which alone decides anything."""
     with connection.cursor() as cursor:
         before = now()
         cursor.execute("SELECT clock_timestamp()")
@@ -168,7 +168,7 @@ def clock() -> Iterator[Finding]:
 
 
 def broker() -> Iterator[Finding]:
-    """Reachable with these credentials. Without it orders are accepted and wait."""
+    """Whether the broker is reachable with these credentials. Without it orders are accepted and wait."""
     url = current_app.conf.broker_url
     address = maybe_sanitize_url(url) if "@" in url else url
     with current_app.connection_for_write() as link:
@@ -184,7 +184,7 @@ def broker() -> Iterator[Finding]:
 
 
 def roles() -> Iterator[Finding]:
-    """Who has shown a sign of life lately, by the database's clock."""
+    """Which roles have sent a heartbeat lately, by the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT role, detail->'queues', extract(epoch FROM clock_timestamp() - seen_at)::float8"
@@ -206,7 +206,7 @@ def roles() -> Iterator[Finding]:
 
 
 def roles_of(name: str, queues: Any) -> set[str]:
-    """The roles a process plays: what it is called (`agents-417`), and those whose queues it serves."""
+    """The roles that a process has: the one in its name (`agents-417`), and those whose queues it serves."""
     served = json.loads(queues) if isinstance(queues, str) else queues or []
     played = {name.partition("-")[0]}
     if "submissions" in served or "scheduler" in served:
@@ -219,23 +219,23 @@ def roles_of(name: str, queues: Any) -> set[str]:
 
 
 def incidents() -> Iterator[Finding]:
-    """What holds up orders, or needs an operator."""
+    """The open incidents, except those of severity info."""
     standing = Incident.objects.filter(closed_at__isnull=True).exclude(severity=Incident.Severity.INFO)
     shown = list(standing.order_by("opened_at").values_list("severity", "title")[:20])
     for severity, title in shown:
         yield Finding("incidents", Level.WARN, f"{severity}: {title}", "manage.py incidents")
     if not shown:
-        yield Finding("incidents", Level.OK, "none stands")
+        yield Finding("incidents", Level.OK, "no warning or critical one is open")
 
 
 def alerts() -> Iterator[Finding]:
-    """What waits for an operator."""
+    """The open alerts that no operator has acknowledged."""
     waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).count()
     if waiting:
         advice = "the operator console, or manage.py orders --state Error"
         yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", advice)
     else:
-        yield Finding("alerts", Level.OK, "none waits")
+        yield Finding("alerts", Level.OK, "none to acknowledge")
 
 
 register("settings", settings_are_sane)

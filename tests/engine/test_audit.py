@@ -136,7 +136,7 @@ BREAKS = {
     ),
     "a Processed run has done every step": ("processed", STEP.format("process_state = 'Cancelled'", 2)),
     "a final run has no open step": ("cancelled", UNDO.format("process_state = 'Pending'", 0)),
-    "an unfinished run has a step that somebody runs or may claim": ("pending", STEP.format("not_before = NULL", 0)),
+    "an unfinished run has a step that is running or may be claimed": ("pending", STEP.format("not_before = NULL", 0)),
     "a Pending run has begun nothing": ("pending", STEP.format("attempt = 1", 0)),
     "a run in Error stands at exactly one step in Error, and only such a run does": (
         "error",
@@ -146,7 +146,7 @@ BREAKS = {
         "error",
         "UPDATE supervision_alert SET closed_at = now() WHERE run_id = %(run)s",
     ),
-    "every unfinished order makes progress, or an open incident or something bounded says why not": (
+    "every unfinished order makes progress, or an open incident or a bounded wait explains why not": (
         "pending",
         "UPDATE supervision_stepstate SET not_before = NULL WHERE run_id = %(run)s;"
         "UPDATE supervision_stepevent SET at = now() - interval '1 day' WHERE run_id = %(run)s",
