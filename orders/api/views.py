@@ -60,7 +60,7 @@ class OrdersView(Door):
             OpenApiParameter("process_state", OpenApiTypes.STR, enum=RUN_STATES),
             OpenApiParameter("email", OpenApiTypes.STR),
             OpenApiParameter("created_after", OpenApiTypes.DATETIME),
-            OpenApiParameter("step", OpenApiTypes.STR, description="orders that stand at this step now"),
+            OpenApiParameter("step", OpenApiTypes.STR, description="orders that are at this step now"),
             OpenApiParameter("ordering", OpenApiTypes.STR, enum=["created_at", "-created_at"]),
             *PAGING,
         ],

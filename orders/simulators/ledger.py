@@ -36,7 +36,7 @@ class Entry:
 
     order: the order that the call names, or None.
     amount: the money that the call moves or should have moved, in minor units; 0 if it moves none.
-    effect: whether the call had a new effect: moved money, booked or deleted a shipment, delivered a message.
+    effect: whether the call had a new effect: on a payment, a shipment or a message.
     answer: the answer to the caller, or the reason why there was none.
     extra: further fields to show. memory: the data for rebuilding the state.
     """

@@ -22,7 +22,7 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--attempt", type=at_least(0), metavar="N", help="only if the step still stands at the attempt you saw")
+        parser.add_argument("--attempt", type=at_least(0), metavar="N", help="only if the step is still at the attempt you saw")
         parser.add_argument("--new-generation", action="store_true", help="use a new idempotency key: the service sees a new request")
 
     def handle(self, *args: Any, **options: Any) -> None:
