@@ -1,6 +1,6 @@
-"""What a step does outside, as its agent tells it: operations, each noted before its call and settled after it.
+"""External operations of a step, as its agent reports them: each is noted before its call and settled after it.
 
-Free of the database: agents import it, and tests use it without an engine.
+This module uses no database: agents import it, and tests use it without an engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # before anything that a service ca
 
 
 class EffectOutcome(StrEnum):
-    """What is known of one external operation. `intended` and `unknown`: it may have been done."""
+    """What is known about one external operation. `intended` and `unknown` both mean that it may have been done."""
 
     INTENDED = "intended"
     DONE = "done"
@@ -42,7 +42,7 @@ class Intention(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What became of an operation. sure: the agent says so; otherwise it follows from how the attempt ended."""
+    """The outcome of an operation. sure: the agent reported it; otherwise it is derived from how the attempt ended."""
 
     direction: str
     key: str
@@ -54,10 +54,10 @@ class Settlement(NamedTuple):
 
 @dataclass(slots=True)
 class Operation:
-    """One row of the ledger: an external operation under its key, whichever attempts have called it.
+    """One row of the ledger: an external operation under its key. All attempts that call it share the row.
 
-    direction, generation, attempt: of the attempt that called it last. age: how long ago it was first called, by the
-    database's clock when this was read.
+    direction, generation, attempt: of the attempt that called it last. age: the time since the first call, by the
+    database's clock when the row was read.
     """
 
     operation: str
@@ -76,13 +76,13 @@ class Operation:
 
     @property
     def may_exist(self) -> bool:
-        """Whether its effect is there, or may be."""
+        """Whether its effect exists or may exist at the service."""
         return self.outcome in (EffectOutcome.INTENDED, EffectOutcome.UNKNOWN, EffectOutcome.DONE)
 
     def settle(self, outcome: EffectOutcome, external_id: str = "") -> None:
-        """Say what became of it. Written with the next intention of this attempt, or before its end is recorded.
+        """Report the outcome. It is written with the attempt's next intention, or before the attempt's end is recorded.
 
-        external_id: what the service calls what it made; empty keeps what is known.
+        external_id: the service's id of the object it made; an empty value keeps the id known so far.
         """
         self.outcome, self.settled = outcome, True
         self.external_id = external_id or self.external_id
@@ -91,7 +91,7 @@ class Operation:
 
 
 class Book:
-    """The operations of one attempt, on their way to the ledger. This one keeps them to itself; the engine's writes them."""
+    """The operations of one attempt. This class keeps them in memory; the engine's subclass writes them to the ledger."""
 
     __slots__ = ("_mine", "_pending", "attempt", "direction", "generation")
 
@@ -101,7 +101,7 @@ class Book:
         self._pending: list[Settlement] | None = None
 
     def write(self, intention: Intention, settled: Sequence[Settlement]) -> tuple[EffectOutcome, str]:
-        """Commit the intention; gives the row's outcome and external id. Raises TransientFailure for a lost claim."""
+        """Commit the intention; returns the row's outcome and external id. Raises TransientFailure if the claim is lost."""
         return EffectOutcome.INTENDED, intention.external_id
 
     def read(self) -> Sequence[Operation]:
@@ -109,7 +109,7 @@ class Book:
         return ()
 
     def ordered_at(self) -> datetime:
-        """When the order was accepted. This one does not know: nothing is older than what it says."""
+        """When the order was accepted. This class does not know, and returns a time before anything a service can list."""
         return LONG_AGO
 
     def intend(self, intention: Intention) -> Operation:
@@ -121,7 +121,7 @@ class Book:
         return self.opened(intention, *known)
 
     def opened(self, intention: Intention, outcome: EffectOutcome, external_id: str) -> Operation:
-        """Take over an operation whose row is committed."""
+        """Add an operation whose row is already committed."""
         operation = Operation(
             intention.operation,
             intention.key,
@@ -142,14 +142,14 @@ class Book:
         return operation
 
     def opening(self, operation: str, key: str) -> Operation | None:
-        """This operation, where it is noted for this attempt already and not settled."""
+        """This operation, if this attempt has already noted it and not settled it."""
         for one in self._mine or ():
             if one.operation == operation and one.key == key and not one.settled:
                 return one
         return None
 
     def effects(self) -> list[Operation]:
-        """Every operation of this run and position before this attempt's own: all generations, both directions."""
+        """Every operation of this run and position from before this attempt: all generations, both directions."""
         mine = {(one.direction, one.key, one.operation) for one in self._mine or ()}
         found = []
         for one in self.read():
@@ -160,7 +160,7 @@ class Book:
         return found
 
     def settled(self, operation: Operation, *, sure: bool) -> None:
-        """Keep what became of an operation until it is written."""
+        """Keep an operation's outcome until it is written."""
         settlement = Settlement(operation.direction, operation.key, operation.operation, operation.outcome, operation.external_id, sure)
         if self._pending is None:
             self._pending = [settlement]
@@ -168,7 +168,7 @@ class Book:
             self._pending.append(settlement)
 
     def close(self, rest: EffectOutcome) -> Sequence[Settlement]:
-        """The attempt is over: what is left to be written. rest: what became of operations that nobody settled."""
+        """End the attempt; returns the outcomes still to be written. rest: the outcome of operations the agent did not settle."""
         for operation in self._mine or ():
             if not operation.settled:
                 operation.outcome, operation.settled = rest, True

@@ -1,18 +1,18 @@
-"""Epochs of the database: from its creation, promotion or restore until the next one.
+"""Epochs of the database. An epoch lasts from the database's creation, promotion or restore until the next of these.
 
-After a failover that lost commits, or a restore, the database knows less than the services outside do, and its sequences
-and attempts would give out numbers again that were given before. So a new epoch begins, in one transaction:
+After a failover that lost commits, or after a restore, the services know of calls that the database does not, and its
+sequences and attempts would repeat numbers that were used before. So a new epoch begins, in one transaction:
 
-1. Ids of runs, submissions and everything else the engine numbers jump ahead: those of lost rows never come again.
-2. `attempt` of every unfinished step jumps ahead: a worker of the lost time holds no claim that is still good.
-3. What was running is Pending again, uncounted; what steps outside this database may have done is unknown.
-4. An attempt beyond the jump looks before it acts (`StepRequest.look_first`), the first one too; so do runs of
-   submissions that were accepted before and are consumed again.
+1. Ids of runs, submissions and all other numbered rows jump ahead: the ids of lost rows are never reused.
+2. `attempt` of every unfinished step jumps ahead: the claims of workers from before the loss are no longer valid.
+3. Running steps become Pending again, without a counted failure. Effects outside this database become unknown.
+4. An agent looks for effects before it acts (`StepRequest.look_first`) in every attempt beyond the jump, even the first.
+   So it does for runs of submissions that were accepted before the epoch and are consumed again.
 
-It is detected by whoever connects and by every sweep: by the cluster's identity, its timeline, and the identities of the
-database and of the epochs' own table, which a restored dump does not keep. What leaves all of them as they were is
-declared with `manage.py epoch --begin`. Rows of transactional agents need none of this: their effects are in the same
-database as their steps, and went and came back together with them.
+Every new connection and every sweep check for a new epoch. They compare the cluster's identity, its timeline, and the
+identities of the database and of the epoch table, which a restored dump does not keep. If none of them changed, an operator
+declares the epoch with `manage.py epoch --begin`. Rows of transactional agents need none of this: their effects are in the
+same database as their steps, so both were lost or restored together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOCK = 7_215_012
 
 
 class Identity(NamedTuple):
-    """What tells one life of the database from another."""
+    """The values by which one epoch of the database differs from another."""
 
     system_identifier: str
     timeline: int
@@ -45,7 +45,7 @@ class Identity(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One epoch. first_run_id, first_submission_id: whatever has a smaller id is older than the epoch."""
+    """One epoch. first_run_id, first_submission_id: rows with a smaller id are older than the epoch."""
 
     number: int
     system_identifier: str
@@ -56,11 +56,11 @@ class Epoch(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """The database it is an epoch of."""
+        """The database's identity during this epoch."""
         return Identity(self.system_identifier, self.timeline, self.store)
 
 
-# Nothing while this is a standby, or before the table exists.
+# Returns no row on a standby, or before the table exists.
 _IDENTITY = """
 SELECT (SELECT system_identifier::text FROM pg_control_system()),
        ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int,
@@ -87,8 +87,8 @@ SELECT %(number)s, %(system_identifier)s, %(timeline)s, %(store)s, now(), %(firs
 RETURNING number, system_identifier, timeline, store, first_run_id, first_submission_id
 """
 
-# Locked in everybody's order. A running step is given back like one that expired, but nobody's failure is counted; its
-# event takes the number after the run's newest. Whether a step outside this database was done is not known any more.
+# Rows are locked in the order that all statements use. A running step is released like one that expired, but no failure is
+# counted; its event takes the number after the run's newest. The effect of a step outside this database becomes unknown.
 # A step that is still running while its order is undone must not run again: it expires, and the sweep abandons it.
 _TURN = """
 WITH c AS MATERIALIZED (
@@ -129,7 +129,7 @@ _current: tuple[float, Epoch | None] = (float("-inf"), None)
 
 
 def look() -> Epoch | None:
-    """Begin a new epoch where this is another database, or another life of it, than the newest epoch's; gives the newest."""
+    """Begin a new epoch if the database's identity differs from the newest epoch's. Returns the newest; None on a standby."""
     identity = _identity()
     if identity is None:
         return None
@@ -141,9 +141,9 @@ def look() -> Epoch | None:
 
 
 def begin(reason: str, *, by: str = "", expected: Epoch | None = None, declared: bool = False) -> Epoch:
-    """Begin an epoch, once however many see the need for it at the same time; gives the one that is then the newest.
+    """Begin an epoch, only once if several processes call this at the same time; returns the one that is then the newest.
 
-    declared: somebody says so; otherwise nothing is done where the newest epoch is no longer the expected one.
+    declared: an operator asks for it. Otherwise nothing is done if the newest epoch is no longer the expected one.
     """
 
     def work() -> Epoch:
@@ -159,7 +159,7 @@ def begin(reason: str, *, by: str = "", expected: Epoch | None = None, declared:
             db.fetch(_JUMP, {"jump": NUMBERS_PER_EPOCH})
             first_run, first_submission = _next("supervision_run"), _next("supervision_submission")
             facts = {"jump": ATTEMPTS_PER_EPOCH, "transactional": _transactional(), "by": by or me()}
-            why = "a new epoch of the database began: what was running is looked into"
+            why = "a new epoch of the database began: the running step was released"
             db.fetch(_TURN, {**facts, "pickup": conf.get().pickup_within.total_seconds(), "why": why})
         row = db.fetch(
             _INSERT,
@@ -182,7 +182,7 @@ def begin(reason: str, *, by: str = "", expected: Epoch | None = None, declared:
 
 
 def older(submissions: Sequence[int]) -> set[int]:
-    """Those of these submissions that were accepted before the database's epoch: their orders may have been under way."""
+    """The submissions among these that were accepted before the current epoch: their orders may have been under way."""
     if time.monotonic() - _current[0] > FRESH_SECONDS:
         _remember(_newest())
     first = _current[1].first_submission_id if _current[1] is not None else 0
@@ -190,12 +190,12 @@ def older(submissions: Sequence[int]) -> set[int]:
 
 
 def mark(runs: Sequence[int]) -> None:
-    """Let these new runs look before they act: they are made of submissions that are older than the epoch."""
+    """Make these new runs look before they act, because their submissions are older than the epoch."""
     db.run(_MARK, {"runs": list(runs), "jump": ATTEMPTS_PER_EPOCH, "transactional": _transactional()})
 
 
 def on_connection(sender: Any, connection: Any, **_: Any) -> None:
-    """A new connection may lead to another database than the last one did: look."""
+    """Check the epoch on a new connection, because it may lead to another database than the last one."""
     if connection.alias != DEFAULT_DB_ALIAS or connection.vendor != "postgresql":
         return
     try:
@@ -203,7 +203,7 @@ def on_connection(sender: Any, connection: Any, **_: Any) -> None:
         if identity is not None and (_current[1] is None or _current[1].identity != identity):
             look()
     except DatabaseError as problem:
-        # The next sweep looks again; whoever only reads must not be kept from it.
+        # The next sweep checks again. A caller that only reads must not fail because of this.
         log.warning("could not look at the database's epoch: %s", str(problem).strip().splitlines()[:1])
 
 

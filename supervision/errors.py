@@ -2,12 +2,12 @@
 
     SupervisionError
     |-- DefinitionError          a workflow or an agent is declared wrongly; raised at import time
-    |-- PlanChanged              this code means something else by a version than the database does
-    |-- UnknownRun               nobody knows this key
+    |-- PlanChanged              the code defines a workflow version differently from the database
+    |-- UnknownRun               no run and no waiting submission has this key
     |-- Refused                  an operator verb that the present state does not allow
-    |   `-- ChangedMeanwhile     somebody or something was faster
+    |   `-- ChangedMeanwhile     the run changed after the caller looked
     |-- UnreadableSubmission     a submission that cannot become a run: it goes to the dead letters
-    `-- AgentFailure             what an agent says of its remote service
+    `-- AgentFailure             a failure that an agent reports of its remote service
         |-- TransientFailure     worth another attempt
         |   `-- OutcomeUnknown   the call may or may not have had its effect
         |-- PermanentFailure     no attempt will ever succeed, and nothing was done
@@ -80,7 +80,7 @@ class UnreadableSubmission(SupervisionError):
 
 
 class AgentFailure(SupervisionError):
-    """What went wrong at the remote service, in words an operator understands."""
+    """A failure at the remote service, in words an operator understands."""
 
     code = "agent_failure"
     for_customer = False
@@ -94,9 +94,9 @@ class TransientFailure(AgentFailure):
     """The service could not do it now, and certainly did nothing.
 
     `retry_after` (seconds) is the earliest moment the service wants to be asked again. `unreachable`: the connection was
-    refused, so no order can be to blame. `refuses_us`: the service does not accept our key, or does not let it do this; a
-    person has to mend that, and no other call is made until one goes through. `since`: the `time.monotonic()` value at
-    which the service first failed this attempt, where that was before its last call.
+    refused, so no order can be to blame. `refuses_us`: the service does not accept our key, or does not permit it this
+    call. An operator has to fix that; until a probe succeeds, no other call is made. `since`: the `time.monotonic()` value
+    at which the service first failed this attempt, if that was before its last call.
     """
 
     code = "transient"
@@ -124,8 +124,8 @@ class OutcomeUnknown(TransientFailure):
 class PermanentFailure(AgentFailure):
     """The service refused for good and did nothing; another attempt would be refused too.
 
-    `public_message` is what the customer may read; the message itself is for operators. `for_customer`: only the
-    customer can mend it (a refused card), so operators are shown it and not told.
+    `public_message` is for the customer; the message itself is for operators. `for_customer`: only the customer can fix
+    it (a refused card), so the console shows it to operators and no notification is sent.
     """
 
     code = "permanent"

@@ -1,11 +1,11 @@
-"""A cohort's way through one agent, and on to the next.
+"""Takes a cohort through one agent, and on to the next.
 
-1. START the claims (one statement); what is not answered is stale, cancelled or a duplicate: dropped in silence.
-2. Call the agent for each, side by side, outside any transaction. A transactional agent works for the whole cohort
-   inside the transaction that records its outcome instead.
-3. FINISH what succeeded and FAIL what did not, in batches, as they complete; stragglers never hold the others up.
-4. Where this worker serves the next agent's queue too, FINISH has started the successors already and the cohort goes
-   on here; otherwise its claims are the next link's argument.
+1. START the claims in one statement. A claim that it does not return is stale, cancelled or a duplicate: it is dropped.
+2. Call the agent for each order concurrently, outside any transaction. A transactional agent instead works for the whole
+   cohort inside the transaction that records its outcome.
+3. FINISH the calls that succeeded and FAIL the others, in batches, as they complete. A slow call never delays the others.
+4. If this worker also serves the next agent's queue, FINISH has already started the next steps, and the cohort goes on
+   here. Otherwise its claims are the argument of the next task of the chain.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from supervision.workshop import Answer, Workshop
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 0.25  # how long a cohort's thread waits for the first answer before others may use it
+PATIENCE_SECONDS = 0.25  # how long a cohort's thread waits for the first answer before it is free for other cohorts
 served: set[str] = set()  # the queues this worker consumes; empty = continue through the broker
 
 
-# ------------------------------------------------------------------------------------------------ the way on
+# ------------------------------------------------------------------------------------------------ the chain
 
 
 class _Hands:
-    """How many cohorts this process has in hand, and since when it has none."""
+    """How many cohorts this process is performing, and since when it has had none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class _Hands:
             self._empty_since = time.monotonic()
 
     def empty_seconds(self) -> float:
-        """0 while something is in hand."""
+        """The time since the last cohort ended; 0 while this process performs one."""
         with self._lock:
             return 0.0 if self._full else time.monotonic() - self._empty_since
 
@@ -78,26 +78,26 @@ _hands = _Hands()
 
 
 def is_idle(seconds: float) -> bool:
-    """Whether this process has had no cohort in hand for so long, and no call of an earlier one is under way."""
+    """Whether this process has performed no cohort for this long, and no call of an earlier one is under way."""
     return _hands.empty_seconds() >= seconds and (_the_workshop is None or _the_workshop.pool.is_idle())
 
 
 def run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
-    """Perform one link of a chain. Returns where to go on with which claims, or None when nothing is left to do."""
+    """Perform one link of a chain. Returns the next place and its claims, or None when nothing is left to do."""
     with _hands:
         return _run(place, claims)
 
 
 def go_on(place: Place, started: list[Started]) -> None:
-    """Perform what has begun already, here and from here on."""
+    """Perform steps that have already started, and continue their chain."""
     with _hands:
         _send_on(_walk(place, started))
 
 
 def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
     rest = list(claims)
-    # A slow agent gets no more than it can begin at once: the others stay claims that wait. Their time to work has not
-    # begun, and should they wait too long, that is a lost dispatch and no failure.
+    # Start only as many calls of a slow agent as can begin at once. The other claims wait unstarted: their time to complete
+    # has not begun, and if they wait too long, that counts as a lost dispatch and not as a failure.
     while _has_to_share(place) and len(rest) > (room := _workshop().pool.wait_for_room()):
         part, rest = rest[:room], rest[room:]
         _send_on(_walk(place, _begin(place, part)))
@@ -105,13 +105,13 @@ def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | N
 
 
 def _has_to_share(place: Place) -> bool:
-    """Whether a cohort's calls take their turns on this process's threads. Where no call may be made none has to wait."""
+    """Whether a cohort's calls have to wait for this process's threads. If the service takes no calls, none has to wait."""
     service = place.definition.agent(place.position).resource
     return not _quick(place) and (service is None or governance.takes_calls(service))
 
 
 def _begin(place: Place, claims: Sequence[Claim]) -> list[Started]:
-    """Ask leave for these calls and START them, now that they can be made: a slot is leased from this moment on."""
+    """Admit these calls and START them. Call it only when they can be made, because it takes the slots' leases."""
     verdict = admission.admit(place, claims)
     if verdict.refused:
         recovery.fail(place, verdict.refused)
@@ -119,7 +119,7 @@ def _begin(place: Place, claims: Sequence[Claim]) -> list[Started]:
 
 
 def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
-    """START; what it does not find is no longer ours, and makes no call."""
+    """START these claims. A claim that it does not return is no longer ours: no call is made for it."""
     started = store.start(place, claims)
     if len(started) < len(claims):
         ours = {item.claim for item in started}
@@ -146,12 +146,12 @@ def _quick(place: Place) -> bool:
 
 
 def _serves_next(place: Place, cohort: int) -> bool:
-    """Whether this worker goes on with so many orders itself."""
+    """Whether this worker performs the next step of this many orders itself."""
     return place.direction == Direction.DO and not place.is_last and performs(place.following, cohort)
 
 
 def performs(place: Place, cohort: int) -> bool:
-    """Whether this worker performs so many orders at this place itself: it serves the queue and can begin them all."""
+    """Whether this worker performs this many orders at this place itself: it serves the queue and can begin them all."""
     agent = place.definition.agent(place.position)
     if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or governance.is_free(agent.resource)):
         return False
@@ -185,13 +185,13 @@ def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
     todo = shop.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
     if todo and shop.pool.is_quick(agent.name):
-        # An agent that is usually quick is stuck on one call: let the others pass it.
+        # An agent that is usually quick is stuck on one call: more threads make the other calls.
         shop.pool.help(call, todo, agent.name, len(todo))
     return _report(place, answers, go_on=go_on)
 
 
 def _remembered(agent: Agent, place: Place, started: list[Started]) -> list[Started]:
-    """Those that may be called. Where a service may have forgotten the key of an unknown effect, a person looks first."""
+    """The steps that may be called. If a service may have forgotten the key of an unknown effect, an operator looks first."""
     forgotten = recovery.forgotten(place, [item.run_id for item in started], agent.key_ttl) if agent.key_ttl else set()
     if not forgotten:
         return started
@@ -211,7 +211,7 @@ def _report(place: Place, answers: Sequence[Answer], *, go_on: bool = False) -> 
 
 
 def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover:
-    # Before the end of their attempts: what is known of the world outside must not be lost with this process.
+    # Written before the attempts end: if this process dies, it must not lose what is known about external effects.
     if settled := [ledger.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
         ledger.settle(settled)
     done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
@@ -229,7 +229,7 @@ def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover
 
 
 def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
-    """FINISH; where a result cannot be kept or a hook fails, one by one, so that only the culprit fails."""
+    """FINISH these together. If a result cannot be stored or a hook fails, FINISH one by one, so that only the faulty one fails."""
     try:
         return store.finish(place, done, go_on=go_on, wait=_has_to_wait(place))
     except (OperationalError, InterfaceError):
@@ -246,7 +246,7 @@ def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
 
 
 def _has_to_wait(place: Place) -> bool:
-    """Whether the next step's resource has limits, or takes no calls now: then the scheduler claims, in the orders' turns."""
+    """Whether the next step's resource has limits, or takes no calls now. Then the scheduler claims the steps by their turns."""
     if place.direction == Direction.UNDO or place.is_last:
         return False
     service = place.definition.agent(place.position + 1).resource
@@ -277,7 +277,7 @@ Ask = Callable[[Started], StepRequest]
 
 
 def _asker(place: Place, *, checkpoints: bool) -> Ask:
-    """What turns a step of this cohort into what its agent is asked; what is the same for all is looked up once."""
+    """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
     name, grant_of, shop = place.definition.step(place.position).name, admission.grants(place), _workshop()
 
     def ask(started: Started) -> StepRequest:
@@ -317,13 +317,13 @@ def _call(agent: Agent, place: Place, started: Started, request: StepRequest, st
         return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
     except AgentFailure as error:
         return Answer(place, started, None, recovery.as_failure(error), notes.left(request, error), time.monotonic())
-    except BaseException as error:  # whatever an agent does, its thread lives on and its outcome is reported
+    except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, recovery.as_failure(error), notes.left(request, error))
 
 
 def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Started], *, go_on: bool) -> Handover:
-    """The agent's writes and FINISH in one commit: the effect happens exactly once, or the claim was not ours."""
+    """Commit the agent's writes and FINISH together: the effect happens exactly once, or not at all if the claim is not ours."""
     undo = place.direction == Direction.UNDO
     asked: list[int] = []
 
@@ -356,9 +356,9 @@ def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Starte
         handed, failed = db.transact(work, after_loss=after_loss)
     except Exception as error:
         log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
-        if len(started) > 1:  # one by one, so that only the culprit fails
+        if len(started) > 1:  # one by one, so that only the faulty one fails
             return _together([_perform_in_transaction(agent, place, [item], go_on=go_on) for item in started])
-        # Rolled back as a whole: certainly nothing was done.
+        # The transaction was rolled back as a whole: certainly nothing was done.
         failure = recovery.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
         _report_failures(place, [(item.claim, failure) for item in started])
         return Handover([], [], [])
@@ -370,7 +370,7 @@ def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Starte
 
 
 def finish_up(seconds: float) -> None:
-    """Before this process ends: let the calls under way end and be reported, at most so long. The rest expires."""
+    """Before this process ends, wait up to `seconds` for the calls under way to be reported. The other claims expire."""
     if _the_workshop is None:
         return
     until = time.monotonic() + seconds
@@ -380,7 +380,7 @@ def finish_up(seconds: float) -> None:
 
 
 def _report_late(place: Place, answers: Sequence[Answer]) -> None:
-    """Answers that came after their cohort moved on go on in a chain of their own."""
+    """Record answers that came after their cohort moved on. Their orders continue in a chain of their own."""
     handed = _report(place, answers)
     if handed.claims:
         scheduler.dispatch(place.following, handed.claims)

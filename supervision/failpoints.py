@@ -1,10 +1,10 @@
 """Named points at which a test may kill, freeze, delay or break a process.
 
 `FAILPOINTS=name=action[@occurrences][:probability[:seed]]`, comma separated. Off unless set, and refused unless
-ALLOW_FAILPOINTS=1 says that this is no shop. Actions: `kill9`, `stop` (frozen until SIGCONT), `sleep=SECONDS`, `raise`,
-`drop` (the caller leaves out what would come next). `@2` acts on the second time only, `@1+3` on the first and third.
-FAILPOINT_STEP narrows the points that work on steps to one step, `undo:NAME` to its undo. Before a point acts it is
-noted in the file FAILPOINT_LOG, durably: a test can prove that it was reached, whatever became of the process.
+ALLOW_FAILPOINTS=1 confirms a test system. Actions: `kill9`, `stop` (frozen until SIGCONT), `sleep=SECONDS`, `raise`,
+`drop` (the caller skips its next action). `@2` acts on the second time only, `@1+3` on the first and third.
+FAILPOINT_STEP restricts the points that work on steps to one step, `undo:NAME` to its undo. Before a point acts, it is
+written to the file FAILPOINT_LOG and synced: a test can prove that it was reached even if the process was killed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _step = _log = ""
 
 
 def load(environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
-    """Read FAILPOINTS and what belongs to it. Raises ValueError where it is malformed or not allowed."""
+    """Read FAILPOINTS, FAILPOINT_STEP and FAILPOINT_LOG. Raises ValueError if FAILPOINTS is malformed or not allowed."""
     global _step, _log
     text = environ.get("FAILPOINTS", "")
     if text and environ.get("ALLOW_FAILPOINTS") != "1":
@@ -98,7 +98,7 @@ def load(environ: dict[str, str] | os._Environ[str] = os.environ) -> None:
 
 
 def hit(name: str, steps: Iterable[str] | None = None) -> bool:
-    """Pass a failpoint, with the labels of the steps in hand; true when the caller is to drop what comes next."""
+    """Pass a failpoint; true when the caller has to skip its next action. steps: the labels of the steps being worked on."""
     if not _points:
         return False
     point = _points.get(name)
@@ -115,7 +115,7 @@ def hit(name: str, steps: Iterable[str] | None = None) -> bool:
     if point.action == "kill9":
         os.kill(os.getpid(), signal.SIGKILL)
     elif point.action == "stop":
-        # To this thread: another one would have to be scheduled first, and this one would go on meanwhile.
+        # Sent to this thread: if another thread had to be scheduled to receive it, this one would go on until then.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     elif point.action == "sleep":
         time.sleep(point.seconds)

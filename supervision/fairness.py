@@ -1,8 +1,8 @@
-"""Fair turns: one client's flood waits behind itself, not in front of everybody else.
+"""Fair turns: a client's flood of orders waits behind the client's own orders, not in front of other clients' orders.
 
-Each client has a virtual clock. An order's turn is put off by what its client has recently asked for beyond one order
-per SHARE_SECONDS; the turn only orders those who wait and delays nobody while there is room. The clocks live in the
-process that writes the runs: they are a courtesy, nothing rests on them.
+Each client has a virtual clock. If a client has recently submitted more than one order per SHARE_SECONDS, the turns of its
+orders are put off by the excess. Turns only sort waiting orders: while there is room, no order is delayed. The clocks live
+in the memory of the process that writes the runs; correctness does not depend on them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 SHARE_SECONDS = 0.01
-MOST_SECONDS = 600.0  # as much as one step of priority: nobody is put off further
+MOST_SECONDS = 600.0  # as much as one step of priority: no order is put off further
 _MOST_CLIENTS = 10_000
 
 _lock = threading.Lock()
@@ -35,6 +35,6 @@ def delays(clients: Sequence[str]) -> list[float]:
 
 
 def forget() -> None:
-    """Begin afresh."""
+    """Reset all clocks."""
     with _lock:
         _next.clear()

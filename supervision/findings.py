@@ -1,4 +1,4 @@
-"""What reconciliation found, as causes of incidents: one for each kind of finding at each service."""
+"""Turns the findings of reconciliation into causes of incidents: one for each kind of finding at each service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {
     "live_after_cancel": _n("a cancelled order's charge or shipment that still stands"),
     "refund_failed": _n("a refund that failed after it was accepted"),
 }
-# A customer has paid for what is not delivered, or is not given back what is owed.
+# The customer has paid without a delivery, or has not received a refund that is owed.
 _GRAVE = frozenset({"orphan_charge", "live_after_cancel", "refund_failed"})
 
 _OPEN = """
@@ -33,7 +33,7 @@ _FAILING = "SELECT service, failing_since, last_error FROM supervision_reconcili
 
 @incidents.detector(KIND)
 def standing() -> Iterator[Cause]:
-    """Open findings, counted; and the services whose comparison fails."""
+    """The open findings, counted by service and kind, and the services whose comparison fails."""
     for service, kind, count, since in db.run(_OPEN):
         yield Cause(
             kind=KIND,
@@ -65,7 +65,7 @@ SELECT DISTINCT run_id FROM supervision_finding
 
 @incidents.members(KIND)
 def concerned(key: str) -> Sequence[int]:
-    """The orders that one kind of finding is about, as far as our books know them."""
+    """The runs that one kind of finding concerns, as far as our books know them."""
     _kind, _colon, rest = key.partition(":")
     service, _colon, kind = rest.partition(":")
     return [run_id for (run_id,) in db.run(_RUNS, {"service": service, "kind": kind})]

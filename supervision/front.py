@@ -1,10 +1,10 @@
-"""Where the live rows of a queue in a table begin, while somebody holds an old snapshot.
+"""Remembers where the live rows of a queue table begin, so that looks for work stay fast while an old snapshot is held.
 
-What has left a queue stays in its index for as long as any snapshot may need it: with a backup or a long report under
-way, every look for work would walk over all that was done since. So when a look from the very beginning was slow, the
-next ones begin shortly before the newest row that was taken, and the whole way is gone only after five times as long, or
-WAIT_SECONDS. Until then a row that joins far behind that point (a retry that keeps its turn, an order of high priority)
-waits. Without an old snapshot, looks are quick and see everything.
+PostgreSQL keeps the index entries of rows that have left the queue as long as any snapshot may need them. During a backup
+or a long report, every look for work would read all entries made since it began. So after a slow look from the beginning,
+the next ones begin shortly before the newest row that was taken. The next look from the beginning comes after five times
+its duration, at most after WAIT_SECONDS. Until then a row that joins far before that point (a retry that keeps its turn, an
+order of high priority) waits. Without an old snapshot, looks are quick and see everything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 SLOW_SECONDS = 0.02
-SHARE = 0.2  # of the time that looks at everything may take
+SHARE = 0.2  # the share of the time that looks at everything may take
 WAIT_SECONDS = 5.0
 
 Bound = TypeVar("Bound")
@@ -23,7 +23,7 @@ _all: WeakSet[Front[Any]] = WeakSet()
 
 
 class Front(Generic[Bound]):
-    """One queue, as this process sees it. lowest: the bound below which nothing is."""
+    """One queue, as this process sees it. lowest: a bound that is below every row."""
 
     def __init__(self, lowest: Bound) -> None:
         self._lowest = self._mark = lowest
@@ -32,7 +32,7 @@ class Front(Generic[Bound]):
         _all.add(self)
 
     def look(self, ask: Callable[[Bound], Sequence[Any]], reached: Callable[[Sequence[Any]], Bound | None]) -> Sequence[Any]:
-        """The rows that `ask` finds from a bound upwards; `reached` says where looks may begin after these."""
+        """The rows that `ask` finds from a bound upwards. `reached` returns the bound at which later looks may begin."""
         began = time.monotonic()
         everything = self._saw_everything = began >= self._everything_at
         rows = ask(self._lowest if everything else self._mark)
@@ -44,21 +44,21 @@ class Front(Generic[Bound]):
         return rows
 
     def blind_seconds(self) -> float:
-        """For how long there may be more than the last look has seen; 0 where it saw everything."""
+        """For how long there may be rows that the last look did not see; 0 if it looked at everything."""
         return 0.0 if self._saw_everything else max(0.0, self._everything_at - time.monotonic())
 
     def see_everything(self) -> None:
-        """Look at everything the next time."""
+        """Make the next look cover everything."""
         self._everything_at = 0.0
 
     def forget(self) -> None:
-        """Begin at the beginning."""
+        """Let the next look begin at the lowest bound."""
         self._mark = self._lowest
         self._saw_everything = True
         self.see_everything()
 
 
 def forget() -> None:
-    """All of them: the tables are no longer the same."""
+    """Reset every queue of this process, because the tables are no longer the same."""
     for front in _all:
         front.forget()

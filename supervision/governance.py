@@ -1,10 +1,10 @@
 """The circuit breaker: one row per remote resource, shared by all workers. Its rules are in `breaker`.
 
-While it is open its resource's steps wait, which counts no failure, so that an outage leads no order to Error however
-long it lasts.
+While it is open, its resource's steps wait. That counts no failure, so an outage leads no order to Error, however long it
+lasts.
 
-Every process looks at the rows at most every half second (`resources`). While all is well that is all it costs: when the
-latest calls succeeded is remembered in each process, and written only where there are failures to weigh against it.
+Every process looks at the rows at most every half second (`resources`). Without failures that is the only cost: each
+process remembers when its latest calls succeeded, and writes it only when there are failures to compare it with.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 PROBE_PAUSE_SECONDS = 1.0
 MOST_NOTED = 16  # successes that a process remembers of each resource
-NOTE_SECONDS = 0.5  # successes are written so often at most, by each process
-BUSY_WAIT = timedelta(seconds=1)  # for whoever came while the probes were out
+NOTE_SECONDS = 0.5  # each process writes its successes at most this often
+BUSY_WAIT = timedelta(seconds=1)  # the wait of a call that came while all probes were under way
 
 
 @dataclass(frozen=True)
 class Admission:
-    """Which runs' calls may be made now; the others wait so long, for this reason."""
+    """The runs whose calls may be made now. The other runs wait for `wait`; `why` is the reason."""
 
     runs: Collection[int]
     wait: timedelta = timedelta(0)
     why: str = ""
 
 
-# Whoever moves a breaker holds its row: all processes take turns, and each sees what the one before it left.
+# A process that changes a breaker locks its row. So processes change it one after the other, and each sees the last change.
 _LOCK = """
 SELECT extract(epoch FROM clock_timestamp())::float8, breaker_state, failures, breaker_threshold, cool_down_seconds, probe_limit,
        probes, extract(epoch FROM probes_until)::float8, extract(epoch FROM opened_at)::float8,
@@ -57,26 +57,26 @@ _EXPLAIN = "UPDATE supervision_resource SET last_error = %(error)s, last_code = 
 _KNOW = "INSERT INTO supervision_resource (name) SELECT unnest(%(names)s::text[]) ON CONFLICT (name) DO NOTHING"
 
 _tried: dict[str, float] = {}
-_ended: dict[str, deque[float]] = {}  # when the latest calls succeeded that no row knows of; monotonic
+_ended: dict[str, deque[float]] = {}  # when the latest calls succeeded, as far as not yet written to the row; monotonic
 _written: dict[str, float] = {}
-_probes: dict[int, str] = {}  # runs that try out a resource in this process, and have no verdict yet
+_probes: dict[int, str] = {}  # runs that probe a resource in this process, and have no result yet
 
 
 def forget() -> None:
-    """Look afresh next time: after a fork, or in a test that has another database."""
+    """Drop what this process remembers: after a fork, or in a test that has another database."""
     resources.forget()
     for memory in (_tried, _ended, _written, _probes):
         memory.clear()
 
 
 def is_free(service: str) -> bool:
-    """Whether calls of this service need nobody's leave, as far as this process has seen."""
+    """Whether calls of this service need no admission, as far as this process has seen."""
     seen = resources.look()
     return not seen.governed(service) and all(known.closed for known in seen.serving.get(service, ()))
 
 
 def must_wait(service: str) -> bool:
-    """Whether calls of this service are left to the scheduler: they have limits, or none of its resources takes calls."""
+    """Whether only the scheduler may claim calls of this service: they have limits, or none of its resources takes calls."""
     seen = resources.look()
     return seen.governed(service) or _is_shut(seen.serving.get(service, ()))
 
@@ -97,12 +97,12 @@ def _is_shut(members: Sequence[resources.Known]) -> bool:
 
 
 def shut_agents() -> list[str]:
-    """The agents of services none of whose resources takes calls now: not worth claiming steps for, beyond probes."""
+    """The agents of services none of whose resources takes calls now. Their steps are claimed for probes only."""
     return resources.agents_of([service for service, members in resources.look().serving.items() if _is_shut(members)])
 
 
 def ready_for_probe() -> set[str]:
-    """The resources that another call may try out."""
+    """The resources that another call may probe."""
     now = time.monotonic()
     return {
         name
@@ -112,20 +112,20 @@ def ready_for_probe() -> set[str]:
 
 
 def worth_probing() -> set[str]:
-    """Of those, the ones that this process has not tried within the last second."""
+    """The resources ready for a probe that this process has not probed within the last second."""
     now = time.monotonic()
     return {name for name in ready_for_probe() if now - _tried.get(name, float("-inf")) > PROBE_PAUSE_SECONDS}
 
 
 def to_probe() -> set[str]:
-    """The resources that may be tried out now; each at most once a second, whoever asks in this process."""
+    """The resources to probe now. Each is returned at most once a second in this process."""
     names = worth_probing()
     _tried.update(dict.fromkeys(names, time.monotonic()))
     return names
 
 
 def know(names: Sequence[str]) -> None:
-    """See that these resources have a row, which operators can edit."""
+    """Make sure that these resources have a row, which operators can edit."""
     db.run(_KNOW, {"names": list(names)})
 
 
@@ -133,7 +133,7 @@ def know(names: Sequence[str]) -> None:
 
 
 def change(name: str, work: Callable[[Breaker], T]) -> T:
-    """Let `work` change this resource's breaker while its row is locked. In a transaction the lock lasts as long as that."""
+    """Let `work` change this resource's breaker while its row is locked. In a caller's transaction the lock lasts to its end."""
 
     def locked() -> T:
         rows = db.fetch(_LOCK, {"name": name})
@@ -154,7 +154,7 @@ def change(name: str, work: Callable[[Breaker], T]) -> T:
 
 
 def admit(resource: str, runs: Sequence[int]) -> Admission:
-    """Which of these runs may call now."""
+    """Decide which of these runs may call the resource now."""
     known = resources.look().by_name.get(resource)
     if known is None or known.closed:
         return Admission(runs)
@@ -168,7 +168,7 @@ def admit(resource: str, runs: Sequence[int]) -> Admission:
 
 
 def no_verdict(runs: Sequence[int]) -> None:
-    """These runs' calls are over, or were never made: those that should have tried out a resource leave it to others."""
+    """These runs' calls were never made, or ended without a result for the breaker: their probes are given back."""
     held: dict[str, list[int]] = {}
     for run in runs if _probes else ():
         if (resource := _probes.pop(run, None)) is not None:
@@ -185,7 +185,7 @@ def failed(
     *,
     give_back: Callable[[Sequence[int]], object] | None = None,
 ) -> Told:
-    """Note failures of calls; says what each is to its order, and how long calls wait where the breaker is open now.
+    """Record failed calls. Returns what is to blame for each, and how long calls wait if the breaker is open now.
 
     give_back: called in the same commit with the runs whose counted failures turn out to belong to an outage.
     """
@@ -206,7 +206,7 @@ def failed(
 
 
 def succeeded(resource: str, ended: Sequence[float]) -> None:
-    """Note calls that were answered at these `time.monotonic()` values. Costs no statement while all is well."""
+    """Record calls that were answered at these `time.monotonic()` values. Costs no statement while there are no failures."""
     moments = _ended.get(resource)
     if moments is None:
         moments = _ended.setdefault(resource, deque(maxlen=MOST_NOTED))
@@ -215,13 +215,13 @@ def succeeded(resource: str, ended: Sequence[float]) -> None:
     if known is None or not known.watched:
         return
     if known.closed and time.monotonic() - _written.get(resource, float("-inf")) < NOTE_SECONDS:
-        return  # `tell` does it
+        return  # `tell` writes them later
     _tell(resource, just_now=True)
     _settled(resource)
 
 
 def tell() -> None:
-    """Write the successes that were noted in passing, where somebody's failures are weighed against them; call it by timer."""
+    """Write the remembered successes of resources that have failures to compare them with. Called by a timer."""
     waiting = [name for name, moments in list(_ended.items()) if moments]
     if waiting:
         seen = resources.look().by_name
@@ -237,7 +237,7 @@ def _tell(resource: str, *, just_now: bool) -> None:
     _written[resource] = time.monotonic()
     closes = change(resource, lambda breaker: breaker.succeeded([time.monotonic() - at for at in noted], just_now=just_now))
     if closes:
-        hints.send(hints.SCHEDULE)  # everybody who waited may go
+        hints.send(hints.SCHEDULE)  # the waiting steps may be claimed
 
 
 def _take_noted(resource: str) -> list[float]:
@@ -251,13 +251,13 @@ def _take_noted(resource: str) -> list[float]:
 
 
 def _settled(resource: str) -> None:
-    """The probes of this process at this resource have had their verdict."""
+    """Forget the probes of this process at this resource: their result is known."""
     for run in [run for run, name in list(_probes.items()) if name == resource]:
         _probes.pop(run, None)
 
 
 def probing(members: Sequence[resources.Known]) -> Mapping[int, str]:
-    """The runs that were chosen to try out one of these resources, and which."""
+    """The runs that were chosen to probe one of these resources: run -> resource."""
     down = [known.name for known in members if not known.closed]
     if not down:
         return {}
@@ -270,17 +270,17 @@ def _list(value: Any) -> list[Any]:
 
 
 def close(names: Sequence[str]) -> None:
-    """Close these breakers by an operator's hand."""
+    """Close these breakers because an operator asked for it."""
     for name in names:
         change(name, Breaker.close)
     forget()
 
 
 def wait_of(told: Told) -> timedelta | None:
-    """How long a call waits that met an open breaker, with jitter; None where it is closed."""
+    """How long a call that met an open breaker waits, with jitter; None if the breaker is closed."""
     return None if told.wait is None else _spread(told.wait)
 
 
 def _spread(seconds: float) -> timedelta:
-    """A wait with jitter, so that those who wait do not all come back in one moment."""
+    """A wait with jitter, so that waiting calls do not all return at the same moment."""
     return timedelta(seconds=seconds + random.random() * 0.5)  # noqa: S311 - spreads load, protects nothing

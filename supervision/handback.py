@@ -1,8 +1,8 @@
-"""Claims that this process's code has no plan for, or another one than their rows, are given back for others to take.
+"""Gives claims back for other processes if this process's code does not know their plan, or has another plan than their rows.
 
-Nothing is counted as a failure and no call was made. Two reasons differ in what people hear of them. A version that this
-code does not know is ordinary while a new release is rolled out; where no process knows it, one incident says so. A row
-at another step than the code expects is a mistake: it counts as a lost dispatch, and every few of those raise an alert.
+No call is made and no failure is counted. There are two cases. A version that this code does not know is normal while a
+new release is rolled out; if no process knows it, one incident reports it. A row at another step than the code expects is
+a mistake: it counts as a lost dispatch, and every few of those raise an alert.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def has_plan(place: Place) -> bool:
 
 
 def unknown(place: Place, claims: Sequence[Claim]) -> None:
-    """Postpone these: another process may know their version. Each time longer, so that they do not go round and round."""
+    """Postpone these claims: another process may know their version. The wait grows each time, so that they do not circulate."""
     why = f"left to a process that knows {place.workflow} version {place.version}"
     log.info("%d claims are %s", len(claims), why)
     recovery.fail(place, [(claim, _failure(Outcome.POSTPONED, claim, why)) for claim in claims])
 
 
 def mistaken(place: Place, claims: Sequence[Claim]) -> None:
-    """Give back those of these claims, none of which could be started, whose rows stand at another step or agent."""
+    """None of these claims could be started. Give back those whose rows are at another step or agent."""
     found = store.mistaken(place, claims)
     if not found:
         return

@@ -1,4 +1,4 @@
-"""What the verbs of the store are told and tell: places, what was taken and started, what was handed over."""
+"""The arguments and results of the functions in `store`: places, submissions taken, steps started, cohorts handed over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Place(NamedTuple):
-    """Where in which workflow a cohort stands."""
+    """A cohort's position in its workflow."""
 
     workflow: str
     version: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The step's name, `undo:` before it when it is being undone: what failpoints are narrowed by."""
+        """The step's name, with `undo:` before it when it is being undone. Failpoints are restricted by it."""
         try:
             name = self.definition.step(self.position).name
         except (DefinitionError, IndexError):
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether a run is Processed when this step is."""
+        """Whether the run becomes Processed together with this step."""
         return self.direction == Direction.DO and self.position == self.definition.last
 
 
@@ -52,7 +52,7 @@ class Place(NamedTuple):
 class Taken:
     """A waiting submission, locked until the transaction ends.
 
-    mark: the 32-bit number of the transaction that locked it last, 0 where none did. suspected: see `suspicion`.
+    mark: the 32-bit number of the transaction that locked it last, 0 if none did. suspected: see `suspicion`.
     """
 
     id: int
@@ -69,10 +69,10 @@ class Taken:
 
 
 class Started(NamedTuple):
-    """A step whose attempt has begun and is ours until its deadline.
+    """A step whose attempt has begun. This process holds its claim until the deadline.
 
-    deadline: a `time.monotonic()` value, counted from before the statement was sent: a process that is frozen
-    between START and its call does not believe that it has time left.
+    deadline: a `time.monotonic()` value, counted from before the statement was sent, so that the time counts in which
+    a process was frozen between START and its call.
     """
 
     claim: Claim
@@ -93,17 +93,17 @@ class Started(NamedTuple):
 
     @property
     def attempt(self) -> int:
-        """The fence in every write about it."""
+        """The fencing token in every write about this step."""
         return self.claim.attempt
 
 
 def from_json(value: Any) -> Any:
-    """A jsonb column as a statement answers it: Django's adapters hand it over as text."""
+    """Decode a jsonb column of a statement's result, which Django's adapters return as text."""
     return json.loads(value) if isinstance(value, str) else value
 
 
 def begun(row: tuple[Any, ...], at: float) -> Started:
-    """A row of START's answer. at: `time.monotonic()` from before the statement was sent."""
+    """The step of a row that START returned. at: `time.monotonic()` from before the statement was sent."""
     run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining = row
     return Started(
         Claim(run_id, attempt),
@@ -121,7 +121,7 @@ def begun(row: tuple[Any, ...], at: float) -> Started:
 
 @dataclass(frozen=True)
 class Handover:
-    """What became of a finished cohort: the successors' claims (started where asked), the claims that were stale."""
+    """The result of finishing a cohort: the claims of the next steps (started if asked for), and the claims that were stale."""
 
     claims: list[Claim]
     started: list[Started]
@@ -134,9 +134,9 @@ Done = tuple[Started, Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """How a new run begins. born: its first step goes in claimed by this process. blocked: its session's turn is not yet.
+    """How a new run begins. born: its first step is inserted claimed by this process. blocked: it waits for its session.
 
-    put_off: seconds its turn is put off for the sake of others. notify: its client wants to hear of it.
+    put_off: the seconds by which its turn is put off in favour of other clients. notify: its client wants status messages.
     """
 
     born: bool = False
@@ -147,7 +147,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Gate:
-    """Whether claims of a step are paused, the public ids of the orders that are, and whether somebody older waits."""
+    """Whether claims of a step are paused, the public ids of the orders that are, and whether older steps wait."""
 
     paused: bool
     orders: set[str]

@@ -1,4 +1,4 @@
-"""Signs of life: one row per process incarnation, written by the database's clock. For people and readiness checks."""
+"""Heartbeats: one row per process incarnation, timed by the database's clock. Operators and readiness checks read them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ON CONFLICT (incarnation) DO UPDATE SET seen_at = now(), role = excluded.role, d
 
 
 def beat(role: str, detail: Mapping[str, Any] | None = None, *, name: str | None = None) -> None:
-    """Note that this process is alive and, in `detail`, what it is doing; `name` for a sign of life of something else."""
+    """Write this process's heartbeat; `detail`: what it is doing. `name`: write the heartbeat of something else."""
     db.run(_BEAT, {"me": name or me(), "role": role, "detail": json.dumps(dict(detail or {}))})
 
 
 def forget_old(days: int = 1) -> None:
-    """Remove incarnations that have been silent for so long."""
+    """Remove incarnations whose last heartbeat is older than this."""
     db.run("DELETE FROM supervision_heartbeat WHERE seen_at < now() - %(days)s::int * interval '1 day'", {"days": days})
 
 
 def keep_beating(role: str, describe: Callable[[], Mapping[str, Any]] = dict) -> None:
-    """Beat every few seconds on a thread of its own, for as long as the process lives; `describe` is asked each time."""
+    """Write a heartbeat every few seconds on a separate thread, as long as the process lives; `describe` is called each time."""
 
     def loop() -> None:
         while True:

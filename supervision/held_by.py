@@ -1,4 +1,4 @@
-"""Which cause holds an order: where it stands, and what stands in its way. Reads only; two statements for any number of runs."""
+"""Finds the causes that may hold an order, from its current step. Reads only; two statements for any number of runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from supervision import db
 from supervision.agent import agents
 from supervision.incidents import holder, members
 
-# The step each order stands at, its open alerts, the pauses of its own, and the head of its session where that blocks it.
+# Each order's current step, its open alerts, whether it is paused itself, and the first run of its session if that blocks it.
 _STANDING = """
 SELECT r.id, r.workflow, r.version, s.agent, s.resource, s.process_state = 'Pending' AND s.not_before IS NULL,
        ARRAY(SELECT a.cause FROM supervision_alert a WHERE a.run_id = r.id AND a.closed_at IS NULL AND a.cause <> ''
@@ -47,7 +47,7 @@ class _Where(NamedTuple):
 
 @holder
 def causes_of(run_ids: Sequence[int]) -> Mapping[int, Sequence[str]]:
-    """The causes that would hold each of these unfinished runs, if an incident of them is open: the best explanation first."""
+    """For each unfinished run, the causes that hold it if they have an open incident, the best explanation first."""
     serving: dict[str, list[str]] = {}
     for name, service in db.run(_SERVING):
         serving.setdefault(service, []).append(name)

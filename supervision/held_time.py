@@ -1,9 +1,9 @@
-"""Held time: what an order spends behind an open breaker, a pause, a limit or its session does not count against its time.
+"""Held time: an order's wait for an open breaker, a pause, a limit or its session does not count against its time.
 
-What held an order is recomputed from rows: its waits from its events, pauses from their rows, and the times in which a
-resource took no calls from `supervision_closure`, which a trigger keeps. The run's complete_by moves on by exactly what
-it was held since it was last looked at (held_until). An order is looked at when its time is nearly over, and before
-anybody decides that it is; so a wait costs nothing while it lasts.
+Held time is recomputed from rows: the order's waits from its events, pauses from their rows, and the times in which a
+resource took no calls from `supervision_closure`, which a trigger maintains. The run's complete_by moves on by exactly the
+time it was held since its last check (held_until). An order is checked when its time is nearly over, and before the engine
+decides that it is over; so a wait costs no statement while it lasts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from supervision import db
 from supervision.agent import agents
 from supervision.workflow import workflows
 
-MARGIN = timedelta(minutes=1)  # before its time is over, and beyond the longest step, an order is looked at
-AGAIN_SECONDS = 60.0  # one whose time is nearly over is looked at no more often
+MARGIN = timedelta(minutes=1)  # an order is checked this long, plus the time of the longest step, before its time is over
+AGAIN_SECONDS = 60.0  # an order whose time is nearly over is checked at most this often
 KEPT = timedelta(days=90)
 
 
 class Looked(NamedTuple):
-    """How an order stands after the look. overdue: its own time is over. held: something holds it now."""
+    """An order's state after its check. overdue: its own time is over. held: something holds it now."""
 
     run_id: int
     overdue: bool
@@ -30,15 +30,15 @@ class Looked(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether it is to be stopped: what is held now is never stopped for its time."""
+        """Whether the order has to be stopped. An order that is held now is never stopped for its time."""
         return self.overdue and not self.held
 
 
 # A run's waits lie between the events of its steps: from the moment a step became the next one, or went back to
-# Pending, to its claim. What shuts an agent: pauses, and closures of the resource it was routed to, or of every
-# resource of its service. A limit, and the wait of a session's order for its first claim, hold for the whole wait. So do
-# the waits of an order that fails at a service where no other order has succeeded since: its time is not to blame.
-# Whoever holds a run's step may wait for the run; the others skip it, because steps are locked before runs.
+# Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was routed to, or of every
+# resource of its service. A limit holds for the whole wait, and so does a session until an order's first claim. An order
+# that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
+# A transaction that has locked a run's step may wait for the run; others skip it, because steps are locked before runs.
 _EXTEND = """
 WITH look AS MATERIALIZED (
     SELECT r.id, r.workflow, r.session_key, coalesce(r.held_until, r.created_at) AS since FROM supervision_run r
@@ -114,7 +114,7 @@ RETURNING r.id, r.complete_by < now(), c.held
 """
 _WAITING, _SKIPPING = _EXTEND.format(skip=""), _EXTEND.format(skip="SKIP LOCKED")
 
-# The page after (%(at)s, %(run)s) of runs whose time is over, or nearly and not looked at lately.
+# The page after (%(at)s, %(run)s) of runs whose time is over, or is nearly over and was not checked lately.
 _DUE = """
 SELECT r.complete_by, r.id, coalesce(%(began)s::timestamptz, now()) FROM supervision_run r
  WHERE r.complete_by < now() + %(margin)s::float8 * interval '1 s' AND r.process_state IN ('Pending', 'Processing')
@@ -127,10 +127,10 @@ SELECT r.complete_by, r.id, coalesce(%(began)s::timestamptz, now()) FROM supervi
 
 
 def extend(runs: Sequence[int], *, wait: bool = True) -> list[Looked]:
-    """Add to these runs' time what they were held since the last look, in the caller's transaction or one of its own.
+    """Extend these runs' time by what they were held since the last check, in the caller's transaction or a new one.
 
-    Returns how each stands that has a time and is Pending or Processing. wait: for a run that another transaction
-    changes; only for those who hold the run's step. Without it such a run is left out of the answer.
+    Returns the state of each run that has a complete_by and is Pending or Processing. wait: wait for a run that another
+    transaction changes; only for callers that have locked the run's step. Without it such a run is left out.
     """
     if not runs:
         return []
@@ -140,7 +140,7 @@ def extend(runs: Sequence[int], *, wait: bool = True) -> list[Looked]:
 
 
 def overdue(limit: int) -> Iterator[list[int]]:
-    """The runs whose time is over and that nothing holds, page by page, each looked at once."""
+    """The runs whose time is over and that nothing holds, page by page, each checked once."""
     longest = max((step.complete_within for workflow in workflows() for step in workflow.steps), default=timedelta(0))
     fixed = {"margin": (longest + MARGIN).total_seconds(), "again": AGAIN_SECONDS, "limit": limit}
     at, run, began = "-infinity", 0, None
@@ -152,7 +152,7 @@ def overdue(limit: int) -> Iterator[list[int]]:
 
 
 def forget_old() -> None:
-    """Delete closures that ended so long ago that no order counts on them any more."""
+    """Delete closures that ended so long ago that no order's held time needs them."""
     db.run(
         "DELETE FROM supervision_closure WHERE ended_at < now() - %(kept)s::float8 * interval '1 s'",
         {"kept": KEPT.total_seconds()},

@@ -1,8 +1,8 @@
 """Hints: messages that say "there is work" and nothing else. A lost one costs latency; the relay sends it again.
 
-A hint goes out at once; while more follow, at most one per HINT_SECONDS and process is sent. Publishing happens on a
-thread of its own, so that no request and no transaction ever waits for the broker. For a new submission the bell is
-rung first; the message follows only where it still waits a moment later, because nobody heard or all are busy.
+A hint goes out at once; while more follow, at most one per HINT_SECONDS and process is sent. A separate thread publishes,
+so that no request and no transaction ever waits for the broker. For a new submission it first sends a NOTIFY (`bell`).
+The message follows only if a submission still waits a moment later, because no scheduler listened or all are busy.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ QUEUES = {CONSUME: "submissions", SCHEDULE: "scheduler", DELIVER: "supervisor", 
 
 
 class _Hinter:
-    """One process's hints to one queue: leading edge at once, then coalesced."""
+    """One process's hints to one queue: the first is sent at once, those that follow soon are coalesced."""
 
     def __init__(self, task: str) -> None:
         self._task = task
         self._rings = task == CONSUME and bell.is_heard()
-        self._rung_at: float | None = None  # and no message sent since
+        self._rung_at: float | None = None  # when the NOTIFY was sent that no message has followed yet
         self._wanted = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -61,7 +61,7 @@ class _Hinter:
                     publish(self._task)
             if not self._wanted.is_set() and self._rung_at is None:
                 self._idle.set()
-            # While more follow without a gap, whoever reads them is awake anyway: fewer and fewer are sent.
+            # While hints follow each other without a gap, their reader is at work anyway: fewer and fewer are sent.
             shortest = conf.get().hint_seconds
             pause = min(max(shortest, 2 * pause), 8 * shortest)
             time.sleep(pause)
@@ -83,7 +83,7 @@ enabled = True  # tests that run the engine in one thread switch hints off
 
 
 def publish(task: str) -> bool:
-    """Send one hint now, on this thread. False when the broker could not be reached; nothing is lost by that."""
+    """Send one hint now, on this thread. False when the broker could not be reached; the relay sends it again."""
     if not enabled:
         return False
     try:
@@ -95,7 +95,7 @@ def publish(task: str) -> bool:
 
 
 def send(task: str) -> None:
-    """Ask for `task` soon (after the caller's transaction, if it is in one), without waiting for the broker."""
+    """Request a hint for `task` soon (after the caller's transaction, if it is in one), without waiting for the broker."""
     if not enabled:
         return
     if connection.in_atomic_block:

@@ -1,9 +1,9 @@
-"""Hooks: a workflow's own functions for runs that have just reached a state. A hook that raises holds nothing up.
+"""Hooks: a workflow's functions, called for runs that have just reached a state. A hook that raises delays no run.
 
-A hook works inside the transaction that moved its runs, under a savepoint. Where it raises for a batch it is called run
-by run. A run whose hook raises keeps its new state: the call is put off as a row of the outbox (kind `hook`) and made
-again, later and later, until it succeeds, in one transaction with the note that it did. So is the call of a workflow
-version that this process does not know; a process that knows it makes the call.
+A hook runs inside the transaction that moved its runs, under a savepoint. If it raises for a batch, it is called run by
+run. A run whose hook raises keeps its new state. Its call is put off as a row of the outbox (kind `hook`) and retried with
+back-off until it succeeds; one transaction commits the hook's writes and the row's delivered_at. A call for a workflow
+version that this process does not know is put off too; a process that knows the version makes it.
 
 A call that was put off may come after the hook of a later state: `on_error` after `on_processed`, never the reverse.
 """
@@ -38,7 +38,7 @@ HOOKS: Mapping[str, str] = {
 
 
 class Raised(Exception):
-    """A hook raised; the transaction that it was part of is to be made again, with `tell`."""
+    """A hook raised; its transaction has to be repeated with `tell` instead of `trust`."""
 
 
 class _Call(NamedTuple):
@@ -48,7 +48,7 @@ class _Call(NamedTuple):
 
 
 def trust(workflow: str, version: int, hook: Hook, runs: Sequence[ClosedRun]) -> None:
-    """Call a hook without a savepoint, which most calls need not pay for. Raises Raised where it fails."""
+    """Call a hook without a savepoint, to save its cost for the many calls that succeed. Raises Raised if it fails."""
     try:
         hook(runs)
     except Exception as error:
@@ -56,14 +56,14 @@ def trust(workflow: str, version: int, hook: Hook, runs: Sequence[ClosedRun]) ->
             raise
         raise Raised(f"{workflow} version {version}: {type(error).__name__}: {error}") from error
     if connection.connection.info.transaction_status == TransactionStatus.INERROR:
-        # Its COMMIT would be a ROLLBACK, and PostgreSQL would not call that an error.
+        # The COMMIT would become a ROLLBACK, which PostgreSQL does not report as an error.
         raise Raised(f"{workflow} version {version}: the hook hid the failure of a statement")
 
 
 def tell(workflow: str, version: int, state: str, runs: Sequence[ClosedRun]) -> None:
-    """These runs have reached this state in the transaction that is open: call the hook for it, or put the call off.
+    """Call the hook for runs that have reached this state in the open transaction, or put the call off.
 
-    Raises only what lets the whole transaction be made again: a deadlock, a lost connection.
+    Raises only errors after which the whole transaction is repeated: a deadlock, a lost connection.
     """
     name = HOOKS.get(state)
     if name is None or not runs:
@@ -104,9 +104,9 @@ def _put_off(call: _Call, runs: Sequence[ClosedRun], why: str, *, raised: bool) 
     )
 
 
-# ------------------------------------------------------------------------------------------------------- again
+# ----------------------------------------------------------------------------------------------------- retries
 
-# Leases what is due for its back-off. What this process does not know is left to those who do.
+# Leases due rows for the time of their back-off. Versions that this process does not know are left to other processes.
 _CLAIM = """
 WITH due AS MATERIALIZED (
     SELECT n.id FROM supervision_notification n
@@ -120,7 +120,7 @@ UPDATE supervision_notification n
 RETURNING n.id, n.payload ->> 'workflow', (n.payload ->> 'version')::int, n.payload ->> 'hook'
 """
 
-# Locked until the hook's own writes commit with the note, so that two processes never make one call.
+# The rows stay locked until the hook's writes commit with delivered_at, so that two processes never make the same call.
 _HOLD = """
 SELECT n.id, n.run_id, n.payload ->> 'reason' FROM supervision_notification n
  WHERE n.id = ANY (%(ids)s) AND n.delivered_at IS NULL ORDER BY n.id FOR UPDATE SKIP LOCKED
@@ -142,7 +142,7 @@ def retry_due(limit: int = AT_ONCE) -> int:
 
 
 def _again(call: _Call, ids: Sequence[int]) -> int:
-    """The calls of these rows, together; where that fails one by one."""
+    """Make the calls of these rows together; if that fails, one by one."""
     error = db.transact(partial(_make, call, ids))
     if error is None:
         return len(ids)
@@ -159,7 +159,7 @@ def _make(call: _Call, ids: Sequence[int]) -> Exception | None:
     closed = [
         ClosedRun(run_id=run_id, key=runs[run_id].key, reason=reason or "", payload=runs[run_id].payload)
         for _, run_id, reason in rows
-        if run_id in runs  # one that is gone has nobody left to be told of
+        if run_id in runs  # no call for a run that no longer exists
     ]
     try:
         hook: Hook | None = getattr(version_of(call.workflow, call.version), call.hook, None)
@@ -173,7 +173,7 @@ def _make(call: _Call, ids: Sequence[int]) -> Exception | None:
 
 # ---------------------------------------------------------------------------------------------------- incidents
 
-# A call that waits for a process that knows its version is told of only when none comes in time.
+# A call that waits for a process that knows its version is reported only when no such process makes it in time.
 _WAITING = """
 SELECT payload ->> 'workflow', payload ->> 'version', payload ->> 'hook', count(DISTINCT run_id), min(created_at),
        (array_agg(last_error ORDER BY id DESC))[1]
@@ -186,7 +186,7 @@ SELECT payload ->> 'workflow', payload ->> 'version', payload ->> 'hook', count(
 
 @detector("hook_failed")
 def failing() -> Iterable[Cause]:
-    """One cause per hook of a workflow version that has calls waiting because it raises."""
+    """One cause per hook of a workflow version that has waiting calls because it raised or no process knew the version."""
     rows: list[tuple[Any, ...]] = db.run(_WAITING, {"patience": conf.get().pickup_within.total_seconds()})
     for workflow, version, hook, orders, since, error in rows:
         yield Cause(
