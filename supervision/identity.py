@@ -1,4 +1,4 @@
-"""Who this process is: one name per incarnation, so that a restarted worker never passes for its predecessor."""
+"""This process's name, one per incarnation, so that a restarted worker is never mistaken for its predecessor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _role = os.environ.get("SAS_ROLE", "")
 
 
 def play(role: str) -> None:
-    """Say what this process does, before it first signs anything: people read it in timelines."""
+    """Set this process's role, which timelines show as part of its name. Call it before the name is first used."""
     global _role
     _role = role
     _names.pop(os.getpid(), None)

@@ -1,8 +1,8 @@
-"""At rest an order needs no message: an agents process with nothing to do takes it up, and goes all the way with it.
+"""Without load an order needs no message: an idle agents process consumes it and performs its steps itself.
 
-A scheduler that hears of a new order lets such a process go first, for COURTESY_SECONDS. Where nobody did take the order
-in that time, because all are at work or there is none, it does so itself, and goes first for a while. Under load the
-agents never are idle, the scheduler's batches grow, and chains carry them.
+A scheduler that hears of a new order lets such a process go first, for COURTESY_SECONDS. If no agents process has taken the
+order by then, because all are busy or there is none, the scheduler consumes it, and does not wait again for a while. Under
+load the agents are never idle, the scheduler's batches grow, and chains of messages carry them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ LONGEST_HASTE_SECONDS = 8.0
 
 
 def is_for(served: set[str]) -> bool:
-    """Whether a worker that serves these queues begins orders of some workflow."""
+    """Whether a worker that serves these queues takes new orders up: it serves the first agent of a workflow."""
     return conf.get().idle_agents_consume and any(workflow.agent(0).queue in served for workflow in workflows())
 
 
 def take_up() -> None:
-    """Turn waiting submissions into runs and perform them, where this process has had nothing to do for a while."""
+    """Turn waiting submissions into runs and perform them, if this process has had nothing to do for a while."""
     if scheduler.stopping.is_set() or not execution.is_idle(conf.get().hold_off_seconds):
         return
     batch = consuming.consume_batch(performs=execution.performs)
@@ -33,7 +33,7 @@ def take_up() -> None:
 
 
 def take_up_or_consume() -> None:
-    """Where one process is agents and scheduler: perform what it can at once, and send on the rest."""
+    """For a process that is agents and scheduler in one: perform what it can at once, and dispatch the rest."""
     take_up()
     scheduler.consume()
 

@@ -1,4 +1,4 @@
-"""Incidents in the console: what stands, what stood, whom it holds up; and acknowledging one, with a reason."""
+"""Incidents in the console: open and closed ones, the orders that they hold, and acknowledgement with a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TONES = {"info": "info", "warning": "warning", "critical": "danger"}
 
 
 class OpenFilter(admin.SimpleListFilter):
-    """Whether its cause still stands."""
+    """Filters by whether the incident is open."""
 
     title = _("state")
     parameter_name = "open"
@@ -41,7 +41,7 @@ class OpenFilter(admin.SimpleListFilter):
 
 @admin.register(Incident)
 class IncidentAdmin(ReadOnlyAdmin):
-    """What people are told, the open ones first."""
+    """The list of incidents, the open ones first."""
 
     list_display = ["what", "grade", "standing", "holds", "kind", "acknowledgement"]
     list_filter = [OpenFilter, ("severity", admin.ChoicesFieldListFilter), ("kind", admin.AllValuesFieldListFilter)]
@@ -84,7 +84,7 @@ class IncidentAdmin(ReadOnlyAdmin):
             raise Http404
         may_acknowledge = may_operate(request) and row.closed_at is None and row.acknowledged_at is None
         form = ReasonForm(request.POST if request.method == "POST" else None)
-        form.fields["reason"].help_text = _("Who looks after it, and how. Kept with your name; it stays open until its cause is gone.")
+        form.fields["reason"].help_text = _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")
         if request.method == "POST":
             if not may_operate(request):
                 raise PermissionDenied

@@ -1,4 +1,4 @@
-"""Mails to OPERATOR_EMAILS that an incident has opened, has become worse, stands again or is over; each with a link to it."""
+"""Sends mails to OPERATOR_EMAILS when an incident opens, gets worse, returns or closes. Each mail links to the incident."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def amounts(held: list[tuple[str, Decimal]]) -> str:
 
 @handler("incident", within=GIVEN_UP_AFTER)
 def mail_operators(notification: Notification) -> None:
-    """One mail under a stable Message-ID; none where nobody has an address."""
+    """Send one mail under a stable Message-ID; none if OPERATOR_EMAILS is empty."""
     recipients = list(conf.get().operator_emails)
     rows = list(Incident.objects.filter(pk__in=notification.payload["incidents"]).order_by("pk"))
     if not recipients or not rows:

@@ -1,8 +1,8 @@
-"""The statements that open, count, close and tell of incidents. Only `incidents` executes them, under one lock."""
+"""The statements that open, count, close and announce incidents. Only `incidents` executes them, under one advisory lock."""
 
 from __future__ import annotations
 
-# Two supervisors may look at once. One of them is enough: the other one leaves it to the next sweep.
+# Two supervisors may run the detectors at the same time. One of them is enough: the other one waits for its next sweep.
 TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('supervision incidents', 20261122))"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('supervision incidents', 20261122))"
 
@@ -10,7 +10,7 @@ _FOUND = """unnest(%(kinds)s::text[], %(causes)s::text[], %(titles)s::text[], %(
                 %(steps)s::text[], %(codes)s::text[], %(orders)s::int[], %(sinces)s::timestamptz[])
          v(kind, cause, title, severity, resource, step, code, orders, since)"""
 
-# What stands still: its numbers, where they have changed.
+# The incidents whose causes still stand: their numbers, if they have changed.
 UPDATE = f"""
 UPDATE supervision_incident i SET orders = v.orders, title = v.title, severity = v.severity
   FROM {_FOUND}
@@ -18,7 +18,7 @@ UPDATE supervision_incident i SET orders = v.orders, title = v.title, severity =
    AND (i.orders, i.title, i.severity) IS DISTINCT FROM (v.orders, v.title, v.severity)
 """
 
-# What returns soon after it was closed is the same incident, and has to be acknowledged again.
+# A cause that returns soon after its incident was closed reopens it; the incident has to be acknowledged again.
 REOPEN = f"""
 UPDATE supervision_incident i
    SET closed_at = NULL, reopened_at = now(), acknowledged_at = NULL, acknowledged_by = '', acknowledge_reason = '',
@@ -31,7 +31,7 @@ UPDATE supervision_incident i
 RETURNING i.id
 """
 
-# The unique key of the open cause makes a second open incident impossible, whoever looks.
+# The unique constraint on open causes makes a second open incident impossible, also for concurrent supervisors.
 OPEN = f"""
 INSERT INTO supervision_incident (kind, cause, title, severity, resource, step, code, orders, opened_at)
 SELECT v.kind, v.cause, v.title, v.severity, v.resource, v.step, v.code, v.orders, least(coalesce(v.since, now()), now())
@@ -41,7 +41,7 @@ ON CONFLICT DO NOTHING
 RETURNING id
 """
 
-# Of the kinds that were looked for, what was not found is over.
+# Of the kinds whose detectors ran, the causes that were not found are over.
 CLOSE = """
 UPDATE supervision_incident SET closed_at = now(), orders = 0
  WHERE closed_at IS NULL AND kind = ANY (%(looked)s) AND cause <> ALL (%(causes)s)
@@ -50,8 +50,8 @@ RETURNING id
 
 _RANK = "coalesce(array_position(ARRAY['info', 'warning', 'critical'], {}), 0)"
 
-# Once when it opens, and again only when it is worse than anything that was told, or stands again for long after people
-# heard that it was over. What is told begins a new round: its end will be told too.
+# An incident is announced once when it opens. It is announced again only when it is worse than at any announcement before,
+# or has stood again for INCIDENT_REOPEN_SECONDS after its end was announced. Each announcement is followed by one of its end.
 TELL = f"""
 WITH t AS (
     SELECT id, CASE WHEN {_RANK.format("told_severity")} = 0 THEN 'opened'

@@ -1,12 +1,12 @@
-"""Incidents: what people are told, one row per cause.
+"""Incidents: one row per cause. Operators are notified of incidents, not of single orders.
 
-A detector looks at the rows and says which causes stand now. The supervisor asks every detector at each sweep (`look`): a
-cause without an open incident gets one, an open incident without its cause is closed. So nothing depends on the moment
-at which something happened: a supervisor that was away finds the same causes later.
+A detector looks at the rows and returns the causes that stand now. The supervisor asks every detector at each sweep
+(`look`): a cause without an open incident gets one, an open incident without its cause is closed. So nothing depends on
+the moment at which something happened: a supervisor that was down finds the same causes later.
 
-People are told once when an incident opens, once when it closes, and again only when its severity rises. A cause that
-returns within INCIDENT_REOPEN_SECONDS reopens its incident without telling again; only when it then stands for so long
-are they told once more, because the last they heard was that it is over. `info` is shown and never told.
+Operators are notified once when an incident opens, once when it closes, and again only when its severity rises. A cause that
+returns within INCIDENT_REOPEN_SECONDS reopens its incident without a notification. If it then stands for that long, they
+are notified once more, because the last notification said that it is over. `info` is shown, without any notification.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 LONGEST_KEY, LONGEST_TITLE = 500, 500
-SINGLE_MAILS = 20  # more news than this at one look are told in one mail
+SINGLE_MAILS = 20  # if one look finds more changes than this, it sends one mail per kind of change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,19 +86,19 @@ def detector(*kinds: str) -> Callable[[Detector], Detector]:
 
 
 def before_looking(function: Duty) -> Duty:
-    """Register what is put in order before detectors look, in the same transaction."""
+    """Register a function that runs before the detectors, in the same transaction."""
     _before.append(function)
     return function
 
 
 def after_looking(function: Duty) -> Duty:
-    """Register what is put in order once incidents are opened and closed, in the same transaction."""
+    """Register a function that runs once incidents are opened and closed, in the same transaction."""
     _after.append(function)
     return function
 
 
 def holder(function: Holder) -> Holder:
-    """Register a function that says by which causes each of some runs would be held, the best explanation first."""
+    """Register a function that returns, for each run, the causes that may hold it, the best explanation first."""
     _holders.append(function)
     return function
 
@@ -115,14 +115,14 @@ def members(*kinds: str) -> Callable[[Members], Members]:
 
 
 def money(function: Money) -> Money:
-    """Register the application's function that adds up what some runs are worth: currency -> amount."""
+    """Register the application's function that adds up the value of some runs: currency -> amount."""
     _money.append(function)
     return function
 
 
 @dataclass(frozen=True)
 class Look:
-    """What one look changed. told: how many news were put into the outbox."""
+    """What one look changed. told: how many of the changes were put into the outbox as notifications."""
 
     opened: int = 0
     reopened: int = 0
@@ -131,7 +131,7 @@ class Look:
 
 
 def look() -> Look:
-    """Bring the incidents in line with what stands now; returns what changed.
+    """Bring the incidents in line with the causes that stand now; returns what changed.
 
     One transaction under a lock: a second caller at the same moment does nothing. A detector that raises is logged, and
     the incidents of its kinds stay as they are.
@@ -165,7 +165,7 @@ def _look() -> Look:
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """What `work` answers, in a savepoint; None, and a line in the log, where it raises."""
+    """The result of `work`, called in a savepoint. If it raises, the error is logged and the result is None."""
     try:
         with transaction.atomic():
             return work()
@@ -192,7 +192,7 @@ def _arrays(found: Mapping[str, Cause]) -> dict[str, list[Any]]:
 
 
 def _tell(news: Sequence[tuple[int, str]]) -> int:
-    """Put what people have to hear into the outbox: a mail for each, or one for all when there is much at once."""
+    """Put the notifications into the outbox: a mail for each change, or one per kind of change if there are many."""
     if not news:
         return 0
     if len(news) <= SINGLE_MAILS:
@@ -204,7 +204,7 @@ def _tell(news: Sequence[tuple[int, str]]) -> int:
     return len(news)
 
 
-# ------------------------------------------------------------------------------------------------ who is held
+# ------------------------------------------------------------------------------------------------- held runs
 
 
 def holding(run_ids: Sequence[int]) -> dict[int, int]:
@@ -225,7 +225,7 @@ def holding(run_ids: Sequence[int]) -> dict[int, int]:
 
 
 def standing(cause: str) -> int | None:
-    """The open incident of this cause."""
+    """The id of this cause's open incident, or None."""
     return dict(db.run(STANDING)).get(cause)
 
 
@@ -236,7 +236,7 @@ def runs_of(kind: str, cause: str) -> list[int]:
 
 
 def held(run_ids: Sequence[int]) -> list[tuple[str, Decimal]]:
-    """What these runs are worth, by currency, as the application says."""
+    """The value of these runs by currency, as the application calculates it."""
     total: dict[str, Decimal] = {}
     for function in _money if run_ids else ():
         for currency, amount in function(run_ids).items():

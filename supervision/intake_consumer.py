@@ -1,4 +1,4 @@
-"""The intake's consumer: a thread with a connection of its own, so that a commit holds up nobody's event loop."""
+"""The intake's consumer: a thread with a connection of its own, so that a commit blocks no event loop."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 
 BATCH = 200
 LINGER_SECONDS = 0.02  # how long a batch that has begun waits for more
-IDLE_SECONDS = 1.0  # how long it listens before it looks whether it shall stop
+IDLE_SECONDS = 1.0  # how long it waits for a message before it checks whether it has to stop
 PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 10.0
 
 _TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 _QUORUM = {"x-queue-type": "quorum", "x-delivery-limit": 20}
-# From what we would like to what an older or foreign broker may do.
+# Queue arguments, the preferred ones first; older or other brokers may accept only the later ones.
 SHAPES: tuple[dict[str, Any], ...] = (
     {**_QUORUM, **_TO_DEAD, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
     {**_QUORUM, **_TO_DEAD},
@@ -63,7 +63,7 @@ class Intake(threading.Thread):
         connection.close()
 
     def _consume(self) -> None:
-        self._arrived = []  # what came over a lost connection comes again
+        self._arrived = []  # the broker redelivers the messages of a lost connection
         with self._app.connection_for_read(heartbeat=self._app.conf.broker_heartbeat) as broker:
             broker.connect()
             queues = [declared(broker, NAME, SHAPES), declared(broker, DEAD, DEAD_SHAPES)]
@@ -77,7 +77,7 @@ class Intake(threading.Thread):
                     while self._arrived and not self._take():
                         if self._stop_asked.is_set():
                             return
-                        self._drain(broker, PAUSE_SECONDS)  # the connection stays alive, and what it holds with it
+                        self._drain(broker, PAUSE_SECONDS)  # keeps the connection and its unacknowledged messages alive
                         time.sleep(PAUSE_SECONDS / 10)
 
     def _gather(self, broker: Any) -> None:
@@ -93,7 +93,7 @@ class Intake(threading.Thread):
             broker.heartbeat_check()
 
     def _take(self) -> bool:
-        """Commit and acknowledge what has arrived; False when it has to wait."""
+        """Commit and acknowledge the messages that have arrived; False when they have to wait."""
         batch = self._arrived[:BATCH]
 
         def done(message: Any) -> None:
@@ -110,7 +110,7 @@ class Intake(threading.Thread):
 
 
 def declared(broker: Any, name: str, shapes: Sequence[dict[str, Any]]) -> Queue:
-    """The queue, made in the first of these shapes that the broker accepts; one that is there already is taken as it is."""
+    """Declare the queue with the first of these shapes that the broker accepts; otherwise use the existing queue as it is."""
     for arguments in shapes:
         queue = Queue(name, durable=True, queue_arguments=arguments, no_declare=False)
         with broker.channel() as channel:
@@ -130,7 +130,7 @@ _running: Intake | None = None
 
 
 def start(app: Any) -> None:
-    """Begin to consume in this process, where somebody reads and the broker speaks AMQP."""
+    """Begin to consume in this process, if the application has registered a reader and the broker speaks AMQP."""
     global _running
     if not intake_queue.has_reader() or app.connection_for_read().transport.driver_type != "amqp":
         return
@@ -140,12 +140,12 @@ def start(app: Any) -> None:
 
 
 def stop() -> None:
-    """Take no more."""
+    """Finish the current batch and take no more messages."""
     if _running is not None:
         _running.stop()
 
 
 def finish(seconds: float) -> None:
-    """Wait for the batch in hand."""
+    """Wait until the current batch is done."""
     if _running is not None:
         _running.join(seconds)

@@ -1,14 +1,14 @@
-"""Intake from external producers over AMQP: what comes is committed first and acknowledged then, in batches.
+"""Intake from external producers over AMQP: messages are committed first and then acknowledged, in batches.
 
-The application registers one reader. It is called inside a transaction, with many messages at once, and answers for
-each why it cannot be taken, or None; what it cannot take becomes a dead letter in the same transaction. So a message
-is an accepted submission or a dead letter before the broker forgets it, and what is read twice (the process ended
-between commit and acknowledgement) is found by its message id.
+The application registers one reader. It is called inside a transaction, with many messages at once. For each it returns
+why the message cannot be taken, or None; a refused message becomes a dead letter in the same transaction. So a message is
+an accepted submission or a dead letter before the broker forgets it. A message that is read twice, because the process
+ended between commit and acknowledgement, is recognised by its message id.
 
-While the database is away nothing is acknowledged and nothing given back: giving back counts as a delivery. What comes
-again is taken by itself, after a commit that counts the reading and names the process; the count is taken back when the
-reading ends, whatever came of it. A message that three processes began to read and did not live to end is set aside
-unread. Its neighbours are unharmed, and so is a message that only came often.
+While the database is down, the consumer acknowledges nothing and requeues nothing, because requeueing counts as a delivery.
+A message that is redelivered is read alone, after a commit that counts the reading and names the process. The count is
+removed when the reading ends, with any outcome. If three processes died while they read a message, it becomes a dead letter
+without another reading. Other messages are not affected, and neither is a message that was only redelivered often.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from supervision.transports.envelope import UNREADABLE
 log = logging.getLogger(__name__)
 
 NAME = "submissions.intake"
-DEAD = f"{NAME}.dead"  # where the broker puts what it gives up; from there it comes to the dead letters
-MOST_READINGS = 3  # of one message alone, begun and not ended
+DEAD = f"{NAME}.dead"  # where the broker puts messages that it gives up; the intake stores them as dead letters
+MOST_READINGS = 3  # readings of one message alone that began and did not end
 NOT_ITS_FAULT = (OperationalError, InterfaceError, ProgrammingError, InternalError, failpoints.Injected)
 
 
@@ -50,21 +50,21 @@ _reader: Reader | None = None
 
 
 def reader(function: Reader) -> Reader:
-    """Register the function that takes messages, or says of each why it cannot be taken."""
+    """Register the function that takes messages, or returns for each why it cannot be taken."""
     global _reader
     _reader = function
     return function
 
 
 def has_reader() -> bool:
-    """Whether somebody reads what comes."""
+    """Whether the application has registered a reader."""
     return _reader is not None
 
 
 def take(messages: Sequence[Any], done: Callable[[Any], None]) -> None:
     """Commit these messages, as submissions or dead letters; `done` is called with each one after its commit.
 
-    Raises what is not the messages' fault; those that were not `done` by then are to be taken again.
+    Raises errors that are not the messages' fault. The caller has to take the messages that were not `done` again.
     """
     new = [message for message in messages if deliveries(message) == 1]
     if new:
@@ -104,7 +104,7 @@ def _commit(messages: Sequence[Any]) -> None:
 
 
 def _read(messages: Sequence[Any]) -> list[tuple[Any, str | Exception]]:
-    """Have these read; those that were refused, with the reasons."""
+    """Pass these messages to the reader; returns those that were refused, with the reasons."""
     refused: list[tuple[Any, str | Exception]] = []
     readable = []
     for message in messages:
@@ -149,11 +149,11 @@ def _incoming(message: Any) -> Incoming:
 
 
 def read_again(letter: DeadLetter) -> str | None:
-    """Read a dead letter of the intake once more, in the caller's transaction; why it is still refused, or None."""
+    """Read a dead letter of the intake once more, in the caller's transaction; returns why it is still refused, or None."""
     delivery: Mapping[str, Any] = restored(letter.delivery)
     properties = delivery.get("properties") or {}
     if _reader is None or not properties:
-        return "there is nobody who could read it"
+        return "no reader is registered, or the message has no properties"
     incoming = Incoming(
         body=bytes(letter.body),
         message_id=properties.get("message_id"),
