@@ -1,10 +1,10 @@
-"""The journal, for whoever has something to write down: `append` events under a key, `wait` for one to be on disk.
+"""The journal's interface for applications: `append` events under a key, `wait` until one is on disk.
 
     journal.append("accounting", [("order.paid", f"{order}:paid", {"number": number, "total": "25.80"})])
 
-An event is a row, inserted in the caller's transaction: it exists if and only if that commits, and no flush ever holds
-it up. Exactly one writer at a time appends a key's events to its files, one CSV file per event type (`journal_writer`).
-Callers keep nothing and name a key, never a process or a machine.
+An event is a row, inserted in the caller's transaction: it exists if and only if that commits, and no flush ever delays
+it. Exactly one writer at a time appends a key's events to its files, one CSV file per event type (`journal_writer`).
+Callers keep no state and name a key, never a process or a machine.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from supervision.journal_store import CHANNEL
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0  # the longest a waiter sleeps when an announcement was lost
+POLL_SECONDS = 1.0  # the longest a caller of `wait` sleeps when a notification was lost
 _KEPT = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
 
 _encode = json.JSONEncoder(default=str).encode
 Event = tuple[str, str, Mapping[str, Any]]  # event type, event id, body
 
-# Bodies go over in binary (%b): as text, the array's every quotation mark would be escaped, by Python.
+# Bodies are sent in binary (%b): in text format, Python would escape every quotation mark of the array.
 _APPEND = """
 INSERT INTO supervision_journalentry (key, event_type, event_id, body)
 SELECT %(key)s, event_type, event_id, body
@@ -51,7 +51,7 @@ SELECT e.written_at, e.failed_at, e.error, f.path, f.host
 
 
 class State(StrEnum):
-    """What became of an event. Written and failed are final."""
+    """The state of an event. Written and failed are final."""
 
     WRITTEN = "written"
     FAILED = "failed"
@@ -61,7 +61,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One event's fate. file: below JOURNAL_DIR, on this host. reason: why it can never be written."""
+    """The outcome of one event. file: its path below JOURNAL_DIR, on `host`. reason: why it can never be written."""
 
     event_id: str
     state: State
@@ -72,15 +72,15 @@ class Outcome:
 
     @property
     def settled(self) -> bool:
-        """Whether anything can still change."""
+        """Whether the state is final."""
         return self.state is not State.WAITING
 
 
 def append(key: str, events: Sequence[Event]) -> int:
-    """Write these events down, in order, with the caller's transaction; returns how many were new.
+    """Insert these events, in order, in the caller's transaction; returns how many were new.
 
-    An event id that is known already is the same event and is left out. A body is a flat object; one that no file can
-    hold fails by itself when its turn comes, and never the caller. Raises ValueError where a name is none.
+    An event id that is already known is the same event and is left out. A body is a flat object; if it cannot be written to
+    a file, only its event fails, when it is flushed, and never the caller. Raises ValueError for an invalid name or id.
     """
     if not events:
         return 0
@@ -103,7 +103,7 @@ def append(key: str, events: Sequence[Event]) -> int:
 
 
 def _text(body: Mapping[str, Any]) -> str:
-    """The body as JSON in plain ASCII, which the database keeps whatever it says; amounts and times as text."""
+    """The body as JSON in plain ASCII, which the database can always store; amounts and times as text."""
     try:
         return _encode(body)
     except (TypeError, ValueError, RecursionError) as problem:
@@ -111,7 +111,7 @@ def _text(body: Mapping[str, Any]) -> str:
 
 
 def outcome(event_id: str) -> Outcome:
-    """What became of this event so far."""
+    """The current outcome of this event."""
     rows = db.run(_OUTCOME, {"id": event_id})
     if not rows:
         return Outcome(event_id, State.UNKNOWN)
@@ -124,10 +124,10 @@ def outcome(event_id: str) -> Outcome:
 
 
 def wait(event_id: str, timeout: float) -> Outcome:
-    """Wait up to so many seconds for this event to be written or refused, and say which; WAITING when time was up.
+    """Wait up to so many seconds for this event to be written or refused; returns its outcome, WAITING when time was up.
 
-    Writers announce every flush; a connection of its own listens, and where that cannot be had the row is looked at
-    once a second. Not for use in the transaction that appended the event: nobody else sees it before its end.
+    Writers notify of every flush. This function listens on a connection of its own; without one it polls the row once a
+    second. Not for use in the transaction that appended the event: the writer sees the event only after its commit.
     """
     if connection.in_atomic_block:
         raise RuntimeError("wait() in a transaction would wait for its own end")
@@ -143,7 +143,7 @@ def wait(event_id: str, timeout: float) -> Outcome:
 
 
 class _Ear:
-    """Listens for flushes on a connection of its own; without one it only lets time pass."""
+    """Listens for flushes on a connection of its own; without one it only sleeps."""
 
     def __init__(self) -> None:
         self._connection: psycopg.Connection[Any] | None = None
@@ -162,7 +162,7 @@ class _Ear:
         self._close()
 
     def listen(self, seconds: float) -> None:
-        """Until somebody flushed, at most so long."""
+        """Wait until a writer flushed, at most so long."""
         if self._connection is not None:
             try:
                 for _ in self._connection.notifies(timeout=seconds, stop_after=1):

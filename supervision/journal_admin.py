@@ -1,4 +1,4 @@
-"""The journal in the admin: what waits, who writes, the files with their lengths; operators download what is acknowledged."""
+"""The journal in the admin: waiting entries, writers, files with their lengths. Operators download the acknowledged part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIECE = 65_536
 
 
 class FateFilter(admin.SimpleListFilter):
-    """What became of an entry."""
+    """Filters entries by their state."""
 
     title, parameter_name = _("fate"), "fate"
 
@@ -45,7 +45,7 @@ class FateFilter(admin.SimpleListFilter):
 
 @admin.register(JournalFile)
 class JournalFileAdmin(ReadOnlyAdmin):
-    """The files. Above them, per key: what waits, who writes, what is wrong."""
+    """The files. Above them, per key: the waiting entries, the writer, the last error."""
 
     list_display = ["path", "kind", "entries", "size", "opened_at", "closed_at", "machine", "download"]
     list_display_links = None
@@ -82,7 +82,7 @@ class JournalFileAdmin(ReadOnlyAdmin):
         return [path("<int:object_id>/download/", view, name="supervision_journalfile_download"), *super().get_urls()]
 
     def download_view(self, request: HttpRequest, object_id: int) -> HttpResponseBase:
-        """The file up to its acknowledged length, where this machine has it."""
+        """The file up to its acknowledged length, if it is on this machine."""
         if not (may_operate(request) and self.has_view_permission(request)):
             raise PermissionDenied
         file = JournalFile.objects.filter(pk=object_id).first()
@@ -110,7 +110,7 @@ def _pieces(place: Path, length: int) -> Iterator[bytes]:
 
 @admin.register(JournalEntry)
 class JournalEntryAdmin(ReadOnlyAdmin):
-    """Events on their way into files, and those that are there."""
+    """Events: those that wait to be written, those in files and those that failed."""
 
     list_display = ["event_id", "event_type", "fate", "appended_at", "settled_at", "trouble"]
     list_filter = [FateFilter]

@@ -1,4 +1,4 @@
-"""Looks at the journal: what waits, who writes, which files there are; and reads the files again to prove them whole."""
+"""Reports the journal's state (waiting entries, writers, files), and reads the files again to verify them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 1000
 
 @dataclass(frozen=True)
 class KeyStatus:
-    """One key at this moment; `waiting` is counted to a bound. holder: empty while nobody writes."""
+    """One key's state at this moment; `waiting` is counted to a bound. holder: empty while no writer has the lease."""
 
     key: str
     waiting: int
@@ -56,7 +56,7 @@ SELECT k.key,
                FROM supervision_journalfile GROUP BY key) f ON f.key = k.key
  ORDER BY k.key
 """
-# One statement, so that lengths and rows are of one moment.
+# One statement, so that lengths and rows are of the same snapshot.
 _FILES = """
 SELECT f.id, f.key, f.path, f.host, f.columns, f.length, f.entries, coalesce(r.entries, 0),
        coalesce(f.closed_at < now() - %(keep)s::interval, false)
@@ -74,7 +74,7 @@ SELECT count(*), max(id) FROM supervision_journalentry
 
 
 def status() -> list[KeyStatus]:
-    """Every key there is."""
+    """The state of every key."""
     return [KeyStatus(*row) for row in db.run(_STATUS, {"most": COUNTED_UP_TO}, patience=5.0)]
 
 
@@ -85,7 +85,7 @@ def files() -> list[dict[str, Any]]:
 
 
 def waiting_up_to(key: str, up_to: int = 2**62) -> tuple[int, int]:
-    """How many entries of a key wait, of those numbered up to `up_to`; and the highest number among them."""
+    """How many entries of a key with ids up to `up_to` wait, and the highest id among them."""
     [(count, highest)] = db.run(_REST, {"key": key, "up_to": up_to}, patience=5.0)
     return int(count), int(highest or 0)
 
@@ -95,7 +95,7 @@ def waiting_up_to(key: str, up_to: int = 2**62) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one file turned out to be. elsewhere: it is on another machine. problems: none where all is well.
+    """The result of verifying one file. elsewhere: the file is on another machine. problems: empty if it is correct.
 
     unacknowledged: bytes beyond the acknowledged length, of a flush under way or of a writer that died.
     """
@@ -118,8 +118,8 @@ class _File:
     columns: Any
     length: int
     entries: int
-    rows: int  # that say they are in it
-    old: bool  # its rows may have been forgotten since
+    rows: int  # the entries whose rows name this file
+    old: bool  # its entries' rows may have been deleted since
 
     @property
     def header(self) -> list[str]:
@@ -130,8 +130,8 @@ class _File:
 def verify(key: str | None = None) -> Iterator[Finding]:
     """Read each file (of this key) up to its acknowledged length and compare it with the rows.
 
-    In every file: the header of its columns, whole lines, as many as were acknowledged, no event twice, and exactly the
-    events whose rows say that they are in this file. A flush under way disturbs nothing: what is read was acknowledged.
+    Checked in every file: the header of its columns, whole lines, the acknowledged number of lines, no event twice, and
+    exactly the events whose rows name this file. A flush under way does no harm: only acknowledged bytes are read.
     """
     for row in db.run(_FILES, {"key": key, "keep": conf.get().journal_keep}):
         file = _File(*row)

@@ -1,4 +1,4 @@
-"""What there is to do for the journal's writers: keys with entries that wait, files of days that are over, rows to forget."""
+"""The work of the journal's writers: keys with waiting entries, open files of past days, old rows to delete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from supervision import conf, db
 
 @dataclass(frozen=True)
 class Waiting:
-    """A key with entries that wait, counted to a bound. holder: whose valid lease it is."""
+    """A key with entries that wait, counted to a bound. holder: the writer that has a valid lease, or None."""
 
     key: str
     entries: int
@@ -18,7 +18,7 @@ class Waiting:
     holder: str | None
 
 
-# One step into the index per key, however much waits under it.
+# One index access per key, no matter how many entries wait under it.
 _WAITING = """
 WITH RECURSIVE waiting (key) AS (
     (SELECT key FROM supervision_journalentry WHERE written_at IS NULL AND failed_at IS NULL ORDER BY key LIMIT 1)
@@ -41,7 +41,7 @@ _YESTERDAYS = """
 SELECT DISTINCT key FROM supervision_journalfile
  WHERE closed_at IS NULL AND (opened_at AT TIME ZONE 'UTC')::date < (now() AT TIME ZONE 'UTC')::date
 """
-# The oldest first, page by page, until they are too young: it costs what it removes, and needs no index.
+# Deletes the oldest rows first, page by page, until rows are too young: the cost is that of the deleted rows, without an index.
 _FORGET = """
 WITH page AS MATERIALIZED (
     SELECT id, file_id, appended_at FROM supervision_journalentry WHERE id > %(after)s ORDER BY id LIMIT %(size)s),
@@ -59,14 +59,14 @@ def waiting(most: int) -> list[Waiting]:
 
 
 def yesterdays() -> list[str]:
-    """The keys with open files of a day that is over."""
+    """The keys with open files of a past day."""
     return [key for (key,) in db.run(_YESTERDAYS, patience=2.0)]
 
 
 def forget_old(seconds: float, *, size: int = 1000) -> int:
     """Remove the rows of events in files that were closed long ago, for at most so many seconds; returns how many.
 
-    What failed stays: somebody may still have to look.
+    Failed events stay: an operator may still have to look at them.
     """
     keep = conf.get().journal_keep
     until = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""The journal's files on this machine's disk: opened and locked for one writer, cut to what is acknowledged, appended, synced.
+"""The journal's files on disk: opened and locked for one writer, cut to the acknowledged length, appended to, synced.
 
-No database here. A file is written between `claim` and `close` only, under an exclusive lock of the operating system
-on the file itself: a writer that was frozen while it held one keeps it, and nobody else touches that file any more.
+This module uses no database. A file is written only between `claim` and `close`, under an exclusive lock of the operating
+system on the file itself. A writer that is frozen while it holds the lock keeps it, so no other writer touches that file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-LOCK_SECONDS = 0.5  # how long somebody else's lock is waited for: only a frozen or overtaken writer still has one
+LOCK_SECONDS = 0.5  # how long to wait for another writer's lock: only a frozen or replaced writer still has one
 SEALED = 0o440
 OPEN = 0o640
 
 
 class Unusable(Exception):
-    """This file cannot be continued; what is acknowledged in it stays, and the journal goes on in another one."""
+    """This file cannot be continued. Its acknowledged entries stay; the journal continues in another file."""
 
 
 @lru_cache(maxsize=1)
 def host() -> str:
-    """This machine since its last start: where locks of the operating system are sure to be honoured."""
+    """This machine's name and boot id. Locks of the operating system are reliable only within one boot of one machine."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     except OSError:
@@ -40,7 +40,7 @@ def host() -> str:
 
 
 class Page:
-    """One file, locked. start: its acknowledged length, at which this writer begins."""
+    """One file, locked. start: its acknowledged length, where this writer begins."""
 
     def __init__(self, descriptor: int, path: Path, start: int) -> None:
         self.path, self.start, self.length = path, start, start
@@ -51,8 +51,7 @@ class Page:
     def claim(cls, path: Path, start: int) -> Page:
         """Open and lock a file of which `start` bytes are acknowledged; nothing is changed yet.
 
-        Raises Unusable where those bytes are not here or somebody else has the lock, OSError where a new file cannot
-        be made.
+        Raises Unusable if those bytes are not here or another process has the lock, OSError if a new file cannot be made.
         """
         if start == 0:
             _make_folders(path.parent)
@@ -90,7 +89,7 @@ class Page:
             time.sleep(0.02)
 
     def append(self, content: bytes) -> None:
-        """Write this behind what is acknowledged. Only for who has checked its term after taking the lock."""
+        """Write this behind the acknowledged length. The caller must have checked its term after it took the lock."""
         self._cut_off()
         self._touched = True
         rest = memoryview(content)
@@ -101,20 +100,20 @@ class Page:
         self.length = at
 
     def sync(self) -> None:
-        """Wait until the disk has it; a new file's name too."""
+        """Sync the file to disk; for a new file its folder too."""
         os.fsync(self._descriptor)
         if self.start == 0:
             _sync_folder(self.path.parent)
 
     def take_back(self) -> None:
-        """Remove what `append` wrote: it will not be acknowledged. Only tidies up; whoever is next would cut it off."""
+        """Remove what `append` wrote, because it will not be acknowledged. Optional: the next writer would cut it off."""
         if self._touched:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.start)
 
     def _cut_off(self) -> None:
-        """Remove what a dead writer left beyond the acknowledged length. It is kept beside the file: after the database
-        was restored from a backup it may be more than leftovers."""
+        """Remove what a dead writer left beyond the acknowledged length. It is kept beside the file: after a restore of the
+        database from a backup, it may hold entries that were acknowledged before."""
         rest = os.fstat(self._descriptor).st_size - self.start
         if rest > 0:
             with open(f"{self.path}.cut", "ab") as kept, open(self.path, "rb") as whole:
@@ -126,13 +125,13 @@ class Page:
             os.ftruncate(self._descriptor, self.start)
 
     def seal(self) -> None:
-        """The file is complete: nothing beyond its length, and read-only from now on. Only for who has checked, too."""
+        """Cut a complete file to its length and make it read-only. The caller must have checked its term, as for `append`."""
         self._cut_off()
         os.fchmod(self._descriptor, SEALED)
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Close the file, which releases the lock."""
         os.close(self._descriptor)
 
 

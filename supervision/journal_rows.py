@@ -1,10 +1,10 @@
-"""How the journal's entries look in their files: CSV as RFC 4180 has it, UTF-8, safe to open in a spreadsheet.
+"""The format of the journal's files: CSV according to RFC 4180, UTF-8, safe to open in a spreadsheet.
 
-Pure functions. Used by the writer and by whoever reads the files again (`journal_check`).
+Pure functions, used by the writer and by the verification of files (`journal_check`).
 
-Every file begins with a header line; its first two columns are the journal's own, the others are the names of the
-bodies written to it. A text that a spreadsheet would take for a formula gets an apostrophe before it, which `unguarded`
-takes away again; numbers are written as they are.
+Every file begins with a header line. Its first two columns are the journal's own, the others are the names in the bodies
+written to it. A text that a spreadsheet would take for a formula gets an apostrophe before it, which `unguarded` removes;
+numbers are written unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_NAME = 200
 LINE_END = "\r\n"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
-# Also as a Japanese keyboard writes them: spreadsheets understand both.
+# Also the full-width forms of a Japanese keyboard: spreadsheets understand both.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
 
@@ -86,7 +86,7 @@ def _storable(what: str, text: str) -> None:
 
 
 def guarded(text: str) -> str:
-    """The text with an apostrophe before it where a spreadsheet would calculate it."""
+    """The text, with an apostrophe before it if a spreadsheet would take it for a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -101,12 +101,12 @@ def header(columns: Sequence[str]) -> bytes:
 
 
 def line(columns: Sequence[str], event_id: str, recorded_at: datetime, cells: Mapping[str, str]) -> bytes:
-    """One entry's line in a file with these columns; what the body does not have is empty."""
+    """One entry's line in a file with these columns; columns that the body does not have are empty."""
     return _lines([[guarded(event_id), moment(recorded_at), *(cells.get(name, "") for name in columns)]])
 
 
 def moment(at: datetime) -> str:
-    """A time as the files have it: ISO 8601, UTC, to the microsecond."""
+    """A time in the files' format: ISO 8601, UTC, to the microsecond."""
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
@@ -117,5 +117,5 @@ def _lines(rows: Iterable[Sequence[str]]) -> bytes:
 
 
 def parse(content: Iterable[str]) -> Iterator[list[str]]:
-    """The rows of a file opened with newline="", as they stand there. Raises csv.Error where it is no CSV."""
+    """The rows of a file opened with newline="", still guarded. Raises csv.Error if it is not CSV."""
     return csv.reader(content, strict=True)

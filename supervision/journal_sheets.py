@@ -1,4 +1,4 @@
-"""A batch of entries as the lines of files, one sheet per event type; what no file can hold is set aside, alone."""
+"""Turns a batch of entries into lines of files, one sheet per event type. An entry that cannot be written fails alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sheet:
     rows: list[tuple[Entry, dict[str, str]]] = field(default_factory=list)
 
     def add(self, entry: Entry) -> None:
-        """Take one entry in. Raises Unwritable."""
+        """Add one entry. Raises Unwritable."""
         if not journal_rows.is_name(entry.event_type):
             raise Unwritable(f"no file can be named after the event type {entry.event_type[:200]!r}")
         cells = journal_rows.read(entry.body)
@@ -30,7 +30,7 @@ class Sheet:
 
 
 def sort(key: str, batch: Sequence[Entry]) -> tuple[dict[str, Sheet], dict[int, str]]:
-    """The batch by event type, and the entries that no file can hold, each with its reason."""
+    """The batch by event type, and the entries that cannot be written, each with its reason."""
     if not journal_rows.is_name(key):
         return {}, {entry.id: f"no folder can be named after the key {key[:200]!r}" for entry in batch}
     sheets: dict[str, Sheet] = {}
@@ -44,9 +44,9 @@ def sort(key: str, batch: Sequence[Entry]) -> tuple[dict[str, Sheet], dict[int, 
 
 
 def lines(sheet: Sheet, columns: Sequence[str], length: int, *, most: int) -> tuple[bytes, list[int]]:
-    """What is appended to a file of this length, and the entries in it. Lines that do not fit wait for the next file.
+    """The content to append to a file of this length, and its entries. Lines that do not fit wait for the next file.
 
-    Nothing fits into a file that has lines already: then another one is due. Into an empty file at least one line goes.
+    If no line fits into a file that has lines, the caller needs another file. An empty file takes at least one line.
     """
     content = bytearray(b"" if length else journal_rows.header(columns))
     entries: list[int] = []

@@ -1,14 +1,14 @@
-"""The journal's statements: who writes, what waits, which files there are. The only writer of these tables but `journal`.
+"""The journal's statements: leases, waiting entries, files. Only `journal`, `journal_due` and this module write the tables.
 
-Why an acknowledged event stands in its file exactly once:
+Why an acknowledged event is in its file exactly once:
 
-1. A holding of the lease is a term; it rises with every other holder. What marks entries as written (`settle`) locks
-   the lease's row and needs holder and term in it: a writer that was overtaken marks nothing.
-2. A file's acknowledged length moves in the same transaction as its entries are marked. Whoever continues a file cuts it
-   to that length first. So what was not marked is not in a file, and what was marked is.
-3. Only the holder changes a key's files, and reads their lengths after it got the lease. A file is continued only on the
-   machine that began it, under a lock of its operating system, taken before the term is checked (`is_mine`): whoever was
-   frozen with the lock in hand keeps it and its file; the next one begins another file.
+1. The lease has a fencing token, its term, which rises with every change of the holder. Before `settle` marks entries as
+   written, it locks the lease's row with its holder and term: a writer that has lost the lease marks nothing.
+2. A file's acknowledged length is updated in the same transaction that marks its entries. The next writer of a file cuts it
+   to that length first. So unmarked entries are not in a file, and marked entries are.
+3. Only the holder changes a key's files, and it reads their lengths after it got the lease. A file is continued only on the
+   machine that began it, under a lock of its operating system, taken before the term is checked (`is_mine`). A writer that
+   was frozen while it held this lock keeps the lock and the file; the next writer begins another file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHANNEL = "supervision_journal"
 
 
 class LeaseLost(Exception):
-    """Another writer has this key now."""
+    """Another writer holds this key's lease now."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class File:
 
 @dataclass(frozen=True)
 class Grown:
-    """What a flush did to one file."""
+    """One file's growth in a flush."""
 
     file: int
     start: int
@@ -66,7 +66,7 @@ class Grown:
 
 @dataclass(frozen=True)
 class Settlement:
-    """What a flush decided about each entry of its batch."""
+    """The outcome of a flush for each entry of its batch."""
 
     files: Sequence[Grown] = ()
     failed: dict[int, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ RETURNING 1
 
 @dataclass(frozen=True)
 class Lease:
-    """One holding of one key's lease."""
+    """One key's lease, held by one writer for one term."""
 
     key: str
     holder: str
@@ -156,15 +156,15 @@ class Lease:
         return {"key": self.key, "holder": self.holder, "term": self.term, "ttl": _ttl()}
 
     def is_mine(self) -> bool:
-        """Whether it is valid, and this term's, at this moment."""
+        """Whether the lease is valid and has this holder and term at this moment."""
         return bool(db.run(_IS_MINE, self._mine, patience=2.0))
 
     def release(self) -> None:
-        """Hand the key over at once, if it is still ours."""
+        """End the lease at once, if it is still ours."""
         db.run("UPDATE supervision_writerlease SET until = clock_timestamp()" + _MINE, self._mine, patience=2.0)  # noqa: S608
 
     def batch(self, most: int) -> list[Entry]:
-        """The entries that wait now, oldest first. What comes later belongs to the next batch."""
+        """The entries that wait now, oldest first. Later entries belong to the next batch."""
         return [Entry(*row) for row in db.run(_BATCH, {"key": self.key, "most": most}, patience=2.0)]
 
     def files(self) -> dict[str, File]:
@@ -176,13 +176,13 @@ class Lease:
         return found
 
     def close(self, file: File) -> None:
-        """Nothing is written to this file any more. Raises LeaseLost."""
+        """Mark this file as closed: nothing more is written to it. Raises LeaseLost."""
         with transaction.atomic():
             self._lock()
             db.fetch(_CLOSE, {"file": file.id})
 
     def open(self, event_type: str, columns: Sequence[str], *, instead_of: File | None = None) -> File:
-        """A new file, in the place of the one that is open. Raises LeaseLost."""
+        """Open a new file, and close the one it replaces. Raises LeaseLost."""
         facts = {"key": self.key, "type": event_type, "host": host(), "columns": json.dumps(list(columns)), "term": self.term}
         with transaction.atomic():
             self._lock()
@@ -196,7 +196,7 @@ class Lease:
             raise LeaseLost(self.key)
 
     def settle(self, settlement: Settlement) -> None:
-        """Acknowledge what is written and what can never be, in one commit; waiters hear of it. Raises LeaseLost."""
+        """Mark entries as written or failed and update the lengths, in one commit with a NOTIFY. Raises LeaseLost."""
         files, failed = settlement.files, settlement.failed
         with transaction.atomic():
             if not db.fetch(_RENEW, self._mine):
@@ -217,11 +217,11 @@ class Lease:
                 )
             )
             if (done, refused, moved) != (len(entries), len(failed), len(files)):
-                raise LeaseLost(f"{self.key}: somebody else wrote here")
+                raise LeaseLost(f"{self.key}: another writer changed these rows")
             db.fetch("SELECT pg_notify(%(channel)s, %(key)s)", {"channel": CHANNEL, "key": self.key})
 
     def troubled(self, reason: str) -> None:
-        """Note why nothing gets into the files, which is an incident as long as it lasts, and let another writer try."""
+        """Record why the files cannot be written, which is an incident while it lasts, and let another writer try."""
         db.run(_TROUBLED, {**self._mine, "error": reason[:2000]}, patience=2.0)
 
 

@@ -1,17 +1,17 @@
-"""The journal's writer: one for each key at a time, of as many as there are processes in the supervisor's role.
+"""The journal's writer. Every process in the supervisor's role runs one; each key has one active writer at a time.
 
 `look` runs every second. A key is flushed when its oldest entry has waited JOURNAL_FLUSH_SECONDS or JOURNAL_FLUSH_ENTRIES
 wait. A flush:
 
-1. holds the key's lease and takes the entries that wait at this moment; what comes later belongs to the next flush;
-2. turns each into a line; one that cannot be is set aside with its reason, alone;
-3. claims one file per event type (begins another where the day is over, the file is full, a column is new, or the file
+1. takes the key's lease and reads the entries that wait at this moment; later entries belong to the next flush;
+2. turns each entry into a line; an entry that cannot be written fails alone, with its reason;
+3. claims one file per event type (begins another if the day is over, the file is full, a column is new, or the file
    cannot be continued here), then checks under the files' locks that the lease is still its own;
 4. cuts each file to its acknowledged length, appends, syncs;
-5. acknowledges: marks the entries and moves the lengths on, in one transaction guarded by holder and term.
+5. acknowledges: marks the entries and updates the lengths, in one transaction guarded by holder and term.
 
-A writer that dies anywhere has acknowledged nothing since 5, and what it left behind is cut off in the next one's 4. See
-`journal_store` for why two cannot meet.
+A writer that dies before step 5 has acknowledged nothing of this flush. The next writer cuts off its leftovers in step 4.
+`journal_store` explains why two writers cannot write the same file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_ENTRIES = 2000  # of one flush
 
 @dataclass(frozen=True)
 class Flushed:
-    """What one flush did. more: entries that were there at its beginning are still waiting."""
+    """The result of one flush. more: entries that waited at its beginning are still waiting."""
 
     written: int = 0
     failed: int = 0
@@ -50,11 +50,11 @@ class Flushed:
     trouble: str = ""
 
 
-Claimed = tuple[File, bytes, list[int]]  # what is appended to it, and the entries in that
+Claimed = tuple[File, bytes, list[int]]  # the file, the bytes to append, and the ids of the entries in them
 
 
 class Writer:
-    """One process's turn at the journal. Not for two threads at once."""
+    """One process's writer of the journal. Not for two threads at once."""
 
     def __init__(self) -> None:
         self.name = f"{me()}-{uuid.uuid4().hex[:6]}"
@@ -67,7 +67,7 @@ class Writer:
     # -------------------------------------------------------------------------------------------------- when
 
     def look(self) -> int:
-        """Flush what is due and keep the leases; returns how many entries were settled."""
+        """Flush the keys that are due and renew the leases; returns how many entries were settled."""
         limits = conf.get()
         settled = 0
         for found in journal_due.waiting(limits.journal_flush_entries):
@@ -98,7 +98,7 @@ class Writer:
         return settled
 
     def hand_over(self) -> None:
-        """Write what waits where nobody else is the writer, and let another one have this one's keys at once."""
+        """Flush the keys that no other writer holds, then release this writer's leases at once."""
         for found in journal_due.waiting(1):
             if found.holder in (None, self.name):
                 self.flush(found.key)
@@ -117,7 +117,7 @@ class Writer:
     # ------------------------------------------------------------------------------------------------- flush
 
     def flush(self, key: str) -> Flushed | None:
-        """Write what waits under this key now. None while another writer has it. Nothing waits: nothing happens."""
+        """Write the entries that wait under this key now; None while another writer holds its lease."""
         lease = self._hold(key)
         if lease is None:
             return None
@@ -135,7 +135,7 @@ class Writer:
                 contents.append(content)
                 grown.append(Grown(file.id, file.length, file.length + len(content), entries))
             if not lease.is_mine():
-                raise LeaseLost(key)  # noqa: TRY301 - one way out for all who lose it
+                raise LeaseLost(key)  # noqa: TRY301 - one handler for every loss of the lease
             for page, content in zip(pages, contents, strict=True):
                 page.append(content)
             for page in pages:
@@ -159,7 +159,7 @@ class Writer:
         return Flushed(written, len(failed), more=len(batch) == MOST_ENTRIES or written + len(failed) < len(batch))
 
     def _claim(self, lease: Lease, known: File | None, event_type: str, sheet: Sheet, pages: list[Page]) -> Claimed:
-        """Claim the file for these lines: the open one where it can be continued, else another one."""
+        """Claim the file for these lines: the open one if it can be continued, otherwise a new one."""
         most = conf.get().journal_file_bytes
         columns = sheet.columns
         if known is not None:
@@ -175,7 +175,7 @@ class Writer:
             else:
                 _seal(lease, known)
                 if known.is_todays and len(known.columns) + len(new) <= MOST_COLUMNS:
-                    columns = [*known.columns, *new]  # so that two shapes of one event do not take turns at files
+                    columns = [*known.columns, *new]  # otherwise events with different columns would open files in turns
         file = lease.open(event_type, columns, instead_of=known)
         try:
             pages.append(Page.claim(_path(file), 0))
@@ -184,7 +184,7 @@ class Writer:
         return file, *lines(sheet, columns, 0, most=most)
 
     def _close_yesterdays(self, key: str) -> None:
-        """Close the files of days that are over, so that whoever collects them need not wait for another event."""
+        """Close the files of past days, so that a program that collects them need not wait for another event."""
         lease = self._hold(key)
         if lease is None:
             return
@@ -210,7 +210,7 @@ def _path(file: File) -> Path:
 
 
 def _seal(lease: Lease, file: File) -> None:
-    """Cut a complete file to what is acknowledged and make it read-only, where it is on this machine. Raises LeaseLost."""
+    """Cut a complete file to its acknowledged length and make it read-only, if it is on this machine. Raises LeaseLost."""
     if file.host != host():
         return
     try:
@@ -239,7 +239,7 @@ _loop: tuple[Loop, Writer] | None = None
 
 
 def start() -> None:
-    """Write the journal from now on, on a thread of this process, whenever it is this process's turn."""
+    """Start a thread that writes the journal of all keys whose lease this process gets."""
     global _loop
     if _loop is None:
         writer = Writer()
@@ -247,11 +247,11 @@ def start() -> None:
 
 
 def stop(seconds: float) -> None:
-    """Write what waits and hand the leases over; whatever is not done in so many seconds another process does."""
+    """Flush the waiting entries and release the leases. Another process does the work not done in so many seconds."""
     global _loop
     if _loop is not None:
         loop, writer = _loop
         _loop = None
         writer.stopping.set()
         if not loop.stop(seconds):
-            log.warning("the journal's last flush is not over; another process takes it up when the lease is")
+            log.warning("the journal's last flush did not end in time; another process continues when the lease expires")

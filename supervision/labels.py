@@ -1,4 +1,4 @@
-"""The states' names as people read them; one label for every member, which a test holds."""
+"""The displayed names of the states. A test checks that every member has one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The leader lease: who sweeps. It saves duplicate work; two leaders at once do no harm.
+"""Leader election: the supervisor that holds the lease sweeps. It saves duplicate work; two leaders at once do no harm.
 
-A holding of the lease is a term. Whoever cannot renew assumes that it does not lead.
+Each change of the holder begins a new term. A supervisor that cannot renew the lease assumes that it does not lead.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RETURNING term
 
 
 def lead(name: str) -> int | None:
-    """Take or renew the lease; returns the term, or None while somebody else leads."""
+    """Take or renew the lease; returns the term, or None while another process leads."""
     settings = conf.get()
-    # Who looks often is missed early: three sweeps that did not come, and another one takes over.
+    # Frequent sweeps shorten the lease: after three missed sweeps another process takes over.
     ttl = min(settings.lease, 3 * settings.sweep_every)
     rows = db.run(_HOLD, {"name": name, "me": me(), "ttl": ttl.total_seconds()})
     return int(rows[0][0]) if rows else None

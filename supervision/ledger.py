@@ -1,8 +1,8 @@
 """The effect ledger: one row for each external operation of a step, committed before its call and settled after it.
 
-A row stands for an operation under an idempotency key, whichever attempts call it: the service makes one effect of
-them. What it says is what may exist outside; `intended` and `unknown` both mean "maybe". Undo, retry and resubmit
-enumerate it instead of trusting the step's own columns, which know the newest generation only.
+A row is one operation under one idempotency key. All attempts share it, because the service makes one effect of them. The
+rows are the effects that may exist at services; `intended` and `unknown` both mean "maybe". Undo, retry and resubmit read
+all rows instead of trusting the step's own columns, which describe the newest generation only.
 
 Written through `workshop` (intentions, while a step runs) and `execution` (settlements, with its end).
 """
@@ -24,7 +24,7 @@ Key = tuple[int, str, int, str, str]  # run, direction, position, key, operation
 
 
 class Entry(NamedTuple):
-    """An intention, and the claim that wants to carry it out."""
+    """An intention, and the claim under which it is to be called."""
 
     run_id: int
     direction: str
@@ -39,16 +39,16 @@ class Entry(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What became of an operation of this run and position."""
+    """The outcome of an operation of this run and position."""
 
     run_id: int
     position: int
     settlement: Settlement
 
 
-# INTEND: noted only while the claim stands, and the claim's row stays locked until this is committed. So whatever an
-# earlier attempt was allowed to call, a later attempt finds here: its claim had to wait for this commit. An operation
-# that an earlier attempt intended too, and nobody settled, may have been done: unknown. What is known to be done stays so.
+# INTEND: an operation is noted only while its claim stands, and the claim's row stays locked until the commit. So a later
+# attempt finds every operation that an earlier one was allowed to call: its claim had to wait for that commit. An operation
+# that an earlier attempt intended and did not settle may have been done: unknown. An operation known to be done stays done.
 _INTEND = """
 WITH held AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position, s.attempt, s.generation,
@@ -75,9 +75,9 @@ SELECT run_id, direction, position, key, operation, generation, attempt, service
 RETURNING run_id, direction, position, key, operation, outcome, external_id
 """
 
-# SETTLE: whoever made the call knows what became of it, whether or not its claim still stands. A later word never hides
-# an effect: what is done stays done until it is undone, what was undone is not done again by a late answer, and
-# "refused" is believed of an operation that an earlier attempt may have done only where the agent has looked (sure).
+# SETTLE: the process that made the call knows the outcome, whether or not its claim still stands. A later outcome never
+# hides an effect: done stays done until it is undone, and a late answer does not turn undone into done. If an earlier
+# attempt may have done the operation, "refused" is believed only if the agent has looked (sure).
 _SETTLE = """
 UPDATE supervision_effect e
    SET outcome = v.outcome, settled_at = now(), actor = %(me)s,
@@ -104,7 +104,7 @@ SELECT e.run_id, e.position, e.operation, e.key, e.service, e.amount, e.currency
 """
 
 
-# A submission that is consumed again after a restore is older than its run, and so may be its effects.
+# A submission that is consumed again after a restore is older than its run, and its effects may be older too.
 _ORDERED_AT = """
 SELECT r.id, least(r.created_at, s.created_at)
   FROM supervision_run r LEFT JOIN supervision_submission s ON s.public_id = r.key
@@ -118,9 +118,9 @@ def ordered_at(runs: Sequence[int]) -> dict[int, datetime]:
 
 
 def intend(entries: Sequence[Entry]) -> dict[Key, tuple[EffectOutcome, str]]:
-    """Note that these operations are about to be called; what is missing from the answer is no longer ours to call.
+    """Commit that these operations are about to be called. An operation that is missing from the result must not be called.
 
-    Gives each row's outcome (`intended`: no earlier attempt called it) and external id.
+    Returns each row's outcome (`intended`: no earlier attempt called it) and external id.
     """
     rows = db.run(
         _INTEND,
@@ -142,7 +142,7 @@ def intend(entries: Sequence[Entry]) -> dict[Key, tuple[EffectOutcome, str]]:
 
 
 def settle(settled: Sequence[Settled]) -> None:
-    """Write what became of these operations; the last word about each counts."""
+    """Write the outcomes of these operations; the last outcome of each counts."""
     last = {(run_id, position, *told[:3]): told for run_id, position, told in settled}
     keys = sorted(last)
     told = [last[key] for key in keys]

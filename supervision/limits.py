@@ -1,7 +1,7 @@
-"""Resources as operators see and edit them: what is in flight and waits at each, and its limits.
+"""Resources as operators see and edit them: the calls in flight, the waiting steps and the limits of each.
 
-A limit is in force on the next claim: every process looks at the rows at least twice a second (`resources`). Only what
-was changed is written, because the breaker's columns change under whoever has the form open.
+A limit is in force on the next claim: every process looks at the rows at least twice a second (`resources`). Only changed
+fields are written, because the breaker changes its columns while an operator has the form open.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Effect, Proc
 EDITABLE = ("capacity", "rate_per_second", "paused", "breaker_threshold", "cool_down_seconds", "probe_limit")
 _UNFINISHED = [state.value for state in RunState if state not in FINAL_RUN_STATES]
 
-# Calls of a service with limits hold slots; of one without, its running steps are its calls. What waits is counted per
-# service, because a step is sent to one of several resources only when its turn comes.
+# Calls of a service with limits hold slots; without limits, the running steps are counted as its calls. Waiting steps are
+# counted per service, because a step is sent to one of several resources only when its turn comes.
 _FIGURES = """
 WITH work AS (
     SELECT agent, count(*) FILTER (WHERE process_state = 'Processing' AND started_at IS NOT NULL) AS running,
@@ -88,7 +88,7 @@ def figures() -> list[Figures]:
 
 
 def services() -> list[str]:
-    """What agents ask for: the services that a resource can serve."""
+    """The services that agents call and that a resource can serve."""
     return sorted({agent.resource for agent in agents() if agent.resource is not None})
 
 
@@ -119,7 +119,7 @@ def change(name: str, *, by: Actor, **changes: Any) -> Resource:
 
 
 def in_words(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What was changed, old and new, for the history."""
+    """The changes with their old and new values, for the history."""
     return "; ".join(f"{field}: {_shown(before[field])} -> {_shown(value)}" for field, value in after.items())
 
 
@@ -128,13 +128,13 @@ def _shown(value: Any) -> str:
 
 
 def take_effect() -> None:
-    """This process looks afresh at once, and the scheduler sees what may be claimed now."""
+    """Make this process read the resources again at once, and hint the scheduler that more steps may be claimable."""
     governance.forget()
     hints.send(hints.SCHEDULE)
 
 
 def close_breakers(names: list[str], *, by: Actor) -> list[Resource]:
-    """Close the breakers of these that are not closed, by an operator's hand; returns them."""
+    """Close those of these breakers that are not closed, because an operator asked for it; returns their resources."""
     closed = list(Resource.objects.filter(name__in=names).exclude(breaker_state=Resource.Breaker.CLOSED))
     governance.close([resource.name for resource in closed])
     for resource in closed:
@@ -144,7 +144,7 @@ def close_breakers(names: list[str], *, by: Actor) -> list[Resource]:
 
 
 def hindrances(resource: Resource) -> list[str]:
-    """Why this resource cannot be deleted now: what still leads to it or depends on it."""
+    """Why this resource cannot be deleted now: the services, routes and unfinished orders that still need it."""
     service = resource.service or resource.name
     found = []
     members = Resource.objects.filter(service=service).exclude(pk=resource.pk)
@@ -152,7 +152,7 @@ def hindrances(resource: Resource) -> list[str]:
         found.append(_("It is the only resource of %(service)s.") % {"service": service})
     if ResourceRoute.objects.filter(resource=resource.name).exists():
         found.append(_("Routes lead to it."))
-    # A step that may have had its effect there is repeated and undone there: its key means nothing elsewhere.
+    # A step that may have had its effect there must be retried and undone there: other resources do not know its key.
     sent = StepState.objects.filter(resource=resource.name, run__process_state__in=_UNFINISHED)
     if sent.exclude(effect=Effect.NONE, process_state__in=[*FINAL_STEP_STATES, ProcessState.ERROR]).exists():
         found.append(_("Unfinished orders have steps that were sent to it: their retries and their undo must go there too."))

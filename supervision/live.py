@@ -1,8 +1,8 @@
 """Live updates for pages: one LISTEN connection per web process, fanned out to its visitors.
 
-The database announces events itself (a trigger on the event table, at commit), so every writer is heard. It does so only
-while somebody listens, which the `Audience` row says: PostgreSQL commits transactions that announce something one after the
-other (docs/adr/0013). A lost announcement delays a page by its poll, never an order.
+A trigger on the event table sends a NOTIFY at commit, so the events of all writers are announced. It does so only while a
+listener exists, which the `Audience` row says: PostgreSQL commits transactions that send a NOTIFY one after the other
+(docs/adr/0013). A lost notification delays a page until its next poll, and never delays an order.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from supervision import db
 log = logging.getLogger(__name__)
 
 CHANNEL = "supervision_events"
-POLL_SECONDS = 5.0  # the longest a page waits when an announcement was lost
-AUDIENCE_SECONDS = 30.0  # for how long a listener that died is still announced to
-UNDER_WAY_SECONDS = 0.5  # transactions that did not yet know of an audience have committed by then
+POLL_SECONDS = 5.0  # the longest a page waits when a notification was lost
+AUDIENCE_SECONDS = 30.0  # for how long events are still announced to a listener that died
+UNDER_WAY_SECONDS = 0.5  # by then, transactions that did not see the audience row yet have committed
 
 _ATTEND = """
 INSERT INTO supervision_audience (id, until) VALUES (1, now() + %s * interval '1 s')
@@ -30,10 +30,10 @@ ON CONFLICT (id) DO UPDATE SET until = greatest(supervision_audience.until, excl
 
 
 class _Listener:
-    """One connection that listens, and the visitors who wait for news of their runs."""
+    """One connection that listens, and the visitors that wait for events of their runs."""
 
     def __init__(self) -> None:
-        self.visitors: dict[asyncio.Event, str] = {}  # and the key of the run each waits for
+        self.visitors: dict[asyncio.Event, str] = {}  # visitor -> key of the run it waits for
         self._runs: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -58,8 +58,8 @@ class _Listener:
                 if clock() >= attend_at:
                     await listening.execute(_ATTEND, [AUDIENCE_SECONDS])
                     attend_at, pause = clock() + pause, AUDIENCE_SECONDS / 3
-                    self._wake(None)  # what was not announced, because it did not know of us
-                # The generator holds the connection: leave it before asking anything.
+                    self._wake(None)  # for transactions that announced nothing because they did not see the audience row
+                # The generator occupies the connection: leave it before executing another statement.
                 patience = max(0.0, min(POLL_SECONDS, attend_at - clock()))
                 notes = [note async for note in listening.notifies(timeout=patience, stop_after=1)]
                 if notes:
@@ -69,7 +69,7 @@ class _Listener:
                     self._wake(named)
 
     async def _learn_runs(self, listening: psycopg.AsyncConnection[tuple[int, str]]) -> None:
-        """A run's number is known once its submission is consumed; announcements carry numbers."""
+        """Look up the ids of the visitors' runs: notifications carry ids, which exist once a submission is consumed."""
         wanted = set(self.visitors.values())
         self._runs = {key: run for key, run in self._runs.items() if key in wanted}
         unknown = list(wanted - self._runs.keys())

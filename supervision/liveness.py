@@ -1,14 +1,14 @@
-"""Liveness, for the audit: every unfinished order has made progress lately, or something bounded or an open incident explains it.
+"""Liveness, for the audit: every unfinished order has made progress lately, or a bounded wait or an open incident explains it.
 
-It looks at events and rows with conditions of its own, not with those by which the engine finds work: what the engine
-overlooks is found here. An order is named when nothing about it has been written for longer than the bound, and
+The conditions here are not those by which the engine finds work, so that the audit finds the orders that the engine
+overlooks. An order is reported when none of its events has been written for longer than the bound, and
 
-* none of its steps can move, or its running step is overdue, whatever else is the case; or it is in Error and no open
-  incident says so; or
-* it waits, and neither an open incident holds it, nor is what it waits for bounded: a time, an earlier order of its
-  session, a pause with an end, older steps of its agent that are taken in turn.
+* none of its steps can run, or its running step is overdue (no incident or pause excuses these); or it is in Error and no
+  open incident says so; or
+* it waits, no open incident holds it, and its wait is not bounded. Bounded waits are those for a time, for an earlier order
+  of its session, for a pause with an end, and for older steps of its agent that are taken in turn.
 
-Submissions that nobody consumes, hooks that are not called and dead letters count as orders that wait.
+Unconsumed submissions, hooks that were not called and dead letters count as orders that wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _chosen: float | None = None
 
 
 class Stuck(NamedTuple):
-    """An order that nothing explains. run_id: None before it has a run."""
+    """An order that stands still without an explanation. run_id: None before it has a run."""
 
     order: str
     run_id: int | None
@@ -34,7 +34,7 @@ class Stuck(NamedTuple):
 
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """Use this bound instead of the setting LIVENESS_SECONDS while it lasts; None: the setting's."""
+    """Use this bound instead of the setting LIVENESS_SECONDS inside the context; None: use the setting."""
     global _chosen
     before, _chosen = _chosen, seconds
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 _BOUND = "%(bound)s::float8 * interval '1 s'"
 _LATELY = f"now() - {_BOUND}"
 
-# What may hold a waiting step for a while that ends by itself, or ended within the bound.
+# Pauses and closures that may hold a waiting step: they end by themselves, or ended within the bound.
 _PAUSED = f"""EXISTS (
     SELECT FROM supervision_pause p
      WHERE (p.scope = 'all' OR (p.scope = 'agent' AND p.name = s.agent) OR (p.scope = 'workflow' AND p.name = r.workflow)
@@ -63,7 +63,7 @@ SELECT r.key, r.id, w.why, w.waits
  WHERE w.why IS NOT NULL ORDER BY r.id
 """
 
-# They are consumed in the order of their numbers: one that was passed does not wait for its turn any more.
+# Submissions are consumed in the order of their ids: if a later one was consumed, this one does not wait for its turn.
 SUBMISSIONS = f"""
 SELECT s.public_id, NULL::bigint, 'nobody has consumed its submission'
   FROM supervision_submission s

@@ -1,14 +1,14 @@
-"""How much work there is per agent and how many consumers it wants: for autoscalers, graphs and people.
+"""How much work each agent has and how many consumers it needs: for autoscalers, graphs and operators.
 
-Counted in the database only. A broker's queue length lies: it counts messages, of which one may carry 200 orders, and
-not what consumers have fetched ahead. Here a step that is claimed but not started waits, wherever its message is.
+Counted in the database only. A broker's queue length is misleading: it counts messages, of which one may carry 200 orders,
+and not those that consumers have prefetched. Here a claimed step that has not started waits, wherever its message is.
 
     calls      = finished per second x mean seconds  +  backlog x mean seconds / target seconds
     calls     <= the capacity of the service's healthy resources, and their rate x mean seconds
     consumers  = calls / calls at once in one consumer, rounded up; at least 1 while there is anything to do
 
-The first term keeps up with what comes in (Little's law), the second works the backlog off within the target. The means
-are of the steps that finished lately, read from a bounded sample of runs around those being worked on.
+The first term keeps up with new orders (Little's law), the second works the backlog off within the target. The means are
+those of the steps that finished lately, read from a bounded sample of runs around those being worked on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SELECT s.agent,
  GROUP BY s.agent
 """  # noqa: S608 - a constant of ours
 
-# Under a backlog the newest runs have not begun; those just below the newest one at work have.
+# Under a backlog the newest runs have not begun. So the sample also has the runs up to the newest one with a running step.
 _PACE = """
 WITH sample AS MATERIALIZED (
     (SELECT id FROM supervision_run ORDER BY id DESC LIMIT %(runs)s)

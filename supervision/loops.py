@@ -1,4 +1,4 @@
-"""Work that a process does on the side: a function called again and again on a thread of its own, and ended in order."""
+"""Background work of a process: a function that a separate thread calls again and again until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Calls `work` every so many seconds until `stop`, then `at_end` once. What goes wrong is logged, and it goes on."""
+    """Calls `work` every so many seconds until `stop`, then `at_end` once. Errors are logged, and the loop goes on."""
 
     def __init__(self, name: str, every: float, work: Callable[[], object], at_end: Callable[[], object] | None = None) -> None:
         self._name, self._every, self._work, self._at_end = name, every, work, at_end
@@ -20,7 +20,7 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Loop:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
         return self
 

@@ -1,11 +1,11 @@
-"""The guarded statements of the hot path asked again: what an earlier try committed whose answer was lost with its connection.
+"""Statements that find what an earlier try of a hot-path statement committed before its answer was lost with the connection.
 
-They read. Only `store` executes them, after a lost connection, and adds what they find to the answer of the repeated try.
+They only read. Only `store` executes them, after a lost connection, and adds their rows to the answer of the repeated try.
 """
 
 from __future__ import annotations
 
-# Only the process that holds a claim finishes it, and its event says so: the same attempt, ended by the same process.
+# Only the process that holds a claim finishes it, so an event of the same attempt by this process proves the earlier commit.
 _DONE = """
 WITH d AS MATERIALIZED (
     SELECT s.run_id, s.position, e.seq, e.at
@@ -17,7 +17,7 @@ WITH d AS MATERIALIZED (
         ON e.run_id = s.run_id AND e.direction = s.direction AND e.position = s.position AND e.attempt = s.attempt
        AND e.to_state = 'Processed' AND e.actor = %(me)s)"""
 
-# The successor is ours only if it still stands at the claim of that very commit: the next event, at the same moment.
+# The next step is ours only if it is still in the claim of the same commit: its event is the next one, with the same time.
 FINISH = f"""{_DONE}
 SELECT run_id, NULL::int, NULL::smallint, NULL::text, NULL::jsonb, NULL::float8, NULL::bool FROM d
 UNION ALL
@@ -41,8 +41,8 @@ SELECT r.id, true, r.session_key FROM d JOIN supervision_run r ON r.id = d.run_i
 
 FINISH_UNDO = f"{_DONE} SELECT run_id FROM d"
 
-# What these claims' attempts began since this call did, began by its lost try. Another process with the same message in
-# its hands at the same moment would call the agent a second time, under the same key.
+# Attempts of these claims that started after this call began were started by its lost try. If another process handles the
+# same message at the same moment, the agent is called a second time, under the same key.
 START = """
 SELECT s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
        p.idempotency_key, p.result, p.checkpoint, extract(epoch FROM s.complete_by - now())::float8

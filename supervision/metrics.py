@@ -61,7 +61,7 @@ def resource_gauges() -> Iterator[GaugeMetricFamily]:
 
 
 class Tables:
-    """What the engine knows of its queues and resources."""
+    """The collector of the gauges of queues and resources."""
 
     def __init__(self, depths: Sequence[Load] | None = None) -> None:
         self._depths = depths
@@ -73,7 +73,7 @@ class Tables:
 
 
 def text(depths: Sequence[Load]) -> str:
-    """The same as one document."""
+    """The same gauges as one text document."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Tables(depths))
     return generate_latest(registry).decode()
