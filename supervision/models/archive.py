@@ -1,4 +1,4 @@
-"""What is left of a finished run once it has left the hot tables: one compact row, from which everything is read again."""
+"""Archived runs: a finished run that has left the hot tables is one compact row, from which everything is read again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 class ArchivedRun(models.Model):
-    """A finished run with its steps, events, late answers, alerts and pauses, and what its application keeps of it.
+    """A finished run with its steps, events, late answers, alerts and pauses, and the data that its application keeps of it.
 
-    run_id: the number it had. reference: what its application calls it, such as an order number. body: the rows as
+    run_id: the id it had. reference: its name in the application, such as an order number. body: the rows as
     JSON, column by column; PostgreSQL compresses it. Written once, by `archive`.
     """
 
@@ -67,22 +67,22 @@ class ArchivedRun(models.Model):
 
     @property
     def effects(self) -> list[Effect]:
-        """What its steps did outside; none of a run that was archived before there was a ledger."""
+        """The external effects of its steps; empty for a run that was archived before there was a ledger."""
         return self._rows(Effect, "effects")
 
     @property
     def alerts(self) -> list[Alert]:
-        """Its alerts; somebody has acknowledged each."""
+        """Its alerts; each has been acknowledged."""
         return self._rows(Alert, "alerts")
 
     @property
     def pauses(self) -> list[Pause]:
-        """When it was paused, by itself."""
+        """The pauses of this order alone."""
         return self._rows(Pause, "pauses")
 
     @property
     def application(self) -> Mapping[str, Any]:
-        """What the application wanted kept; empty where it keeps its own rows or has none."""
+        """The data that the application wanted kept; empty if it keeps its own rows or has none."""
         return self.body.get("application") or {}
 
     def _rows(self, model: type[Row], name: str) -> list[Row]:
@@ -90,7 +90,7 @@ class ArchivedRun(models.Model):
 
 
 def _row(model: type[Row], facts: Mapping[str, Any]) -> Row:
-    """An instance that is in no table any more. Columns the row did not have are null; those we lack are left out."""
+    """An instance of an archived row. Columns that the row did not have are null; those that the model lacks are left out."""
     return model(
         **{
             field.attname: None if facts.get(field.column) is None else field.to_python(facts[field.column])

@@ -1,4 +1,4 @@
-"""Whether anybody watches orders change."""
+"""The marker that a page listens for events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Audience(models.Model):
-    """One row: until then somebody listens, and events are announced (see `live`). While nobody does, commits are cheaper."""
+    """One row. While `until` is in the future, a listener exists and events are announced (see `live`). That slows commits."""
 
     until = models.DateTimeField(_("until"))
 

@@ -1,4 +1,4 @@
-"""What is remembered of messages from outside while they are not yet orders."""
+"""Records of messages from external producers that are not yet orders."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Receipt(models.Model):
-    """A reading of a message that came more than once, committed before it begins and removed when it ends.
+    """The reading of a redelivered message, committed before it begins and removed when it ends.
 
-    deliveries: readings that began and did not end, each by another process; reader: the last of them.
+    deliveries: readings that began and did not end, each by another process. reader: the last of these processes.
     """
 
     digest = models.TextField(_("digest"), primary_key=True)

@@ -1,4 +1,4 @@
-"""Incidents: what people are told, one row per cause that stands or stood; and alerts, one row per order that it stopped."""
+"""Incidents, one row per open or closed cause, of which operators are notified; and alerts, one row per order it stopped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from supervision.labels import DIRECTION_LABELS
 
 
 class Incident(models.Model):
-    """One cause. Open while it stands; `incidents.look` opens, counts and closes it.
+    """One cause. The incident is open while the cause stands; `incidents.look` opens, counts and closes it.
 
-    cause: the stable key of what is wrong; at most one open incident has it. orders: how many unfinished orders it holds now.
-    reopened_at: when its cause last returned soon after it had closed. notified_at: when people were last told;
-    told_severity: the highest severity they were told, empty while they were not; told_closed_at: when they were told
+    cause: the stable key of the cause; at most one open incident has it. orders: how many unfinished orders it holds now.
+    reopened_at: when its cause last returned soon after it had closed. notified_at: when operators were last notified;
+    told_severity: the highest severity they were notified of, empty before that; told_closed_at: when they were notified
     that it is over.
     """
 
@@ -62,10 +62,10 @@ class Incident(models.Model):
 
 
 class Alert(models.Model):
-    """What one order needs an operator for: written with the transition that made it necessary. People are told of incidents.
+    """A reason why one order needs an operator, written with the transition that caused it. Notifications tell of incidents only.
 
-    Open until its order leaves Error, or what it tells of is over; acknowledged is still open. cause: of the incident
-    that gathers it, empty until `incidents.look` has seen it.
+    Open until its order leaves Error or its reason is over; an acknowledged alert is still open. cause: the cause of the
+    incident that groups it, empty until `incidents.look` has seen it.
     """
 
     class Kind(models.TextChoices):

@@ -1,4 +1,4 @@
-"""The journal: entries that exactly one writer at a time appends to files, and the lease that says who."""
+"""The journal: entries that exactly one writer at a time appends to files, and the writer's lease."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 class WriterLease(models.Model):
-    """Who may write under this key, until when. term rises with every holder and fences those before.
+    """The lease to write under this key. term: the fencing token, which rises with every change of the holder.
 
-    last_error, failing_since: why nothing gets into the files at present; empty while all is well.
+    last_error, failing_since: why and since when the files cannot be written; empty while they can.
     """
 
     key = models.TextField(_("key"), primary_key=True)
@@ -32,9 +32,9 @@ class WriterLease(models.Model):
 
 
 class JournalFile(models.Model):
-    """A file of the journal. length: bytes that are whole and synced; whatever lies beyond was never acknowledged.
+    """A file of the journal. length: the bytes that are complete and synced; bytes beyond it were never acknowledged.
 
-    path: below JOURNAL_DIR. host: the machine that writes it; no other one ever does. columns: its header line.
+    path: below JOURNAL_DIR. host: the only machine that ever writes it. columns: its header line.
     """
 
     key = models.TextField(_("key"))
@@ -61,7 +61,7 @@ class JournalFile(models.Model):
 
 
 class JournalEntry(models.Model):
-    """One event on its way into its file. Written and failed are final; whoever appended it can wait for that.
+    """One event that is written to a file. Written and failed are final; the caller that appended it can wait for that.
 
     body: a JSON object as text, its names in the order of the file's columns.
     """

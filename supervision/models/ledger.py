@@ -1,4 +1,4 @@
-"""The effect ledger: what the steps did outside, operation by operation."""
+"""The effect ledger, one row per external operation of a step; and the epochs of the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Effect(models.Model):
     """One external operation under its idempotency key: committed before the call, settled after it.
 
     generation, attempt, actor: of the attempt that called it last. amount: in the currency's usual unit, where money
-    moves. external_id: what the service calls it; empty while that is not known. Written by `ledger` alone.
+    moves. external_id: the service's id of it, empty while that is not known. Written by `ledger` alone.
     """
 
     pk = models.CompositePrimaryKey("run_id", "direction", "position", "key", "operation")
@@ -51,7 +51,7 @@ class Effect(models.Model):
 
 
 class Epoch(models.Model):
-    """One life of the database: from its creation, promotion or restore until the next (see `epochs`).
+    """One epoch of the database: from its creation, promotion or restore until the next of these (see `epochs`).
 
     store: the identities of the database and of this table. Runs and submissions with smaller ids than the first ones
     are older than the epoch.

@@ -1,4 +1,4 @@
-"""What goes out to the systems of those who order: webhooks with their deliveries, and tokens of private reply queues."""
+"""Messages to the systems of clients: webhooks with their deliveries, and tokens of private reply queues."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from django.utils.translation import gettext_lazy as _
 
 
 class WebhookEndpoint(models.Model):
-    """Where an account wants to hear of its orders. secret: signs every delivery; shown once, when it is made.
+    """The address to which an account wants messages about its orders. secret: signs every delivery; shown once, when made.
 
-    failures: tries in a row that failed, the first of them at failing_since. retry_at: nothing is sent before, because
-    the receiver gave no answer.
+    failures: tries in a row that failed, the first of them at failing_since. retry_at: nothing is sent before this time,
+    because the receiver gave no answer.
     """
 
     public_id = models.TextField(_("id"), unique=True)
@@ -41,7 +41,7 @@ class WebhookEndpoint(models.Model):
 
 
 class ReplyToken(models.Model):
-    """An opaque name for a private reply queue, issued by the server; the queue's name is the server's as well."""
+    """An opaque name for a private reply queue, issued by the server, which chooses the queue's name as well."""
 
     token_hash = models.TextField(_("hash of the token"), unique=True)
     client = models.TextField(_("client"))
@@ -59,10 +59,10 @@ class ReplyToken(models.Model):
 
 
 class Delivery(models.Model):
-    """One message to one receiver, at least once, tried again later and later. seq orders an order's messages.
+    """One message to one receiver, delivered at least once, with retries and back-off. seq: its number among the order's messages.
 
-    message_id: the same for every receiver and every try. attempt: fences the writing down of a try's outcome.
-    tries: since it was last asked for, at asked_at. log: every try there ever was.
+    message_id: the same for every receiver and every try. attempt: the fencing token for recording a try's outcome.
+    tries: the tries since it was last requested, at asked_at. log: all tries.
     """
 
     public_id = models.TextField(_("id"), unique=True)

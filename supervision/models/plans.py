@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class WorkflowVersion(models.Model):
-    """One version of one workflow: what code must mean by it. Written once, by the first process that knows it."""
+    """One version of one workflow, with the definition that all code must have. Written once, by the first process that knows it."""
 
     name = models.TextField(_("workflow"))
     version = models.SmallIntegerField(_("version"))

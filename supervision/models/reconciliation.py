@@ -1,4 +1,4 @@
-"""What comparing our books with the services' own lists has found, and when each service was last compared."""
+"""Differences found by comparing our books with the services' own lists, and when each service was last compared."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Finding(models.Model):
-    """One difference between our books and what a service holds; written by `reconciliation` alone.
+    """One difference between our books and a service's list; written by `reconciliation` alone.
 
-    A row is open until somebody settles it (`verb`, `settled_by`, `reason`) or a later look shows that it is gone. A
-    difference that comes back is a new row, so the rows are the record of who decided what.
+    A row is open until an operator settles it (`verb`, `settled_by`, `reason`) or a later comparison shows that it is gone. A
+    difference that comes back is a new row, so the rows are a complete record of the operators' decisions.
 
-    order_key: the public id that the service names. key: the idempotency key under which it was made, where known.
-    amount: the money concerned, in the currency's usual unit. verbs: what may settle it. tries: how often that began.
-    seen_at: the last look that found it. settling_until: somebody is about to settle it.
+    order_key: the public id that the service names. key: the idempotency key under which it was made, if known.
+    amount: the money concerned, in the currency's usual unit. verbs: the verbs that may settle it. tries: attempts to settle
+    it. seen_at: when it was last found. settling_until: the lease of an attempt that is settling it.
     """
 
     service = models.TextField(_("service"))
@@ -64,7 +64,7 @@ class Finding(models.Model):
 
 
 class Reconciliation(models.Model):
-    """One service's last comparison. compared_at: when the last whole one began. failing_since: none has ended since."""
+    """One service's last comparison. compared_at: when the last complete one began. failing_since: none has completed since."""
 
     service = models.TextField(_("service"), primary_key=True)
     compared_at = models.DateTimeField(_("compared at"), null=True)

@@ -17,8 +17,8 @@ class Resource(models.Model):
     needs to call this one (an address, an account), never a secret. next_call_at: when the rate allows another call.
 
     failures: counted by the breaker since its last success; suspects: the runs that failed since then. successes: when the
-    latest calls succeeded, in seconds since 1970, noted while there are failures to weigh against them. probing: the runs
-    whose steps try it out.
+    latest calls succeeded, in seconds since 1970, written only while there are failures to compare them with. probing: the
+    runs whose steps probe it.
     """
 
     class Breaker(models.TextChoices):
@@ -74,7 +74,7 @@ class Resource(models.Model):
 class Closure(models.Model):
     """A time in which a resource took no calls: its breaker was not closed, or an operator had paused it.
 
-    A trigger on the resource's row keeps it, whoever changes that row. ended_at: null = it lasts.
+    A trigger on the resource's row maintains it for every change of that row. ended_at: null = it lasts.
     """
 
     resource = models.TextField(_("resource"))
@@ -95,7 +95,7 @@ class Closure(models.Model):
 
 
 class Slot(models.Model):
-    """One call in flight at a resource with limits, leased: a killed holder's slot comes back when `until` has passed."""
+    """The lease of one call in flight at a resource with limits: the slot of a killed holder is free again after `until`."""
 
     resource = models.TextField(_("resource"))
     run = models.ForeignKey("supervision.Run", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="slots")
@@ -137,7 +137,7 @@ class ResourceRoute(models.Model):
 
 
 class Pause(models.Model):
-    """Claims stop for one order, one agent, one workflow or all, until it is lifted or its time is over."""
+    """Claims stop for one order, one agent, one workflow or all, until an operator lifts the pause or its time is over."""
 
     class Scope(models.TextChoices):
         ALL = "all", _("everything")
@@ -172,7 +172,7 @@ class Pause(models.Model):
 
 
 class CachedResult(models.Model):
-    """An answer of a remote service, kept so that calls need not wait for it; refreshed ahead of its time."""
+    """An answer of a remote service, kept so that calls need not wait for it; refreshed before it expires."""
 
     cache = models.TextField(_("cache"))
     key = models.TextField(_("key"))

@@ -1,9 +1,9 @@
 """The state store's tables: fields, constraints, indexes. Only `store` writes runs, steps and events.
 
-Constraints carry the invariants and are named as claims about the world; partial indexes are named after their
-reader. The hot tables have no foreign keys in the database (one module writes them, and each costs 70 us an order);
+Constraints enforce the invariants and are named after what they guarantee; partial indexes are named after the query that
+reads them. The hot tables have no foreign keys in the database (one module writes them, and each costs 70 us an order);
 `manage.py audit` checks what the keys would have. Their fillfactor and autovacuum settings, the trigger that keeps
-Processed final and the one that announces events stand in the migrations.
+Processed final and the one that announces events are in the migrations.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def _values(enum: type) -> list[str]:
 class Submission(models.Model):
     """An accepted order before it is a run: committed before the caller hears 202. `payload` keeps its exact text.
 
-    session_key: null = of no session; empty = the door that accepted it did not look. suspected_at: a process that had
-    taken it came to nothing, so it is read alone. deliveries: readings of it alone that began and have not ended, the
-    last of them by reader.
+    session_key: null = of no session; empty = the entry point that accepted it did not determine it. suspected_at: when it
+    was found that a transaction that had taken it was rolled back, so it is read alone. deliveries: readings of it alone
+    that began and have not ended; reader: the process of the last of them.
     """
 
     consumed_at = models.DateTimeField(_("consumed at"), null=True)
@@ -49,7 +49,7 @@ class Submission(models.Model):
         verbose_name = _("submission")
         verbose_name_plural = _("submissions")
         constraints = [
-            # Not `unique=True`: that makes a second index, for LIKE, which nobody reads.
+            # Not `unique=True`: that makes a second index, for LIKE, which no query uses.
             models.UniqueConstraint(name="a_public_id_names_one_submission", fields=["public_id"]),
             models.UniqueConstraint(
                 name="a_client_key_names_one_submission",
@@ -74,7 +74,7 @@ class Run(models.Model):
     """One order's workflow instance.
 
     notify: its client wants status messages; a trigger writes them into the outbox, numbered by status_seq.
-    session_client: whose session it is in; a trigger fills it in where there is a session_key.
+    session_client: the client of its session; a trigger fills it in if there is a session_key.
     """
 
     process_state = models.TextField(_("state"), choices=list(RUN_LABELS.items()), db_default=RunState.PENDING.value)
@@ -120,7 +120,7 @@ class Run(models.Model):
                 fields=["complete_by"],
                 condition=Q(process_state__in=["Pending", "Processing"]),
             ),
-            # Few rows at any time: what the console shows first, and the only states it counts exactly.
+            # Few rows at any time. The console shows them first, and counts only these states exactly.
             models.Index(
                 name="run_unfinished",
                 fields=["process_state", "created_at"],
@@ -141,12 +141,12 @@ class StepState(models.Model):
     """One step of one run, in one direction.
 
     not_before: null = its predecessor is not done yet. turn_at: not_before shifted by the run's priority; the claim
-    serves the earliest. seq: the baton, the number of the run's newest event as far as this row has seen it. resource:
-    which one of several the step was routed to, kept for its retries and its undo. failing_since: when its service failed
-    it for the first time. blamed_count: how many of its failures were counted since another order's success; null = 0.
+    serves the earliest. seq: the number of the run's newest event as far as this row has seen it. resource: which
+    one of several the step was routed to, kept for its retries and its undo. failing_since: when its service failed it
+    for the first time. blamed_count: how many of its failures were counted since another order's success; null = 0.
 
-    The columns stand in the order of how often they change: what follows an update's last changed column is not written
-    to the log again (so do those of runs and submissions).
+    The columns are sorted by how often they change: an update does not write the columns after its last changed one to the
+    WAL again. The same holds for runs and submissions.
     """
 
     pk = models.CompositePrimaryKey("run_id", "direction", "position")
@@ -198,8 +198,8 @@ class StepState(models.Model):
                 name="counts_are_not_negative",
                 condition=Q(failure_count__gte=0, dispatch_count__gte=0, attempt__gte=0),
             ),
-            # Also what the sweep reads: running steps are few at any time (IN_FLIGHT), and an index of their own for the
-            # overdue ones would be written five times an order.
+            # The sweep reads this index too: few steps run at any time (IN_FLIGHT), and a separate index for the overdue
+            # ones would be written five times an order.
             models.UniqueConstraint(
                 name="a_run_processes_one_step_at_a_time",
                 fields=["run"],
@@ -249,7 +249,7 @@ class StepEvent(models.Model):
 
 
 class StrayReply(models.Model):
-    """An answer that came too late or from a claim that was broken: evidence, never a transition."""
+    """An answer that came too late or from a claim that was broken. It is kept as evidence and never causes a transition."""
 
     run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="stray_replies")
     direction = models.TextField(_("direction"))
@@ -270,7 +270,7 @@ class StrayReply(models.Model):
 
 
 class Notification(models.Model):
-    """The outbox: committed with what it tells of, delivered afterwards, at least once, under its own id."""
+    """The outbox: a row is committed with the change it reports, and delivered afterwards, at least once, under its own id."""
 
     kind = models.TextField(_("kind"))
     run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True)
@@ -286,7 +286,7 @@ class Notification(models.Model):
         verbose_name = _("notification")
         verbose_name_plural = _("notifications")
         default_permissions = ("view",)
-        # Apart, so that a flood of status messages never stands between an alert and its mail.
+        # Separate indexes, so that many status messages never delay the mail of an alert.
         indexes = [
             models.Index(
                 name="notification_due",
@@ -303,7 +303,7 @@ class Notification(models.Model):
 
 
 class DeadLetter(models.Model):
-    """Something nobody could read or use, kept byte for byte with the reason. delivery: its queue and properties."""
+    """A message or submission that could not be used, kept byte for byte with the reason. delivery: its queue and properties."""
 
     source = models.TextField(_("source"))
     body = models.BinaryField(_("body"))
@@ -328,7 +328,7 @@ class DeadLetter(models.Model):
 
 
 class LeaderLease(models.Model):
-    """Who leads until when. It saves duplicate work; correctness never rests on it."""
+    """The leader and the end of its lease. It saves duplicate work; correctness never depends on it."""
 
     name = models.TextField(_("name"), primary_key=True)
     holder = models.TextField(_("holder"))
@@ -346,7 +346,7 @@ class LeaderLease(models.Model):
 
 
 class Heartbeat(models.Model):
-    """A process's sign of life: its incarnation, its role, and when it last did its work."""
+    """A process's heartbeat: its incarnation, its role, and when it last did its work."""
 
     incarnation = models.TextField(_("incarnation"), primary_key=True)
     role = models.TextField(_("role"))

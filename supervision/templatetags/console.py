@@ -1,4 +1,4 @@
-"""How the console writes states, moments and data. Nothing here marks anything as safe: all of it is escaped."""
+"""Template filters for states, times and data in the console. None of them marks its result as safe: all is escaped."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LABELS = {state.value: label for labels in (STEP_LABELS, RUN_LABELS) for state,
 
 @register.filter
 def tone(state: Any) -> str:
-    """The colour family of a state; text always stands beside it."""
+    """The colour family of a state; templates always show text beside it."""
     return _TONES.get(str(state), "neutral")
 
 
 @register.filter
 def state_label(state: Any) -> Any:
-    """A state in the reader's language; what is no state stays as it is."""
+    """A state in the reader's language; other values are returned unchanged."""
     return _LABELS.get(str(state), state)
 
 
@@ -45,7 +45,7 @@ def timesince_words(moment_: datetime) -> str:
 
 @register.filter
 def moment(value: Any) -> Any:
-    """A moment to the second, in the reader's format; anything else as it is."""
+    """A time to the second, in the reader's format; other values are returned unchanged."""
     if not isinstance(value, datetime):
         return value
     local = timezone.localtime(value)
@@ -60,5 +60,5 @@ def grouped(number: Any) -> str:
 
 @register.filter
 def as_json(value: Any) -> str:
-    """Data as a person reads it."""
+    """Data as indented JSON; a text is returned unchanged."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)

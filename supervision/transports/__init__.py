@@ -1,10 +1,10 @@
-"""kombu's transports, made to outlive whatever lies in a queue.
+"""Variants of kombu's transports that survive any content of a queue.
 
-kombu takes for granted that what comes off a queue is a message: an envelope that is not JSON, lacks its properties or
-names a codec that does not exist raises in the middle of the consumer, which ends the worker, and on Redis the message
-is gone by then. These transports hand such a thing on as a message whose body is its exact bytes and which carries the
-header `UNREADABLE`; `poison` then sets it aside like any other. Every message also knows its bytes as they were (`raw`)
-and the queue it came from (`queue`).
+kombu assumes that every item of a queue is a valid message. An envelope that is not JSON, lacks its properties or names
+a codec that does not exist raises inside the consumer, which ends the worker; on Redis the message is lost by then. These
+transports pass such an item on as a message whose body is its exact bytes and which has the header `UNREADABLE`; `poison`
+then makes it a dead letter like any other. Every message also has its original bytes (`raw`) and the queue it came from
+(`queue`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an envelope of kombu's virtual transports must have, and how one that lacks it is handed on all the same."""
+"""Checks the envelopes of kombu's virtual transports, and wraps invalid ones so that they can be passed on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Envelope = dict[str, Any]
 
 
 def opened(item: bytes, queue: str) -> tuple[Envelope, bool]:
-    """The envelope in these bytes; where there is none, one around them. And whether there was one."""
+    """The envelope in these bytes, or a new one around them if they are no valid envelope; and whether they are one."""
     try:
         envelope = loads(item.decode("utf-8"))
-    except Exception as error:  # of the JSON, or of what its markers make of it
+    except Exception as error:  # raised by the JSON parser, or by kombu's decoding of typed values
         return _wrapped(item, queue, f"the envelope cannot be read: {type(error).__name__}: {str(error)[:500]}"), False
     problem = flaw(envelope)
     return (_wrapped(item, queue, problem), False) if problem else (envelope, True)
 
 
 def _wrapped(item: bytes, queue: str, why: str) -> Envelope:
-    """An envelope around something that is none."""
+    """An envelope around bytes that are no valid envelope."""
     return {
         "body": b64encode(item).decode(),
         "content-type": "application/octet-stream",
@@ -80,7 +80,7 @@ def body_of(envelope: Envelope) -> bytes:
 
 
 class Message(VirtualMessage):
-    """A message that knows its bytes as they were published."""
+    """A message that has its bytes as they were published."""
 
     @property
     def raw(self) -> bytes:
@@ -89,7 +89,7 @@ class Message(VirtualMessage):
 
 
 class TellsTheQueue:
-    """Channels whose messages know the queue they came from: their routing key says only what their sender wrote."""
+    """Channels that set on each message the queue it came from; its routing key is only what the sender wrote."""
 
     def basic_consume(self, queue: str, *args: Any, callback: Callable[[Any], Any], **kwargs: Any) -> Any:
         """Consume from `queue`."""

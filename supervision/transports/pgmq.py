@@ -1,4 +1,4 @@
-"""pgmq: messages are read as text, so that one that cannot be decoded does not take its neighbours along."""
+"""pgmq: messages are read as text, so that one that cannot be decoded does not fail the others of its batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SELECT msg_id, read_ct, enqueued_at, last_read_at, vt, message::text
 
 
 class Channel(TellsTheQueue, pgmq.Channel):  # type: ignore[misc]
-    """A channel to which every row is readable."""
+    """A channel that can read every row."""
 
     Message = Message
 

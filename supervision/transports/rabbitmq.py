@@ -1,8 +1,8 @@
 """AMQP: properties that cannot be decoded must not end the connection, and bodies stay bytes.
 
-RabbitMQ passes on what the client library cannot read: a content type that is no UTF-8, a timestamp past the year 9999.
-The library raises in the middle of the frame; Celery takes that for the end of the world, the message goes back into
-the queue and ends the next worker.
+RabbitMQ passes on properties that the client library cannot read: a content type that is not UTF-8, a timestamp past the
+year 9999. The library raises while it handles the frame, and Celery ends the worker. The message goes back into the queue
+and ends the next worker.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kombu.transport import pyamqp
 from supervision.transports.envelope import UNREADABLE, TellsTheQueue
 
 CONTENT_HEADER = 2  # the frame's type
-PROPERTIES = "x-properties"  # what could not be read, in a header of its own
+PROPERTIES = "x-properties"  # the header that holds the bytes of the unreadable properties
 
 
 def tolerant(connection: Any, callback: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
-    """The library's frame handler, but properties that it cannot read are replaced by ones that say so."""
+    """The library's frame handler, but properties that it cannot read are replaced by ones with the header UNREADABLE."""
     handle = frame_handler(connection, callback, **options)
 
     def on_frame(frame: Any) -> Any:
@@ -32,8 +32,8 @@ def tolerant(connection: Any, callback: Callable[..., Any], **options: Any) -> C
             frame_type, channel, payload = frame
             problem = _problem(payload) if frame_type == CONTENT_HEADER else None
             if problem is None:
-                raise  # of somebody else's making
-            # The handler still waits for this header: the library reads it before it notes that it has come.
+                raise  # the properties are not the cause
+            # The handler still expects this header: the library parses a header before it marks it as received.
             return handle((frame_type, channel, _substitute(bytes(payload), problem)))
 
     return on_frame
@@ -58,10 +58,10 @@ def _substitute(header: bytes, error: Exception) -> bytes:
 
 
 class Message(pyamqp.Message):
-    """A message that knows its bytes as they were published, and its queue."""
+    """A message that has its bytes as they were published, and its queue."""
 
     def __init__(self, msg: Any, channel: Any = None, **kwargs: Any) -> None:
-        self.raw = msg.body.encode() if isinstance(msg.body, str) else bytes(msg.body)  # an empty one is a string
+        self.raw = msg.body.encode() if isinstance(msg.body, str) else bytes(msg.body)  # the library gives an empty body as a string
         self.queue = getattr(msg, "queue", None)
         super().__init__(msg, channel=channel, **kwargs)
 
@@ -76,7 +76,7 @@ class Channel(TellsTheQueue, pyamqp.Channel):
 
 
 class Connection(pyamqp.Connection):
-    """A connection that outlives properties nobody can read."""
+    """A connection that survives properties that cannot be read."""
 
     Channel = Channel
 

@@ -1,4 +1,4 @@
-"""Redis and Valkey: an item is popped before it is read, so whatever it is, it has to become a message."""
+"""Redis and Valkey: an item is popped before it is read, so every item, valid or not, has to become a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervision.transports.envelope import Message, TellsTheQueue, opened
 
 
 class Channel(TellsTheQueue, redis.Channel):  # type: ignore[misc]
-    """A channel to which every item is readable."""
+    """A channel that can read every item."""
 
     Message = Message
 
