@@ -1,6 +1,6 @@
-"""What agents note while a step runs, gathered into commits: checkpoints and the ledger's intentions.
+"""Commits what agents record while a step runs: checkpoints, and intentions in the effect ledger.
 
-Threads of the pool make notes and wait; one thread of `workshop` commits them. Every note is fenced by its claim.
+An agent's pool thread hands in a note and waits. One thread of `workshop` commits many notes at once. The claim fences a note.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from supervision.states import Claim
 
 
 class Note:
-    """What an agent has to note, or asks of the ledger, on its way to the database."""
+    """One record that an agent writes, or one question that it asks of the effect ledger."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LedgerBook(Book):
         self._note, self._place, self._started = note, place, started
 
     def write(self, intention: Intention, settled: Sequence[Settlement]) -> tuple[EffectOutcome, str]:
-        """One note; committed together with what other agents have to note."""
+        """Write one note. It is committed together with the notes of other agents."""
         note = Note(self._place, self._started.claim, intention.checkpoint, intention, settled)
         self._note(note)
         failpoints.hit("agent.after_intention", [self._place.label])
@@ -69,11 +69,11 @@ class LedgerBook(Book):
         return note.known
 
     def read(self) -> Sequence[Operation]:
-        """One question, asked together with what others ask."""
+        """The step's operations. One query serves the reads of several agents."""
         return self._asked().found
 
     def ordered_at(self) -> datetime:
-        """Asked in the same way."""
+        """When the order was accepted. Read in the same way."""
         return self._asked().ordered_at
 
     def _asked(self) -> Note:
@@ -83,7 +83,7 @@ class LedgerBook(Book):
 
 
 def commit(batch: Sequence[Note]) -> set[int]:
-    """Write and read what these notes ask for, in one commit; gives those (by identity) whose claims stand."""
+    """Execute these notes in one commit. Returns the identities (`id`) of the notes whose claims still stand."""
     settled = [ledger.Settled(note.claim.run_id, note.place.position, one) for note in batch for one in note.settled]
     facts = [note for note in batch if note.data is not None]
     intending = [note for note in batch if note.intention is not None]
@@ -120,12 +120,12 @@ def _address(note: Note) -> tuple[int, str, int, int]:
 
 
 def lost_claim() -> TransientFailure:
-    """What an agent is told whose claim is no longer ours."""
+    """The error for an agent whose process has lost the claim."""
     return TransientFailure("this claim is no longer ours", recovery.CLAIM_LOST)
 
 
 def left(request: StepRequest, error: BaseException | None = None) -> Sequence[Settlement]:
-    """What is to be written of an attempt's operations at its end; those that nobody settled ended as it did."""
+    """The settlements to write when an attempt ends. Operations that the agent did not settle get the attempt's outcome."""
     if request.book is None:
         return ()
     if error is None:

@@ -1,4 +1,4 @@
-"""The first operation of each attempt of a cohort, noted in the ledger for all of them at once, before the calls."""
+"""Writes the first operation of every attempt of a cohort to the effect ledger, in one statement, before the calls."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 def needed(agent: Agent, place: Place) -> bool:
-    """Whether attempts at this place begin with an operation that the engine notes."""
+    """Whether the engine writes a first operation for attempts at this place, because the agent defines `opens_with`."""
     return place.direction == Direction.DO and type(agent).opens_with is not Agent.opens_with
 
 
 def note(
     agent: Agent, place: Place, started: Sequence[Started], ask: Callable[[Started], StepRequest]
 ) -> tuple[list[tuple[Started, StepRequest]], list[Started]]:
-    """Note what each attempt begins with; gives those that may be called with their requests, and those not ours any more."""
+    """Write each attempt's first operation. Returns the attempts to call, with requests, and the attempts whose claim is lost."""
     asked = [(item, request := ask(item), _opening(agent, request)) for item in started]
     entries = [
         ledger.Entry(item.run_id, place.direction, place.position, item.attempt, intention)
@@ -39,7 +39,7 @@ def note(
     except (OperationalError, InterfaceError):
         raise
     except Exception:
-        # Something in one of them cannot be stored: each notes its own, so that only the culprit fails.
+        # The database cannot store one of them. Each call then writes its own first operation, so that only that one fails.
         log.exception("could not note the first operations of %d attempts of %s", len(entries), place)
         return plain, []
     failpoints.hit("agent.after_intention", [place.label])
@@ -58,5 +58,5 @@ def note(
 def _opening(agent: Agent, request: StepRequest) -> Intention | None:
     try:
         return agent.opens_with(request)
-    except Exception:  # what is wrong with the order, `perform` says in the agent's words
+    except Exception:  # `perform` meets the same problem and reports it as the agent's error
         return None

@@ -1,8 +1,8 @@
-"""Partitioned queues: an agent's work spread over `agent.<name>.<n>` by a stable hash of what the order belongs to.
+"""Partitioned queues: an agent's work is spread over `agent.<name>.<n>` by a stable hash.
 
-The hash is of the run's partition (its intake may name one: a producer, a country) or of its key, and the same in every
-process. Messages are hints, so the number of queues may change at any time: what waits in a queue that nobody consumes
-any more is sent again when its claim's lease is over.
+The hash covers the run's partition (its intake may name one: a producer, a country) or else its key. It is the same in every
+process. Messages are hints, so the number of queues may change at any time: a claim whose message stays in a queue without a
+consumer is dispatched again when its lease expires.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _ENTITIES = "SELECT id, coalesce(partition, key) FROM supervision_run WHERE id =
 
 
 def count(agent: Agent) -> int:
-    """Over how many queues this agent's work is spread; 1 = it has only the one that bears its name."""
+    """How many queues this agent's work is spread over; 1: only the queue with the agent's own name."""
     return conf.get().partitions.get(agent.name, 1)
 
 
 def queues(agent: Agent) -> list[str]:
-    """Every queue on which this agent's work may travel."""
+    """Every queue that may carry this agent's work."""
     return [agent.queue] if count(agent) == 1 else [f"{agent.queue}.{number}" for number in range(count(agent))]
 
 
 def of_workers(consumed: Sequence[str]) -> list[str]:
-    """What a worker told to consume these queues consumes besides: all the partitions of the agents that they name."""
+    """The further queues for a worker that consumes these: all partitions of the agents whose queues are among them."""
     return [queue for agent in agents() if agent.queue in consumed for queue in queues(agent) if queue not in consumed]
 
 
@@ -38,7 +38,7 @@ def number_of(entity: str, of: int) -> int:
 
 
 def spread(agent: Agent, claims: Sequence[Claim]) -> dict[str, list[Claim]]:
-    """These claims by the queue on which they travel."""
+    """These claims, grouped by the queue that carries their message."""
     number = count(agent)
     if number == 1:
         return {agent.queue: list(claims)}

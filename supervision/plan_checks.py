@@ -1,6 +1,6 @@
 """The system check that compares this code's plans with the registered ones.
 
-It is the one check that asks the database, so it says nothing where there is none, or none with our tables.
+It is the only check that queries the database. Without a database, or without our tables in it, it reports nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_plans(app_configs: object, **_: Any) -> list[CheckMessage]:
     if _off or connection.in_atomic_block:
         return []
     try:
-        connection.ensure_connection()  # at once or not at all: statements of the engine are patient
+        connection.ensure_connection()  # fails at once: statements of the engine would wait for an absent database
         found = plans.differences()
     except DatabaseError:
         return []
@@ -35,7 +35,7 @@ def check_plans(app_configs: object, **_: Any) -> list[CheckMessage]:
 
 @contextmanager
 def left_out() -> Iterator[None]:
-    """Without the check of plans: for commands that only look, and for those that refuse in a line of their own."""
+    """Switch this check off, for commands that only read, and for commands that report a changed plan in a line of their own."""
     global _off
     before, _off = _off, True
     try:

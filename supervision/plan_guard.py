@@ -1,4 +1,4 @@
-"""How a process refuses to run plans other than the registered ones: when it starts, and while it lives."""
+"""Ends a process whose plans differ from the registered ones: at its start, and later at a heartbeat."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ EXIT_CODE = 1
 
 
 def refuse_other_plans() -> None:
-    """At the start of a process: end it, with one line and exit code 1, where its code means something else by a version.
+    """At the start of a process: end it, with one line and exit code 1, where its definition of a version differs.
 
-    A database that is away ends nothing: each heartbeat, and the first run that is written, asks again.
+    If the database is away, the process goes on. Each heartbeat, and the first run that is written, checks again.
     """
     try:
         connection.ensure_connection()
@@ -35,7 +35,7 @@ def refuse_other_plans() -> None:
 
 
 def keep_confirming() -> dict[str, list[int]]:
-    """What a heartbeat says of the plans; ends the process where they turn out to be others than the registered ones."""
+    """The plans that a heartbeat reports. Ends the process where its plans differ from the registered ones."""
     try:
         plans.confirm(again=True)
     except PlanChanged as changed:

@@ -1,9 +1,9 @@
-"""Plans: what code means by a version of a workflow, kept once per (name, version) in the database.
+"""Plans: the definition of each version of a workflow, stored once per (name, version) in the database.
 
-Every process that writes or performs runs confirms its definitions when it starts: what the database does not have yet
-is registered, what it has must be the same. Code that means something else by the same version does not start. The
-fingerprint covers what decides where a run goes: the steps, their order and agents, whether an agent can be undone, and
-what follows a failure. Budgets, retries and overrides from the environment may change without a new version.
+Every process that writes or performs runs confirms its definitions when it starts. It registers the versions that the
+database does not have yet. The others must be the same: a process with another definition of the same version does not
+start. The fingerprint covers the steps, their order and agents, whether an agent can undo, and what follows a failure,
+because they decide where a run goes. Budgets, retries and environment overrides may change without a new version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Definition = Mapping[str, Any]
 
 _LOOK = "SELECT name, version, fingerprint, definition FROM supervision_workflowversion WHERE name = ANY (%(names)s)"
 
-# Somebody else who registers the same version at the same moment is waited for, and then read like any other.
+# If another process registers the same version at the same moment, this statement waits. The next read finds that row.
 _REGISTER = """
 INSERT INTO supervision_workflowversion (name, version, fingerprint, definition)
 SELECT * FROM unnest(%(names)s::text[], %(versions)s::smallint[], %(fingerprints)s::text[], %(definitions)s::jsonb[]) v
@@ -32,8 +32,8 @@ SELECT * FROM unnest(%(names)s::text[], %(versions)s::smallint[], %(fingerprints
 ON CONFLICT (name, version) DO NOTHING
 """
 
-_seen: set[tuple[str, int]] = set()  # registered by others; a registered version stays one
-_confirmed: list[Workflow] = []  # compared by identity: a registry that was replaced is confirmed anew
+_seen: set[tuple[str, int]] = set()  # found registered in the database; a version stays registered
+_confirmed: list[Workflow] = []  # compared by identity, so that a replaced registry is confirmed again
 
 
 def definition_of(workflow: Workflow) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def fingerprint(definition: Definition) -> str:
 
 
 def label(name: str, version: int) -> str:
-    """A version of a workflow as statements and heartbeats name it."""
+    """The name of a workflow's version in statements and heartbeats."""
     return f"{name} {version}"
 
 
@@ -80,7 +80,7 @@ def knows(name: str, version: int) -> bool:
 
 
 def told() -> dict[str, list[int]]:
-    """What this process's code knows, for its heartbeat: versions by workflow."""
+    """The versions that this process's code knows, by workflow, for its heartbeat."""
     found: dict[str, list[int]] = {}
     for workflow in workflows():
         found.setdefault(workflow.name, []).append(workflow.version)
@@ -88,9 +88,9 @@ def told() -> dict[str, list[int]]:
 
 
 def confirm(*, again: bool = False) -> None:
-    """Register what the database does not have, and compare the rest. Raises PlanChanged where a version means something else.
+    """Register the versions that the database does not have, and compare the rest. Raises PlanChanged where a definition differs.
 
-    What has been confirmed once is not asked for a second time, except with `again`. Call it outside a transaction.
+    Definitions confirmed once are not checked again, except with `again`. Call it outside a transaction.
     """
     mine = workflows()
     if not again and all(any(workflow is done for done in _confirmed) for workflow in mine):
@@ -105,19 +105,19 @@ def confirm(*, again: bool = False) -> None:
 
 
 def differences() -> list[str]:
-    """What this code means otherwise than the database, a sentence each; registers nothing."""
+    """One sentence for each version whose definition here differs from the database's; registers nothing."""
     mine = workflows()
     return _differences(mine, _kept(mine))
 
 
 def forget() -> None:
-    """Confirm everything anew: the tables are no longer the same."""
+    """Forget what was confirmed, because the tables are no longer the same."""
     _confirmed.clear()
     _seen.clear()
 
 
 def registered(name: str, version: int) -> bool:
-    """Whether some process has registered this version of this workflow; true where the database cannot say so now."""
+    """Whether some process has registered this version of this workflow; true where the database cannot be asked now."""
     if (name, version) in _seen:
         return True
     try:
@@ -166,9 +166,9 @@ def _differences(mine: Sequence[Workflow], kept: Kept) -> list[str]:
 
 
 def first_difference(here: Definition, there: Definition) -> str:
-    """Where this code's definition departs from the registered one, in words; empty where it does not.
+    """The first difference between this code's definition and the registered one, as text; empty if there is none.
 
-    What only one of the two says anything about (an older release wrote it) is no difference.
+    A field that only one of the two has (an older release wrote the other) is no difference.
     """
     for number, (ours, theirs) in enumerate(zip_longest(here["steps"], there["steps"]), start=1):
         if theirs is None:

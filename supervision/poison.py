@@ -1,9 +1,9 @@
-"""Poison at the workers' queues: what speaks against making a task of a message.
+"""Poison messages in the workers' queues: the reasons why a message cannot become a task.
 
-Here is what is looked at, and what is kept; `custody` does it to every message that comes to a worker.
+This module has the checks, and the contents of the dead letter. `custody` applies them to every message that a worker gets.
 
-A task says what its arguments must be like by `reads=` (a function that takes them and raises): then arguments without
-sense are found here too, while their exact bytes are at hand.
+A task checks its own arguments by `reads=` (a function that takes them and raises). Bad arguments are then found here too,
+while the message's exact bytes are still available.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from supervision.transports.envelope import UNREADABLE
 
 log = logging.getLogger(__name__)
 
-OFTEN = 10  # deliveries after which a message may be what ends its workers; many end for other reasons
-MOST_READINGS = 3  # by processes that did not live to the end of it, from then on
+OFTEN = 10  # after so many deliveries the message itself may be killing its workers; most workers end for other reasons
+MOST_READINGS = 3  # from then on: readings whose process died before their end
 ENCODINGS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "binary", "ascii-8bit"})
 EMBEDDED = frozenset({"callbacks", "errbacks", "chain", "chord"})
 
 
 class Unusable(Exception):
-    """This message cannot become a task; the words say why."""
+    """This message cannot become a task; the text says why."""
 
     plain = True
 
 
 def check(message: Any, tasks: Mapping[str, Any]) -> None:
-    """Raise whatever speaks against making a task of this message."""
+    """Raises Unusable, or the decoder's own error, if this message cannot become a task."""
     if UNREADABLE in message.headers:
         raise Unusable(str(message.headers[UNREADABLE]))
     if (message.content_encoding or "utf-8").lower() not in ENCODINGS:
-        # Decoders go by the content type alone: what they made of it might not be what was meant.
+        # Decoders look at the content type only. They may have decoded the body otherwise than the sender meant.
         raise Unusable(f"there is no encoding {message.content_encoding:.100} here")
     if message.headers.get("task") is None:
         task, identity, (args, kwargs, embedded) = _first_protocol(message.payload)
@@ -63,9 +63,9 @@ def check(message: Any, tasks: Mapping[str, Any]) -> None:
 
 @contextmanager
 def watched(message: Any) -> Iterator[None]:
-    """Read this message in the body. One that has come often is counted before that, and raised about when it ended its readers.
+    """Read this message in the body. A message delivered more than OFTEN times is counted first.
 
-    Where the database is away nothing is counted.
+    Raises Unusable if it has ended MOST_READINGS readers. While the database is away nothing is counted.
     """
     if deliveries(message) <= OFTEN:
         yield
@@ -82,7 +82,7 @@ def watched(message: Any) -> Iterator[None]:
 
 
 def digest_of(message: Any) -> str:
-    """What this message is called, however often it comes."""
+    """A digest that identifies this message, the same at every delivery."""
     properties = message.properties
     name = f"{properties.get('user_id')}\0{properties.get('message_id') or message.headers.get('id')}\0"
     return hashlib.sha256(name.encode("utf-8", "surrogatepass") + _bytes_of(message)).hexdigest()
@@ -138,7 +138,7 @@ def _check_arguments(task: Any, args: Any, kwargs: Any, embedded: Mapping[str, A
         raise Unusable("eta: this task waits in the database, never in a worker")
     links = embedded.get("chain") or []
     if not isinstance(links, list) or not all(isinstance(link, dict) and isinstance(link.get("args"), list | tuple) for link in links):
-        raise Unusable("the chain is none")
+        raise Unusable("the chain is not a list of tasks")
     try:
         reads(*args, **kwargs)
     except Exception as error:
@@ -146,7 +146,7 @@ def _check_arguments(task: Any, args: Any, kwargs: Any, embedded: Mapping[str, A
 
 
 def deliveries(message: Any) -> int:
-    """How often the broker says that it has delivered this, at least."""
+    """How often the broker has delivered this message, at least, by its own count."""
     info = message.delivery_info or {}
     read = info.get("pgmq_message")
     if isinstance(read, dict) and isinstance(read.get("read_ct"), int):
@@ -161,7 +161,7 @@ NOT_KEPT = frozenset({"application_headers", "content_type", "content_encoding",
 
 
 def letter_of(message: Any, why: BaseException | str, *, source: str | None = None, count: int = 0) -> Letter:
-    """All there is of a message. count: how often it was delivered, where somebody knows better than the broker."""
+    """The whole message as a dead letter. count: how often it was delivered, if the caller has counted more than the broker."""
     info = message.delivery_info or {}
     name = getattr(message, "queue", None) or info.get("routing_key") or "?"
     count = max(count, deliveries(message))

@@ -1,6 +1,7 @@
-"""Trying out a resource whose breaker is not closed: the place on its row is taken before anything is claimed.
+"""Probes: a few calls that try out a resource whose circuit breaker is not closed.
 
-So nothing is claimed that would only be sent back, however many schedulers look and however many orders wait.
+A scheduler locks the resource's row and looks for free probe places before it claims steps. So no step is claimed only to be
+given back, with any number of schedulers and waiting orders.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from supervision.states import Claim
 
 
 def claim(resource: str) -> dict[Place, list[Claim]]:
-    """Claim as many steps as may try out this resource now. A crash leaves neither claims without a place nor the reverse."""
+    """Claim as many steps as may probe this resource now. Claims and probe places commit together, so a crash leaves both or none."""
     known = resources.look().by_name.get(resource)
     if known is None:
         return {}

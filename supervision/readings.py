@@ -1,8 +1,8 @@
-"""A message that comes again is read alone, and blamed only for readers that died while they read it.
+"""A redelivered message is read alone. It is blamed only for processes that died while they read it.
 
-The commit before a reading counts it and names the process; the end of the reading takes that back. So what stands when
-another process begins is a reading whose process did not live to its end. A process that reads the same message again,
-because the database was away for a while, lives, and counts once.
+A commit before each reading counts it and names the process. The end of the reading takes the count back. So a count that
+another process finds belongs to a reading whose process died. A process that reads the same message again, because the
+database was away for a while, is alive and counts once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError
 from supervision import db
 from supervision.identity import me
 
-# What has no reader was counted by older code, which counted more than deaths.
+# A row without a reader was counted by older code, which counted more than deaths. Its count starts again.
 _BEGIN = """
 INSERT INTO supervision_receipt AS r (digest, reader) VALUES (%(digest)s, %(me)s)
 ON CONFLICT (digest) DO UPDATE
@@ -25,7 +25,7 @@ ON CONFLICT (digest) DO UPDATE
 RETURNING deliveries - 1
 """
 _END = "DELETE FROM supervision_receipt WHERE digest = %(digest)s AND reader = %(me)s"
-# Whoever counted before us died; only our own reading is taken back.
+# The processes counted before us died. Only our own reading is taken back.
 _TAKE_BACK = """
 WITH first AS (
     DELETE FROM supervision_receipt WHERE digest = %(digest)s AND reader = %(me)s AND deliveries <= 1)
@@ -36,21 +36,21 @@ UPDATE supervision_receipt SET deliveries = deliveries - 1, reader = 'a process 
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading that has begun. unfinished: how many processes before this one did not live to the end of theirs."""
+    """A reading that has begun. unfinished: how many processes died during theirs before."""
 
     unfinished: int
 
     @property
     def reason(self) -> str:
-        """Why it is set aside."""
-        return f"read alone {self.unfinished} times, and each time the process that read it ended: it may stop whoever reads it"
+        """Why the message becomes a dead letter."""
+        return f"read alone {self.unfinished} times, and each time the process that read it ended: it may stop every reader"
 
 
 @contextmanager
 def alone(digest: str) -> Iterator[Reading]:
-    """Read this message in the body. A body that raises has not settled it, but its process lives: that counts for nothing.
+    """Read this message in the body. If the body raises, the message is not settled, but the process lives: nothing is counted.
 
-    Where the end cannot be written down, the count stands under our name, and another reading of ours adds nothing to it.
+    If the end cannot be written, the count stays under our name. Another reading by this process adds nothing to it.
     """
     [(unfinished,)] = db.run(_BEGIN, {"digest": digest, "me": me()}, patience=0.0)
     ended = _TAKE_BACK

@@ -1,7 +1,7 @@
-"""FAIL and SWEEP: what becomes of attempts that ended badly, or not at all.
+"""FAIL settles attempts that failed. SWEEP settles attempts whose claim expired.
 
 Both read the facts under the step's lock, let `retry.decide` decide, and write all decisions in one statement that
-checks attempt and state again. The reporting worker and the supervisor use the same code: neither makes a decision.
+checks attempt and state again. The reporting worker and the supervisor use the same code; neither decides by itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from supervision.workflow import version_of
 
 NO_TIME, CLAIM_LOST, UNRECORDED = "no_time", "claim_lost", "unrecorded"
 OUR_OWN = (NO_TIME, CLAIM_LOST, UNRECORDED)  # transient failures for which the remote service is not to blame
-MOST_CODE = 100  # of a failure's code, which names its incident
+MOST_CODE = 100  # characters of a failure's code, which names its incident
 LOST_DISPATCHES = 5  # so many claims in a row that no agent started raise an alert
 DAY_SECONDS = 86_400.0
 CLOCK_SLACK = timedelta(minutes=1)  # a clock that was ahead by less costs no more than this delay
@@ -76,11 +76,11 @@ class Facts(NamedTuple):
 
 
 def _facts(locked: Sequence[tuple[Any, ...]]) -> list[Facts]:
-    """What a decision needs of these locked steps and of their runs, read after the lock."""
+    """The facts for decisions about these locked steps. Their runs are read after the lock."""
     if not locked:
         return []
     runs = {run_id: facts for run_id, *facts in db.fetch(recovery_sql.RUN_FACTS, {"runs": [row[0] for row in locked]})}
-    # A step whose run somebody has deleted by hand is the audit's matter.
+    # A step whose run was deleted by hand is left out; the audit reports it.
     facts = [Facts(*row, *runs[row[0]]) for row in locked if row[0] in runs]
     late = [fact.run_id for fact in facts if fact.run_overdue and fact.run_direction == Direction.DO]
     over = {look.run_id: look.over for look in held_time.extend(late)}
@@ -89,7 +89,7 @@ def _facts(locked: Sequence[tuple[Any, ...]]) -> list[Facts]:
 
 @dataclass
 class Tally:
-    """How many steps went which way."""
+    """How many steps got which decision."""
 
     retried: int = 0
     redispatched: int = 0
@@ -101,18 +101,18 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """All steps that were dealt with."""
+        """The number of settled steps."""
         return self.retried + self.redispatched + self.waiting + self.compensating + self.errors + self.skipped
 
     def add(self, other: Tally) -> None:
-        """Count what another batch came to."""
+        """Add the counts of another batch."""
         for name, count in asdict(other).items():
             setattr(self, name, getattr(self, name) + count)
 
 
 def as_failure(error: BaseException) -> Failure:
-    """What an agent's exception means; an exception of its own making leaves the outcome unknown."""
-    # A remote service's words may hold what the database cannot keep: NUL and half characters.
+    """What an agent's exception means. One that is not an AgentFailure leaves the outcome unknown."""
+    # A remote service's message may hold characters that PostgreSQL cannot store: NUL and lone surrogates.
     message = (str(error) or type(error).__name__).replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     match error:
         case PermanentFailure():
@@ -138,12 +138,12 @@ def as_failure(error: BaseException) -> Failure:
 
 
 def _pause(seconds: float | None) -> timedelta | None:
-    """The pause a service asks for, believed up to a day; nonsense counts as no wish."""
+    """The pause that a service asks for, at most one day. None for a value that is not above 0."""
     return timedelta(seconds=min(seconds, DAY_SECONDS)) if seconds is not None and seconds > 0 else None
 
 
 def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
-    """FAIL: report attempts that ended badly within their deadline, and do what policy says about each.
+    """FAIL: settle attempts that failed within their deadline, each as its policy says.
 
     Claims that no longer stand change nothing and are recorded as stray replies.
     """
@@ -153,7 +153,7 @@ def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
     params = addressed(place, claims)
 
     def work() -> tuple[Tally, set[int]]:
-        if place.direction == Direction.DO:  # an undo step that fails never takes its run along
+        if place.direction == Direction.DO:  # a failed undo step never leads to changes of other steps of its run
             lock_earlier(place, claims)
         facts = _facts(db.fetch(recovery_sql.HOLD_FAILED, params))
         tally = _settle([(fact, by_run[fact.run_id]) for fact in facts], set())
@@ -170,8 +170,8 @@ def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
 def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence[str] | None = None) -> Tally:
     """SWEEP: recover up to `limit` expired claims. Two sweeps at once share the work and count each expiry once.
 
-    passed_over: runs to leave alone; those that could not be settled now are added to it.
-    versions: labels of the workflow versions whose runs are looked at; None: of all that this process's code knows.
+    passed_over: runs to leave alone. Runs that could not be settled now are added to it.
+    versions: labels of the workflow versions to recover. None: all versions that this process's code knows.
     """
     known = plans.known() if versions is None else list(versions)
     left = set() if passed_over is None else passed_over
@@ -205,7 +205,7 @@ def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence
 
 
 def _with_earlier(locked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Those of these steps before which nobody else is at work in the same run, the whole of which may be needed."""
+    """The steps whose earlier steps could be locked too, because a decision may change the whole run. The others are left out."""
     positions = {run_id: position for run_id, direction, position, *_ in locked if direction == Direction.DO and position > 0}
     if not positions:
         return list(locked)
@@ -215,18 +215,18 @@ def _with_earlier(locked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def recall(limit: int) -> None:
-    """Let the deadlines of attempts pass that began in the future: the database's clock was ahead and has been put right."""
+    """End the deadlines of attempts that began in the future: the database's clock was ahead and has been corrected."""
     db.run(recovery_sql.RECALL, {"slack": CLOCK_SLACK.total_seconds(), "limit": limit})
 
 
 def forgotten(place: Place, runs: Sequence[int], ttl: timedelta) -> set[int]:
-    """Those of these runs whose step has an unknown effect under a key that the service no longer remembers."""
+    """The runs whose step has an unknown effect under a key that the service no longer remembers."""
     facts = {"runs": list(runs), "position": place.position, "direction": place.direction, "ttl": ttl.total_seconds()}
     return {row[0] for row in db.run(recovery_sql.FORGOTTEN_KEYS, facts)}
 
 
 def limits(policy: RetryPolicy, direction: str) -> Limits:
-    """The numbers in force: the policy's, the settings' where they override, and no way but Error out of an undo."""
+    """The limits in force, from the policy and the settings. An undo step that is given up always goes to Error."""
     settings = conf.get()
     undoing = direction == Direction.UNDO
     return Limits(
@@ -241,7 +241,7 @@ def _decide(fact: Facts, failure: Failure) -> Decision:
     try:
         policy, overdue = version_of(fact.workflow, fact.version).step(fact.position).retry, bool(fact.run_overdue)
     except (DefinitionError, IndexError):
-        policy, overdue = RetryPolicy(), False  # given back: what is to become of its order, others know
+        policy, overdue = RetryPolicy(), False  # the default policy: other processes know this plan and decide about the order
     undoing_forward = fact.direction == Direction.DO and fact.run_direction == Direction.UNDO
     told = replace(
         failure,
@@ -292,7 +292,7 @@ _COLUMNS = (
 
 
 def _settle(items: Sequence[tuple[Facts, Failure]], settled: set[int]) -> Tally:
-    """Settle a batch; where that fails, one by one, so that only the culprit stays as it is. settled: the runs that were."""
+    """Settle a batch. If that fails, settle one by one, so that only the faulty step stays as it is. Adds the runs to `settled`."""
     try:
         with transaction.atomic():
             tally = _settle_all(items)

@@ -1,6 +1,6 @@
-"""The guarded statements by which attempts that failed or expired are settled: FAIL, SWEEP and what belongs to them.
+"""The guarded statements that settle failed and expired attempts: FAIL, SWEEP and their helpers.
 
-Each with its safety argument, under the same rules as those in `sql`. Only `recovery` executes them.
+Each has its safety argument and follows the same rules as those in `sql`. Only `recovery` executes them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SELECT {_FACTS}
  ORDER BY s.run_id FOR UPDATE OF s
 """
 
-# SWEEP, first half: expired claims, locked, oldest first. Only Processing rows can expire: a backlog of Pending rows
-# is nobody's failure. What becomes of a step stands in its version's plan: where this code does not know that, the step is
-# left to a process that does. SKIP LOCKED: two supervisors at once share the work and count each expiry once. What this
-# sweep could not settle is passed over, so that it does not stand before the others for ever.
+# SWEEP, first half: expired claims, locked, oldest first. Only Processing rows can expire: a backlog of Pending rows is not a
+# failure. The plan of a run's version decides what happens to its step. If this code does not know the version, the step is
+# left to a process that does. SKIP LOCKED: two supervisors at once share the work and count each expiry once. Runs that this
+# sweep could not settle are passed over, so that they do not block the others for ever.
 HOLD_OVERDUE = f"""
 SELECT {_FACTS}
   FROM supervision_stepstate s
@@ -32,11 +32,11 @@ SELECT {_FACTS}
    FOR UPDATE OF s SKIP LOCKED
 """
 
-# Attempts that began, or were claimed, in the future: the clock that set their deadlines ran ahead and was put right. Only
-# the row and its event say so. How far away a deadline may lie is for the code that set it to know, and that may be newer
-# or older than this one. Their deadlines pass at once, and the sweep takes them like any other: too early is safe, because
-# the attempt is the fence and the key stays the same. A claim that waits to be started asks for its event only where its
-# deadline is further away than `slack`, which is rare.
+# Attempts that began, or were claimed, in the future: the clock that set their deadlines ran ahead and was corrected. Only the
+# row and its event show that. A distant deadline alone does not: newer or older code may have set it with other limits. The
+# deadlines are set to the past, and the sweep takes these attempts like any other. Too early is safe, because the attempt
+# is the fencing token and the idempotency key stays the same. For a claim that waits to be started, the event is read only
+# where the deadline is further away than `slack`, which is rare.
 RECALL = """
 WITH c AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
@@ -52,7 +52,7 @@ UPDATE supervision_stepstate s SET complete_by = now() - interval '1 us'
    AND s.process_state || '' = 'Processing'
 """
 
-# For how long the services of these claims' steps have failed them. Read without a lock: only the claim's holder changes it.
+# How long these claims' steps have been failing at their services. Read without a lock: only the claim's holder changes it.
 FAILING_FOR = """
 SELECT s.run_id, extract(epoch FROM clock_timestamp() - s.failing_since)::float8
   FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
@@ -60,8 +60,8 @@ SELECT s.run_id, extract(epoch FROM clock_timestamp() - s.failing_since)::float8
     ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt
 """
 
-# A breaker opens: what was counted since the service's last success was the outage's fault. Addressed by the runs that
-# the breaker has noted, locked in the order in which everybody locks; what has ended meanwhile is left as it is.
+# A breaker opens: the failures counted since the service's last success were the outage's fault and are subtracted. The
+# breaker has noted the runs. Rows are locked in the order that all statements use. Steps that have ended are left as they are.
 GIVE_BACK = """
 WITH g AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
@@ -72,8 +72,8 @@ UPDATE supervision_stepstate s SET failure_count = greatest(s.failure_count - s.
   FROM g WHERE s.run_id = g.run_id AND s.direction = g.direction AND s.position = g.position
 """
 
-# The sweep holds its step already, so it takes what comes before it only where nobody else has it, and otherwise leaves
-# the run to the next sweep: it is about to be undone or skipped by somebody who will see the same.
+# The sweep already holds its step's lock. So it locks the earlier steps only where no other transaction holds them. Otherwise
+# it leaves the run to the next sweep: the other transaction is about to undo or skip there, and sees the same facts.
 TAKE_EARLIER = """
 SELECT s.run_id FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run_id, position)
   JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = 'do' AND s.position < v.position
@@ -81,21 +81,21 @@ SELECT s.run_id FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run
 """
 
 # FAIL and SWEEP, in between: the runs of the steps just locked. A statement of its own, because a join in the one that
-# locks would show the run as it was before the wait (only the locked row is read again): a step whose order was
-# cancelled meanwhile would be retried. Whoever turns a run round locks its steps first, so now it stands still.
+# locks would show the run as it was before the wait (only the locked row is read again): a step whose order was cancelled
+# meanwhile would be retried. A transaction that reverses a run locks its steps first, so the direction cannot change now.
 RUN_FACTS = """
 SELECT id, workflow, version, direction, complete_by < now() FROM supervision_run WHERE id = ANY(%(runs)s)
 """
 
-# One open alert of a step and kind: a later one writes itself over what is still open, and belongs to another incident
-# where it has another code.
+# A step has at most one open alert of a kind. A later alert overwrites the open one. If its code is another, it belongs to
+# another incident.
 STILL_OPEN = """ON CONFLICT (run_id, position, direction, kind) WHERE closed_at IS NULL DO UPDATE
        SET generation = excluded.generation, message = excluded.message, code = excluded.code, severity = excluded.severity,
            cause = CASE WHEN supervision_alert.code = excluded.code THEN supervision_alert.cause ELSE '' END"""
 
-# FAIL and SWEEP, second half: what was decided, re-checked by attempt and state on the locked rows. The run's Error,
-# and the alert commit with the step's. An alert of kind error is what stops the run: a step in Error without one is
-# undone in the same transaction. A step has one open alert of a kind: what is still open tells of the newest failure.
+# FAIL and SWEEP, second half: writes the decisions, checked again by attempt and state on the locked rows. The run's Error
+# and the alert commit with the step's state. Only an alert of kind error stops the run: if a step in Error has none, its run
+# is undone in the same transaction. An open alert describes the newest failure.
 SETTLE = f"""
 WITH v AS (
     SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
@@ -144,7 +144,7 @@ SELECT run_id, direction, position, state FROM u
 """
 
 # Steps whose effect is unknown and whose key was first used so long ago that the remote service has forgotten it.
-# What an operator has resubmitted was looked at: its time counts from then.
+# If an operator has resubmitted the step, the time counts from then, because the operator has looked at it.
 FORGOTTEN_KEYS = """
 SELECT s.run_id FROM unnest(%(runs)s::bigint[]) v(run_id)
   JOIN supervision_stepstate s

@@ -2,7 +2,7 @@
 
 The supervisor and the reporting worker only execute what `decide` returns (S11). Counting follows X2, X3 and X14 of
 the requirements: `failure_count` rises for attempts that had started, `failure_count >= threshold` ends retrying,
-and an expiry of an attempt nobody started is a lost dispatch, not a failure.
+and an attempt that expires before an agent started it is a lost dispatch, not a failure.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RetryPolicy:
             raise DefinitionError("jitter must be between 0 and 1")
 
     def patience(self, failing_for: float, roll: float) -> timedelta:
-        """The wait after a failure that counts for nobody, of a step that has failed for so many seconds."""
+        """The wait after a failure that is not counted, of a step that has been failing for so many seconds."""
         grown = max(self.first_delay.total_seconds(), failing_for * (self.factor - 1))
         return timedelta(seconds=min(grown, self.max_delay.total_seconds()) * (1 + self.jitter * roll))
 
@@ -74,7 +74,7 @@ class RetryPolicy:
 
 
 class Outcome(StrEnum):
-    """How an attempt ended, other than well."""
+    """How an attempt ended without success."""
 
     EXPIRED = "expired"
     TRANSIENT = "transient"
@@ -85,7 +85,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One attempt's end. `started`: an agent had begun it. `not_before`: the service's own wish for a pause."""
+    """One attempt's end. `started`: an agent had started it. `not_before`: the pause that the service asks for."""
 
     outcome: Outcome
     started: bool = True
@@ -93,14 +93,14 @@ class Failure:
     code: str = ""
     not_before: timedelta | None = None
     abandoned: bool = False  # the run is being undone: this attempt is not to be repeated
-    reconcile: bool = False  # only a person who looks can tell whether repeating it would be harmless
+    reconcile: bool = False  # only a person can find out whether a repetition would be harmless
     run_overdue: bool = False  # the order's own complete_by has passed
-    of_resource: bool = False  # the remote service's fault, or this order's own: its breaker tells
+    of_resource: bool = False  # the fault of the remote service or of this order: the circuit breaker decides which
     unreachable: bool = False  # the connection was refused
     refuses_us: bool = False  # the service does not accept our key
-    at: float = 0.0  # when the service failed it; monotonic
-    for_customer: bool = False  # the customer has to mend it, not an operator
-    outage: timedelta | None = None  # the service's breaker is open for so long: nobody's failure
+    at: float = 0.0  # when the call failed, a `time.monotonic()` value
+    for_customer: bool = False  # the customer must correct it, not an operator
+    outage: timedelta | None = None  # how long to wait because the service's breaker is open; this failure is not counted
     blame: Blame | None = None  # whose failure it is; None where no service is involved
 
 
@@ -175,7 +175,7 @@ def decide(failure_count: int, failure: Failure, policy: RetryPolicy, limits: Li
         return Retry(delay=failure.outage, counted=False)
     drawn = random.random() if roll is None else roll  # noqa: S311 - spreads load, protects nothing
     if failure.blame is not None and not failure.blame.own and failure.outcome in (Outcome.TRANSIENT, Outcome.UNKNOWN):
-        # Nothing tells yet whether the service is out or this order is at fault: it waits, and longer each time.
+        # There is no evidence yet whether the service is out or this order is at fault: it waits, longer each time.
         patience = policy.patience(failure.blame.failing_for, drawn)
         return Retry(delay=max(patience, failure.not_before or patience), counted=False)
     match failure.outcome:

@@ -1,7 +1,7 @@
 """The scheduler: turns waiting submissions and due steps into Celery chains of agent tasks.
 
-It knows the order of steps and nothing of what they mean. A chain carries a cohort: one order when it is quiet, up to
-COHORT orders under load. The chain is the fast path only; whatever is lost of it is rebuilt from the rows.
+It knows the order of the steps, but not what they do. A chain carries a cohort: one order at low load, up to COHORT orders
+under load. The chain is only the fast path: work whose message is lost is found again in the rows.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ def link(place: Place, queue: str) -> Any:
 def dispatch(place: Place, claims: Sequence[Claim]) -> None:
     """Send a chain of the remaining steps for these claims. Raises nothing: a claim whose message is lost expires.
 
-    So does the claim of a run whose workflow this process's code does not know: the others go out all the same.
+    A claim of a run whose workflow this process's code does not know expires, too. The other claims are still sent.
     """
     try:
         later = _later_links(place)
         for queue, part in partitions.spread(place.definition.agent(place.position), claims).items():
-            # What `chain(...).apply_async()` sends, without its copies of every link: those take twice the time of the rest.
+            # Sends the same as `chain(...).apply_async()`, but copies no links: the copies take twice the time of the rest.
             args = ([list(claim) for claim in part], *place)
-            told = f"({len(part)} orders, {place})"  # for people; Celery's own would print every claim
+            told = f"({len(part)} orders, {place})"  # for logs; Celery's default would print every claim
             current_app.send_task(PERFORM, args=args, argsrepr=told, queue=queue, chain=later, ignore_result=True, retry=False)
     except Exception as error:
         log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
 
 
 def _later_links(place: Place) -> list[Any]:
-    """The rest of the chain, the last link first, as far as one queue takes each whole cohort.
+    """The rest of the chain, the last link first, up to the first partitioned agent.
 
-    What comes from a partitioned agent on is dispatched anew.
+    One queue does not take that agent's whole cohort, so the steps from there on are dispatched separately.
     """
     if place.direction == Direction.UNDO:
         return []
@@ -86,11 +86,11 @@ def hand_out(places: Mapping[Place, Sequence[Claim]], send: Dispatch = dispatch)
 
 
 def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
-    """Claim one batch of due steps within what may be in flight, and dispatch it; returns (claimed, dispatched)."""
+    """Claim one batch of due steps within the in-flight limit, and dispatch it; returns (claimed, dispatched)."""
     limit, cohort = conf.get().in_flight, conf.get().cohort
     room = consuming.room(cohort)
     if room < max(1, min(cohort, limit // 8)):
-        return 0, 0  # as much as allowed is on its way: what comes next comes in cohorts, not in crumbs
+        return 0, 0  # the in-flight limit is nearly reached: wait until there is room for a larger batch
     governed = governance.governed()
     most = min(room, cohort)
     places = store.claim(most, shut=[*governance.shut_agents(), *resources.agents_of(governed)])
@@ -112,7 +112,7 @@ def _gather(places: dict[Place, list[Claim]], more: Mapping[Place, Sequence[Clai
 
 
 def schedule_once(send: Dispatch = dispatch) -> ScheduleReport:
-    """Consume what waits and claim what is due, once through, as far as there is room."""
+    """Consume waiting submissions and claim due steps, in one pass, as far as there is room."""
     report = ScheduleReport()
     while True:
         batch = consuming.consume_batch()
@@ -133,18 +133,18 @@ def schedule_once(send: Dispatch = dispatch) -> ScheduleReport:
 # ------------------------------------------------------------------------------ the two loops behind the hints
 
 
-stopping = threading.Event()  # set when this worker is told to end: the loops leave what is left to others
+stopping = threading.Event()  # set when this worker is told to end: the loops leave the remaining work to other workers
 
 
 class _OneAtATime:
-    """Lets one thread of a process work and tells it when others wished to: hints never pile up into parallel work."""
+    """Lets one thread of a process work, and tells it when other threads ask for the same work. So hints cause no parallel work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._again = threading.Event()
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not when somebody asks meanwhile."""
+        """Wait, but end the wait when another thread asks for the work."""
         self._again.wait(seconds)
 
     def is_running(self) -> bool:
@@ -152,7 +152,7 @@ class _OneAtATime:
         return self._lock.locked()
 
     def run(self, turn: Callable[[], bool]) -> None:
-        """Call `turn` until it has nothing left and nobody has asked meanwhile."""
+        """Call `turn` until it has nothing left and no other thread has asked meanwhile."""
         self._again.set()
         while self._again.is_set() and not stopping.is_set() and self._lock.acquire(blocking=False):
             try:
@@ -165,13 +165,13 @@ class _OneAtATime:
 
 _consuming = _OneAtATime()
 _claiming = _OneAtATime()
-_SATURATED_SECONDS = 0.02  # for every thousand steps that may be in flight, within bounds: counting them costs time too
+_SATURATED_SECONDS = 0.02  # for every thousand steps of the in-flight limit, within bounds: counting them costs time, too
 
 
 def consume() -> bool:
-    """Work off waiting submissions. Idle: what is there, at once. Under load a short pause lets the next batch grow.
+    """Consume waiting submissions: at once at low load. Under load a short pause lets the next batch grow.
 
-    Returns whether there were any; true as well where another thread of this process is at it.
+    Returns whether there were any; also true while another thread of this process consumes.
     """
     counts: list[int] = []
     _consuming.run(lambda: _consume_turn(counts.append))
@@ -179,7 +179,7 @@ def consume() -> bool:
 
 
 def is_consuming() -> bool:
-    """Whether a thread of this process is working off submissions."""
+    """Whether a thread of this process is consuming submissions."""
     return _consuming.is_running()
 
 
@@ -220,7 +220,7 @@ def _claim_turn() -> bool:
 
 
 def due() -> bool:
-    """Whether a step is due that may be claimed, now or as soon as its resource's rate allows, or to try its resource out."""
+    """Whether a step is due that may be claimed: now, as soon as its resource's rate allows, or as a probe of its resource."""
     full = [service for service in governance.governed() if not any(admission.room(service, 1))]
     seen = resources.look().by_name
     tried = resources.agents_of([seen[name].service for name in governance.worth_probing() if name in seen])

@@ -1,10 +1,10 @@
 """Sessions: a client's orders with the same session key run one after another, in the order they were accepted.
 
-A run whose session has an unfinished earlier one is written `blocked`: its first step has no `not_before`, so no claim
-ever sees it and a long queue of them costs the others nothing. The end of the run before releases it; the supervisor
-releases what a crash in between forgot. Writing and releasing take the same advisory lock, so neither can miss the other.
+A run whose session has an unfinished earlier run is written `blocked`: its first step has no `not_before`, so no claim sees
+it, and a long queue of blocked runs costs other orders nothing. The end of the earlier run releases it. If a process crashes
+in between, the supervisor releases it. Writing and releasing take the same advisory lock, so neither can miss the other.
 
-Keys belong to the client that sent them: nobody can stand in a stranger's way.
+Session keys belong to the client that sent them, so that no client can block the orders of another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from supervision import db
 
-HEAD_START_SECONDS = 600.0  # how much sooner one step of priority has its turn; waiting makes up for it
+HEAD_START_SECONDS = 600.0  # how much sooner an order has its turn for each level of priority; a longer wait outweighs it
 
 _LOCK = """
 SELECT pg_advisory_xact_lock(hashtextextended(k, 20261121))
@@ -30,9 +30,9 @@ SELECT v.client, v.session_key FROM unnest(%(clients)s::text[], %(sessions)s::te
          ORDER BY r.session_key, r.session_client, r.id LIMIT 1)
 """
 
-# The first waiting submissions of these sessions: one more of each than this consumer has of the client, so that one
-# that it has not is among them. Somebody else is writing that one, or it waits for its turn. Those of which the door did
-# not know the session (empty) may be in any of their client's.
+# The first waiting submissions of these sessions: one more of each than this consumer holds of the client, so that the result
+# includes one that it does not hold. Another consumer is writing that one, or it waits for its turn. A submission whose session
+# was not known when it was accepted (empty) may be in any session of its client.
 _FIRST_WAITING = """
 SELECT v.client, e.session_key, e.id
   FROM unnest(%(clients)s::text[], %(sessions)s::text[], %(mine)s::bigint[]) v(client, session_key, mine)
@@ -48,8 +48,8 @@ _SESSIONS_OF = """
 SELECT DISTINCT session_client, session_key FROM supervision_run WHERE id = ANY (%(runs)s) AND session_key IS NOT NULL
 """
 
-# The head of each session, made due if it is still blocked. Its run is unfinished, and the lock keeps others away. The
-# first row behind a point of the index: by any other condition the planner may walk over the whole history.
+# Makes the head of each session due if it is still blocked. Its run is unfinished, and the advisory lock keeps other writers
+# away. It is read as the first row after a point of the index: with another condition the planner may scan the whole history.
 _RELEASE = """
 WITH head AS MATERIALIZED (
     SELECT h.id, h.priority
@@ -68,8 +68,8 @@ UPDATE supervision_stepstate s
 RETURNING s.run_id
 """
 
-# From session to session along the index, `most` of them from a point onwards: its cost follows the sessions, however
-# many orders wait in each. Of each its head, and whether that is blocked.
+# Walks the index from session to session, `most` of them from a point onwards. The cost depends on the number of sessions, not
+# on the number of orders in each. Returns each session and whether its head is blocked.
 _HEADS = """
 WITH RECURSIVE head AS (
     (SELECT 1 AS n, session_key, session_client, id FROM supervision_run
@@ -89,7 +89,7 @@ SELECT session_client, session_key,
   FROM head ORDER BY n
 """
 SESSIONS_A_LOOK = 2_000
-_looked_to = ("", "")  # client and session up to which this process has looked for forgotten heads
+_looked_to = ("", "")  # client and session up to which this process has looked for heads that were not released
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class Member:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What its session is called here."""
+        """Identifies its session: client and session key."""
         return self.client, self.session or ""
 
 
 def overtaking(members: Sequence[Member]) -> set[int]:
-    """Those of these taken submissions that must wait, because an earlier one of their session is in nobody's or another's hands."""
+    """The taken submissions that must wait, because this consumer does not hold an earlier submission of their session."""
     in_session = [member for member in members if member.session is not None]
     if not in_session:
         return set()
@@ -127,7 +127,7 @@ def overtaking(members: Sequence[Member]) -> set[int]:
 
 
 def blocked(members: Sequence[Member]) -> set[int]:
-    """Those of these submissions that have an unfinished earlier order in their session. Inside the writing transaction."""
+    """The submissions with an unfinished earlier order in their session. Call it inside the writing transaction."""
     mine = sorted((member for member in members if member.session is not None), key=lambda member: member.submission)
     if not mine:
         return set()
@@ -142,14 +142,14 @@ def blocked(members: Sequence[Member]) -> set[int]:
 
 
 def release(run_ids: Sequence[int]) -> int:
-    """These runs have ended, and that is committed: the next of each session is due now. Returns how many."""
+    """Make the next run of each session due, after the commit that ended these runs. Returns how many."""
     return db.transact(lambda: _release(db.fetch(_SESSIONS_OF, {"runs": list(run_ids)})))
 
 
 def release_forgotten() -> int:
-    """Release the heads of sessions that nobody released: whoever should have has died in between.
+    """Release the heads of sessions that were not released, because a process died after the end of the earlier run.
 
-    A call looks at SESSIONS_A_LOOK sessions and the next goes on behind them, so none waits long and no call takes long.
+    A call looks at SESSIONS_A_LOOK sessions, the next call at those after them. So no session waits long and no call takes long.
     """
     global _looked_to
     client, session = _looked_to

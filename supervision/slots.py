@@ -1,11 +1,11 @@
-"""Slots and rate: never more calls in flight than a resource's capacity, never more per second than its rate.
+"""Slots and rate limiter: never more calls in flight than a resource's capacity, never more per second than its rate.
 
-A slot is a row with a lease. Taking some locks the resource's row, so all processes take turns; the rows are counted in
-a later statement than the lock, because only that one's snapshot is newer than it. A killed holder's slot comes back
-when its lease has passed, which is when its step's own time is over.
+A slot is a row with a lease. A process that takes slots locks the resource's row, so processes take turns. It counts the
+slots in a statement after the lock, because only a later statement's snapshot is newer than the lock. A killed holder's slot
+becomes free when its lease has expired, which is when its step's own time is over.
 
-The rate is kept by reservation: each request gets its own moment, spaced so far apart that even JITTER_SECONDS of delay
-do not put more requests into any second than allowed. Nothing is reserved further ahead than HORIZON_SECONDS.
+The rate limiter reserves a moment for each request. The moments are so far apart that even with JITTER_SECONDS of delay no
+second has more requests than allowed. Nothing is reserved further ahead than HORIZON_SECONDS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from supervision import db
 from supervision.identity import me
 
 HORIZON_SECONDS = 0.25
-JITTER_SECONDS = 0.15  # how unevenly requests may arrive: what their sender may be late, and the way
+JITTER_SECONDS = 0.15  # how unevenly requests may arrive: the sender's delay and the network's
 GRACE_SECONDS = 1.0  # a call may outlive its budget by so much before its slot is given away
 NO_SLOT_SECONDS = 0.2
 
@@ -29,7 +29,7 @@ Holder = tuple[int, str, int, int]  # run, direction, position, attempt
 
 @dataclass(frozen=True)
 class Taken:
-    """Which calls may be made, and in how many seconds each; the others wait so long, for this reason.
+    """Which calls may be made, and in how many seconds each. wait, why: how long the other calls wait, and the reason.
 
     at: the `time.monotonic()` value from which the delays count.
     """
@@ -73,7 +73,7 @@ DELETE FROM supervision_slot s
  WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
 """
 
-# What may still be claimed: running calls, claims on their way to one, and slots whose holder died all count.
+# The use to subtract from the capacity: running calls, claims that are not started, and slots whose holder died all count.
 _USE = """
 SELECT count(*), count(*) FILTER (WHERE started_at IS NULL) FROM supervision_stepstate
  WHERE process_state = 'Processing' AND agent = ANY (%(agents)s)
@@ -106,7 +106,7 @@ def take(name: str, wanted: Sequence[Holder], *, lease_seconds: float) -> Taken:
 
 def _take(name: str, wanted: Sequence[Holder], lease: float) -> Taken:
     rows = db.fetch(_LOCK, {"name": name})
-    at = time.monotonic()  # not after the commit: one that took long would move this call's moments among the next one's
+    at = time.monotonic()  # not after the commit: a slow commit would move these moments among those of the next caller
     if not rows:
         return Taken(dict.fromkeys(wanted, 0.0), at=at)
     capacity, rate, paused, ahead = rows[0]
@@ -143,7 +143,7 @@ def reserve(name: str, count: int) -> list[float]:
 
 
 def give_back(holders: Sequence[Holder]) -> None:
-    """These calls are over; their slots are free."""
+    """Free the slots of these calls, which are over."""
     runs, directions, positions, attempts = zip(*holders, strict=True)
     facts = {"runs": list(runs), "directions": list(directions), "positions": list(positions), "attempts": list(attempts)}
     db.run(_GIVE_BACK, facts)
@@ -170,5 +170,5 @@ def in_flight(names: Sequence[str]) -> dict[str, int]:
 
 
 def _spread(seconds: float) -> timedelta:
-    """A wait with jitter, so that those who wait do not all come back in one moment."""
+    """A wait with jitter, so that waiting steps do not all come back at once."""
     return timedelta(seconds=seconds + random() * 0.1)  # noqa: S311 - spreads load, protects nothing

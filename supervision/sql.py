@@ -1,22 +1,22 @@
-"""The guarded statements of the hot path, each with its safety argument. Only `store` executes them (see `recovery_sql` for
-what becomes of attempts that fail).
+"""The guarded statements of the hot path, each with its safety argument. Only `store` executes them. The statements for failed
+attempts are in `recovery_sql`.
 
 All take lists; one item is a list of one. All compare deadlines with the database's clock. Two rules hold throughout:
 
 * `process_state || ''` instead of `process_state` where a row is addressed by its key: the planner would otherwise
   prove a partial index from the guard and scan every running step for each key (2.4 times slower under load).
 * A row is locked before its successor and before its run (ascending position, then run), so that two writers of one
-  run queue up instead of deadlocking. Bulk writers skip what others hold.
+  run queue up instead of deadlocking. Bulk writers skip rows that other transactions hold.
 
-`seq` is a baton: the current step's row knows the number of the run's newest event, so that the hand-over from one
-step to the next numbers its events without touching the run.
+The current step's row carries `seq`, the number of the run's newest event. So the hand-over from one step to the next
+numbers its events without touching the run.
 """
 
 from __future__ import annotations
 
 from supervision.known_versions import known_only
 
-# Up to `limit` submissions nobody else is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
+# Up to `limit` submissions that no other consumer is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
 # The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
 # letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `front`; xmax, as it
 # was before this lock: see `suspicion`.
@@ -31,8 +31,8 @@ SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at
 """
 
 # Runs, their steps and the first events, in one statement. A run that is `born` has its first step claimed already
-# (attempt 1), which saves the claim: the caller checked that there is capacity and nobody older waits. With `begin` it is
-# started too, because the same process performs it at once. One that is `blocked` waits until its session's turn comes.
+# (attempt 1), which saves the claim: the caller checked that there is capacity and no older step waits. With `begin` it is
+# started too, because the same process performs it at once. A `blocked` run waits for its turn in its session.
 # The unique key of the run makes a second run for the same submission impossible.
 WRITE_RUNS = """
 WITH v AS (
@@ -77,18 +77,18 @@ _LIVE = "p.lifted_at IS NULL AND (p.until IS NULL OR p.until > now())"
 
 
 def _paused(scope: str, column: str = "name") -> str:
-    """What is paused now. An uncorrelated subquery: read once per statement, from a table that is nearly always empty."""
+    """The names (or runs) paused now. An uncorrelated subquery: read once per statement, from a table that is nearly always empty."""
     return f"ARRAY(SELECT p.{column} FROM supervision_pause p WHERE p.scope = '{scope}' AND p.{column} IS NOT NULL AND {_LIVE})"
 
 
-# A pause stops claims and nothing else: what runs finishes, what is claimed is performed.
+# A pause stops claims and nothing else: running steps finish, claimed steps are performed.
 NOT_PAUSED = f"""NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'all' AND {_LIVE})
        AND s.agent <> ALL ({_paused("agent")}) AND s.run_id <> ALL ({_paused("order", "run_id")})
        AND (NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'workflow' AND {_LIVE})
             OR (SELECT b.workflow FROM supervision_run b WHERE b.id = s.run_id) <> ALL ({_paused("workflow")}))"""
 
-# A step that may be claimed. An undo step waits until nothing of its run is still running: a cancelled order's last
-# step is awaited first. Runs of versions that this code does not know are left to the processes that do.
+# A step that may be claimed. An undo step waits until no step of its run is running: a cancelled order's last step ends
+# first. Runs of versions that this code does not know are left to processes that know them.
 DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.not_before <= now()
        AND (s.direction = 'do' OR NOT EXISTS (
             SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
@@ -101,8 +101,8 @@ ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.ag
 
 # CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
 # limit cannot be re-evaluated and take more (PostgreSQL bug 15715); SKIP LOCKED sends a second scheduler to other
-# work. Agents whose resource is shut off are left out, or asked for alone (`only`) where they are governed.
-# `attempt` rises with every claim and stands in the guard of every later write.
+# work. Agents whose resource takes no calls now are left out (`shut`). Agents of limited services are claimed apart (`only`).
+# `attempt` is the fencing token: it rises with every claim, and the guard of every later write checks it.
 def _claim(which: str, order: str) -> str:
     return f"""
 WITH c AS MATERIALIZED (
@@ -138,9 +138,9 @@ CLAIM = _claim(
     "s.turn_at",
 )
 
-# Who tries out a resource: an order that has not failed there, in its turn; where all have, the one that was tried longest
-# ago. Never the same order again and again: it may be at fault itself. A step that was sent to another resource of the
-# service before, and may have had its effect there, tells nothing of this one.
+# Which orders probe a resource: an order that has not failed there, in its turn. If all have failed there, the order whose last
+# try is longest ago, because one order tried again and again may be at fault itself. A step that may have had its effect at
+# another resource of the service is not a probe: it says nothing about this resource.
 _MAY_PROBE = "s.agent = ANY (%(only)s::text[]) AND (s.resource IS NULL OR s.resource = %(resource)s OR s.effect = 'none')"
 PROBE_WITH_ANOTHER = _claim(f"{_MAY_PROBE} AND s.failing_since IS NULL", "s.turn_at")
 PROBE_AGAIN = _claim(f"{_MAY_PROBE} AND s.failing_since IS NOT NULL", "s.started_at NULLS FIRST, s.turn_at")
@@ -154,14 +154,14 @@ def _claimed(array: str = "", column: str = "", more: str = "") -> str:
 
 
 def _within(seconds: str, capped: str) -> str:
-    """A deadline so many seconds from now; that of a forward step never lies beyond its order's own (X7)."""
+    """A deadline so many seconds from now. A forward step's deadline never lies beyond its order's own (X7)."""
     return f"least(now() + %({seconds})s::float8 * interval '1 s', CASE WHEN {capped} THEN r.complete_by END)"
 
 
-# START: the agent's first act. A duplicate delivery finds started_at set, a stale one another attempt, a cancelled one
-# another state, a late one a deadline that has passed: all of them find no row and are dropped in silence. The lease
-# is renewed to the step's own budget, so that waiting in the queue does not eat the time to work. The row says which step
-# by which agent: a process whose code means another one by this position begins nothing.
+# START: an agents process starts claims. A duplicate delivery finds started_at set, a stale one another attempt, a cancelled
+# one another state, a late one an expired deadline: all of them match no row and are dropped silently. The lease is renewed
+# to the step's own budget, so that time in the queue does not shorten the time to work. The row holds the step's name and
+# agent: a process whose code has another step or agent at this position starts nothing.
 START = f"""
 WITH u AS (
     UPDATE supervision_stepstate s
@@ -181,14 +181,14 @@ SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key
  ORDER BY u.run_id
 """
 
-# Which of these claims stand, not started, at a step that this process's code takes for another one.
+# The claims that stand, not started, at another step or agent than this process's code has at this position.
 MISTAKEN = f"""
 SELECT s.run_id, s.name, s.agent {_claimed(more=" JOIN supervision_stepstate s ON true")} AND s.started_at IS NULL
    AND (s.name <> %(step)s OR s.agent <> %(agent)s)
 """
 
 # Which of these claims still stand, locked until commit: asked before a transactional agent works, whose effect
-# commits together with FINISH. Nobody can sweep or cancel what is locked here.
+# commits together with FINISH. No other transaction can sweep or cancel the rows locked here.
 HOLD = """
 SELECT s.run_id FROM supervision_stepstate s
   JOIN (SELECT * FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)) v
@@ -197,8 +197,8 @@ SELECT s.run_id FROM supervision_stepstate s
  ORDER BY s.run_id FOR UPDATE OF s
 """
 
-# What comes before these steps in the order in which whole runs are locked. Whoever may go on from a step to its whole
-# run (undo, skip, the next undo) takes these first: a later lock on an earlier row would deadlock with a cancel.
+# The rows before these steps in the order in which whole runs are locked. A transaction that may go on from a step to its whole
+# run (undo, skip, the next undo) locks these first: a later lock on an earlier row would deadlock with a cancel.
 LOCK_EARLIER = """
 SELECT s.run_id FROM supervision_stepstate s
  WHERE s.run_id = ANY(%(runs)s::bigint[]) AND (s.direction, s.position) < (%(direction)s, %(position)s::smallint)
@@ -223,7 +223,7 @@ WITH d AS (
       {_claimed(", %(results)s::jsonb[]", ", result")} AND s.complete_by > now()
     RETURNING s.run_id, s.position, s.attempt, s.seq, s.turn_at),"""
 
-# Whether the first step of a new run, or the next of this one, may be claimed at once.
+# True where the first step of a new run, or the next step of this one, must wait and is not claimed at once.
 _GATE = f"""%(wait)s OR EXISTS (
         SELECT FROM supervision_pause p
          WHERE {_LIVE} AND (p.scope = 'all' OR (p.scope = 'agent' AND p.name = %(agent)s)
@@ -233,20 +233,19 @@ GATE = f"""
 SELECT {_GATE}, ARRAY(SELECT p.name FROM supervision_pause p WHERE p.scope = 'order' AND {_LIVE}), ({ANY_DUE})
 """
 
-# An order that was paused before it had a run: from now on the pause knows it.
+# For orders that were paused before they had a run: write the run's id into the pause.
 BIND_PAUSES = """
 UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
  WHERE p.scope = 'order' AND p.lifted_at IS NULL AND p.name = ANY (%(keys)s) AND r.key = p.name
 """
 
 # FINISH in mid-workflow: the step is Processed and its successor claimed (and, with `fuse`, started, because the same
-# worker goes on with it) in one statement, so there is no moment at which nobody owns the order. FINISH needs
-# complete_by > now(), SWEEP needs complete_by < now(), on the same clock and the same row: exactly one can win. A
-# cancel that came first has made the successor Cancelled: it is not found. The answer has a row for each step that is
-# done and one for each successor, put together by the caller: the planner expects one row of each, and its join of 200
-# would compare each with each (two fifths of the statement's time). Where the successor has to `wait` (its resource has limits, or
-# it is paused, or it is not the step that this code expects there) it becomes due instead, in its order's turn, and
-# CLAIM takes it when it may.
+# worker goes on with it) in one statement, so the order always has an owner. FINISH needs complete_by > now(), SWEEP needs
+# complete_by < now(), on the same clock and the same row: exactly one can win. A cancel that came first has made the
+# successor Cancelled: it is not found. The result has a row for each finished step and one for each successor. The caller
+# joins them: the planner expects one row of each, so its own join of 200 rows would compare each with each (two fifths of the
+# statement's time). If the successor has to `wait` (its resource has limits, or it is paused, or it is not the step that this
+# code expects there), it becomes due instead, in its order's turn, and CLAIM takes it later.
 _WAITS = "(w.waits OR s.name <> %(step)s OR s.agent <> %(agent)s)"
 
 FINISH = f"""{_DONE}
@@ -277,9 +276,9 @@ UNION ALL
 SELECT run_id, attempt, generation, idempotency_key, checkpoint, remaining, waits FROM n
 """
 
-# FINISH of the last step closes the run with it; a run that is being undone stays as it is (its undo steps wait). A row
-# for each step that is done, and one for each run that is. A run with a step more than this code knows of is not closed:
-# that step becomes due.
+# FINISH of the last step also closes the run. A run that is being undone stays as it is (its undo steps wait). The result has
+# a row for each finished step and one for each closed run. A run with more steps than this code knows is not closed: its next
+# step becomes due.
 FINISH_LAST = f"""{_DONE}
 n AS (
     UPDATE supervision_stepstate s SET not_before = now(), turn_at = coalesce(d.turn_at, now()), seq = d.seq

@@ -1,7 +1,7 @@
-"""The states of a run and of a step, and who moves them on: the only copy.
+"""The states of a run and of a step, and the actors that change them. This is the only copy.
 
 `docs/state-machine.md` is drawn from these tables, the database's constraints are derived from these enums, and
-`tests/test_architecture.py` holds both against them.
+`tests/test_architecture.py` compares both with them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class RunState(StrEnum):
-    """Where one order's workflow instance is."""
+    """The state of one order's workflow instance."""
 
     PENDING = "Pending"
     PROCESSING = "Processing"
@@ -22,7 +22,7 @@ class RunState(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """Where one step of a run is, in the pattern's own words."""
+    """The state of one step of a run, in the pattern's own terms."""
 
     PENDING = "Pending"
     PROCESSING = "Processing"
@@ -33,7 +33,7 @@ class ProcessState(StrEnum):
 
 
 class Direction(StrEnum):
-    """A step does its work, or undoes it: undoing is ordinary work in rows of its own."""
+    """Whether a step does its work or undoes it. An undo is an ordinary step with a row of its own."""
 
     DO = "do"
     UNDO = "undo"
@@ -51,7 +51,7 @@ class Effect(StrEnum):
 
 
 class Move(NamedTuple):
-    """One allowed transition: `mover` is the actor that makes it, `why` its occasion."""
+    """One allowed transition: `mover` is the actor that makes it, `why` the reason."""
 
     source: str | None
     target: str

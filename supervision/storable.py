@@ -1,7 +1,7 @@
-"""Values as they come in messages' headers, made fit for a JSON column and back again, without loss.
+"""Converts values of message headers for a JSON column and back, without loss.
 
-PostgreSQL's JSON takes neither NUL nor lone surrogates, and JSON has no bytes, times or infinities. What it cannot hold
-stands there as an object of one key that begins with a dollar sign and says what it is.
+PostgreSQL's JSON takes neither NUL nor lone surrogates, and JSON has no bytes, times or infinities. A value that JSON cannot
+hold becomes an object with one key. The key begins with a dollar sign and names the type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def text(value: str) -> str:
 
 
 def storable(value: Any, depth: int = 0) -> Any:
-    """The value as a JSON column takes it."""
+    """The value in a form that a JSON column takes."""
     if depth > MOST_DEPTH:
         return {OTHER: "nested too deeply"}
     if isinstance(value, str):
@@ -53,7 +53,7 @@ def storable(value: Any, depth: int = 0) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """What `storable` was given. Raises ValueError where it could not be kept."""
+    """The value that was given to `storable`. Raises ValueError where it could not be kept."""
     if isinstance(value, list):
         return [restored(part) for part in value]
     if not isinstance(value, dict):

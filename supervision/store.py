@@ -1,7 +1,7 @@
-"""The verbs of the hot path: the only writer of runs, steps and events, together with `changes` (whole runs at a time).
+"""The operations of the hot path. Only this module and `changes` (whole runs at a time) write runs, steps and events.
 
-Every verb takes a list and is one commit. A write names the attempt it belongs to; what it does not find is no longer
-ours, and its caller says nothing and stops.
+Every operation takes a list and is one commit. A write names the attempt it belongs to. If it does not find the row, this
+process has lost the claim, and the caller stops silently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def budget(step_within: timedelta) -> float:
-    """Seconds a step may take: its own, or what SUPERVISION_COMPLETE_WITHIN says for all."""
+    """Seconds a step may take: its own limit, or SUPERVISION_COMPLETE_WITHIN, which overrides it for all steps."""
     override = conf.get().complete_within
     return (override or step_within).total_seconds()
 
@@ -39,16 +39,16 @@ def lease() -> float:
 
 
 def first_budget(workflow: Workflow) -> float:
-    """Seconds the first step of a new run may take: its own, within those of the whole run."""
+    """Seconds the first step of a new run may take: its own limit, but at most that of the whole run."""
     return min(budget(workflow.steps[0].complete_within), workflow.complete_within.total_seconds())
 
 
-# Those that began before others may be committed after them.
+# A transaction that began earlier may commit later. So a look begins this far before the last row that was taken (`front`).
 _CLOSE = 5_000
 _CLOSE_IN_TIME = timedelta(seconds=5)
 _waiting = Front(0)
 _due: Front[Any] = Front("-infinity")
-_due_at: dict[tuple[str, ...], Front[Any]] = {}  # at the agents of one resource
+_due_at: dict[tuple[str, ...], Front[Any]] = {}  # by the agents of one service
 _first_due: Front[Any] = Front("-infinity")
 
 
@@ -72,7 +72,7 @@ def write_runs(
 ) -> dict[str, int]:
     """Write runs, steps and first events of these submissions and mark them consumed; returns run ids by key.
 
-    begin: those that are born have begun as well, and this process performs them.
+    begin: runs that are born claimed are started as well, because this process performs them.
     """
     rows = db.fetch(
         sql.WRITE_RUNS,
@@ -102,7 +102,7 @@ def write_runs(
 
 
 def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
-    """What new runs of this workflow find. shut: agents whose steps are not waited for. Inside a transaction."""
+    """What delays the claims of new runs: pauses, older due steps. shut: agents whose steps do not count. Inside a transaction."""
     step = workflow.steps[position]
     params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": plans.known()}
     rows = _first_due.look(lambda since: db.fetch(sql.GATE, {**params, "since": since}), _turns)
@@ -111,14 +111,14 @@ def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
 
 
 def bind_pauses(keys: Sequence[str]) -> None:
-    """Orders paused before they had a run have one now."""
+    """Bind the pauses of these orders, which were paused before they had a run, to their runs."""
     db.fetch(sql.BIND_PAUSES, {"keys": list(keys)})
 
 
 def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None) -> dict[Place, list[Claim]]:
     """Claim up to `limit` due steps for dispatch, exclusively, most urgent first.
 
-    shut: agents for which nothing is claimed. only: the agents for which alone something is.
+    shut: agents whose steps are not claimed. only: claim the steps of these agents and no others.
     """
     params = {
         "limit": limit,
@@ -133,7 +133,7 @@ def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = 
 
 
 def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[Place, list[Claim]]:
-    """Claim up to `limit` due steps of these agents that try out this resource: those that have not failed there first."""
+    """Claim up to `limit` due steps of these agents as probes of this resource, first those that have not failed there."""
     params = {"only": list(agents), "resource": resource, "known": plans.known(), "me": me(), "lease": lease()}
     rows = db.run(sql.PROBE_WITH_ANOTHER, {**params, "limit": limit})
     if len(rows) < limit:
@@ -160,18 +160,18 @@ def any_due(*, shut: Sequence[str]) -> bool:
 
 
 def unseen_seconds() -> float:
-    """For how long steps may be due that the last looks did not see, because one at everything takes too long."""
+    """For how long due steps may stay unseen, because the last looks skipped a part of the index that takes too long to read."""
     return max(front.blind_seconds() for front in (_due, _first_due, *_due_at.values()))
 
 
 def see_everything() -> None:
-    """Let the next looks for due steps see everything."""
+    """Let the next looks for due steps skip nothing."""
     for front in (_due, _first_due, *_due_at.values()):
         front.see_everything()
 
 
 def addressed(place: Place, claims: Sequence[Claim]) -> dict[str, Any]:
-    """The parameters that name these claims to a statement."""
+    """The parameters that identify these claims in a statement."""
     return {
         "runs": [claim.run_id for claim in claims],
         "attempts": [claim.attempt for claim in claims],
@@ -181,7 +181,7 @@ def addressed(place: Place, claims: Sequence[Claim]) -> dict[str, Any]:
 
 
 def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
-    """Begin these attempts; what is missing from the answer is stale, cancelled or begun already: drop it silently."""
+    """Start these attempts. Claims missing from the result are stale, cancelled or already started: drop them silently."""
     step = place.definition.step(place.position)
     began = time.monotonic()
     params = {**addressed(place, claims), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
@@ -193,7 +193,7 @@ def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
 
 
 def mistaken(place: Place, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
-    """Those of these claims that stand, not started, at another step than this code expects: with that step and its agent."""
+    """The claims that stand, not started, at another step than this code expects, each with that step and its agent."""
     step = place.definition.step(place.position)
     rows = db.run(sql.MISTAKEN, {**addressed(place, claims), "step": step.name, "agent": step.agent})
     attempts = {claim.run_id: claim for claim in claims}
@@ -209,7 +209,7 @@ UPDATE supervision_stepstate s SET resource = %(resource)s, resource_version = %
 
 
 def route(place: Place, claims: Sequence[Claim], resource: str, version: int | None) -> None:
-    """Note which of several resources these claims' calls go to, before they begin."""
+    """Record which of several resources these claims' calls go to, before the calls begin."""
     if claims:
         db.run(_ROUTE, {**addressed(place, claims), "resource": resource, "version": version})
 
@@ -221,13 +221,13 @@ def hold(place: Place, claims: Sequence[Claim]) -> set[int]:
 
 
 def lock_earlier(place: Place, claims: Sequence[Claim]) -> None:
-    """Before a step is locked from which its whole run may be: lock what comes first, as everybody does."""
+    """Lock the earlier rows before a step from which the whole run may be locked. Every transaction locks in this order."""
     if place.position > 0 or place.direction == Direction.UNDO:
         db.fetch(sql.LOCK_EARLIER, addressed(place, claims))
 
 
 def save_checkpoints(items: Sequence[tuple[Place, Claim, Mapping[str, Any]]]) -> set[tuple[int, str, int, int]]:
-    """Merge checkpoints into their steps; returns those that still were ours, as (run, direction, position, attempt)."""
+    """Merge checkpoints into their steps; returns those whose claim still stood, as (run, direction, position, attempt)."""
     rows = db.run(
         sql.CHECKPOINT,
         {
@@ -244,8 +244,8 @@ def save_checkpoints(items: Sequence[tuple[Place, Claim, Mapping[str, Any]]]) ->
 def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: bool = False) -> Handover:
     """Record success; the successors are claimed (and with `go_on` started) in the same commit.
 
-    wait: they become due instead, because their resource has limits that the scheduler's claims keep to. Claims that no
-    longer stand change nothing and are recorded as stray replies.
+    wait: the successors become due instead, because their resource has limits, and the scheduler's claims keep to them.
+    Claims that no longer stand change nothing and are recorded as stray replies.
     """
     if place.direction == Direction.UNDO:
         return _finish_undo(place, done)
@@ -261,7 +261,7 @@ def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: boo
 
 
 def finished_before(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
-    """What a `finish` of these that was part of a transaction came to, where the answer to its commit was lost."""
+    """The result of an earlier `finish` in a transaction, where the answer to the commit was lost."""
     following = None if place.is_last or place.direction == Direction.UNDO else place.following
     params = _to_finish(place, done, following, go_on=go_on, wait=False)
     began = time.monotonic()
@@ -294,7 +294,7 @@ def _finish_last(place: Place, done: Sequence[Done], params: Mapping[str, Any]) 
 
 
 def _handed_over(place: Place, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
-    """What the answer of FINISH means, and what follows from it."""
+    """Evaluate the rows of FINISH, and do the work that follows from them."""
     if place.is_last:
         found = {run_id for run_id, closed, _ in rows if not closed}
         went_on = {run_id for run_id, closed, _ in rows if closed}
@@ -332,7 +332,7 @@ def _handed_over(place: Place, done: Sequence[Done], rows: Sequence[tuple[Any, .
 
 
 def _afterwards(work: Callable[[], object], what: str) -> None:
-    """What follows from steps that are committed already; where it fails, the supervisor makes up for it."""
+    """Do work that follows from committed steps. If it fails, the supervisor does it later."""
     try:
         work()
     except Exception:
@@ -344,7 +344,7 @@ def _afterwards(work: Callable[[], object], what: str) -> None:
 def _with_hook(
     place: Place, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """The statement with its runs' hook in one commit. A hook that raises costs a second one, in which it is put off."""
+    """Execute the statement and its runs' hook in one commit. If the hook raises, a second one calls it run by run or defers it."""
     hook = place.definition.on_processed
 
     def work(trusting: bool) -> list[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
-"""The door: an order is accepted when its submission is committed; only then does the caller say 202.
+"""Accepts orders. An order is accepted when its submission is committed; only then does the caller answer 202.
 
-One row per order, in one statement for all that come together. The hint that follows may be lost; `consuming` turns
-the rows into runs, whoever tells it to.
+Each order is one row. One statement writes all orders that come together. The hint that follows may be lost: `consuming`
+turns the rows into runs without it, too.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from supervision.models import Submission
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 5.0  # somebody is waiting for the answer
+PATIENCE_SECONDS = 5.0  # the client is waiting for the answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewSubmission:
     """One order as it arrives. payload: its exact text. client_key: the client's own Idempotency-Key, if it sent one.
 
-    session_key: what its payload says, None for none; empty where the door does not know: then it may be in any session
-    of its client, and orders of these wait until it is a run.
+    session_key: the payload's session key, or None. Empty: the caller does not know it. Then the order may be in any session of
+    its client, and later orders of these sessions wait until it is a run.
     """
 
     public_id: str
@@ -79,7 +79,7 @@ RETURNING public_id, created_at
 
 
 def _accept_one(item: NewSubmission) -> list[tuple[Any, ...]] | None:
-    """One row without the look for a conflict, which is rare: then None, and the general statement decides."""
+    """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
     if connection.in_atomic_block:
         return None
     try:
@@ -102,11 +102,11 @@ def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
 
 
 def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
-    """Commit these orders, in one statement; when it returns they are never lost. Answers in order.
+    """Commit these orders, in one statement; when it returns they are never lost. The results are in order.
 
-    A (client, client_key) that is known already, or stands twice in the list, answers the first submission under it
-    with `replayed`; the caller compares the hashes. Accepting the same public id again (a commit whose answer was
-    lost) finds what is there. Then hints that there is work.
+    For a (client, client_key) that is known already, or comes twice in the list, the result is the first submission under
+    it, with `replayed`; the caller compares the hashes. A public id that was accepted before (the answer to the commit was
+    lost) gives the existing row. Afterwards a hint says that there is work.
     """
     if not submissions:
         return []

@@ -1,7 +1,7 @@
 """The supervisor: finds steps whose complete_by has passed and has them recovered. It never calls an agent and knows
-no business operation; what it decides, scheduler and agents carry out.
+no business operation; scheduler and agents carry out its decisions.
 
-Safe to repeat and safe to run twice at once: each recovery names the attempt it breaks, on a row it has locked.
+Safe to repeat and safe to run twice at once: each recovery locks the row and names the attempt that it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class SweepReport:
-    """What one sweep found and asked for. relayed: hints sent again for work nobody had picked up."""
+    """What one sweep found and decided. relayed: hints sent again for work that no process had picked up."""
 
     overdue: int = 0
     retried: int = 0
@@ -45,7 +45,7 @@ class SweepReport:
     relayed: int = 0
 
     def add(self, tally: Tally) -> None:
-        """Count what one batch came to."""
+        """Add the counts of one batch."""
         self.overdue += tally.total
         self.retried += tally.retried
         self.redispatched += tally.redispatched
@@ -55,15 +55,15 @@ class SweepReport:
 
 
 def sweep_once() -> SweepReport:
-    """Recover everything that is overdue, batch by batch, then see that waiting work is known to somebody.
+    """Recover everything that is overdue, batch by batch, then send hints again for waiting work.
 
-    1. Expired claims: counted if they had started, then retried, made to wait, undone or put before an operator.
+    1. Expired claims: counted if they had started, then retried, made to wait, undone or handed to an operator.
     2. Orders whose own time is over while their step waits; orders being undone with nothing left to undo;
        orders none of whose steps can run.
-    3. Submissions and due steps whose hint was lost: hinted at again.
-    4. What people have to be told: incidents are opened, counted and closed.
+    3. Submissions and due steps whose hint was lost: the hint is sent again.
+    4. Incidents, which tell people: opened, counted and closed.
 
-    A part that raises does not keep the parts after it from their work; the first error is raised at the end.
+    If a part raises, the parts after it still run; the first error is raised at the end.
     """
     report = SweepReport()
     size = conf.get().sweep_batch
@@ -100,7 +100,7 @@ def sweep_for_the_leader() -> int:
 
 
 def _recover(report: SweepReport, size: int, versions: Sequence[str] | None = None) -> None:
-    """Settle expired claims until none is left; what cannot be settled now is passed over until the next sweep."""
+    """Settle expired claims until none is left. Runs that cannot be settled now are passed over until the next sweep."""
     left: set[int] = set()
     while True:
         before = len(left)
@@ -110,8 +110,8 @@ def _recover(report: SweepReport, size: int, versions: Sequence[str] | None = No
             return
 
 
-# The page after (%(at)s, %(run)s): one that cannot be changed is passed, and hides nobody.
-# Asked per run, by its key: the cost follows the runs being undone, not the table of steps.
+# The page after (%(at)s, %(run)s): a run that cannot be changed is passed, so that it does not hide the runs after it.
+# The steps are read per run, by key: the cost depends on the runs being undone, not on the size of the steps' table.
 _UNDONE = """
 SELECT r.created_at, r.id FROM supervision_run r
  WHERE r.process_state = 'Compensating' AND (r.created_at, r.id) > (%(at)s::timestamptz, %(run)s::bigint)
@@ -122,9 +122,9 @@ SELECT r.created_at, r.id FROM supervision_run r
 """
 
 
-# A window of the unfinished runs, asked per run by the keys of its steps; the next sweep asks the next one. Between two
-# statements every such run has an open step, so one without has lost what should have followed. The first of a session
-# is `sessions`' matter.
+# A window of the unfinished runs, checked per run by the keys of its steps; the next sweep checks the next window. Between two
+# statements every such run has an open step. A run without one has lost the work that should have followed. Pending runs of a
+# session are left to `sessions`.
 _STANDING_STILL = """
 WITH page AS MATERIALIZED (
     SELECT r.process_state, r.created_at, r.id, r.session_key FROM supervision_run r
@@ -142,7 +142,7 @@ _window_after: tuple[str, Any, int] = ("", "-infinity", 0)
 
 
 def _go_on_with_stuck(limit: int) -> None:
-    """Runs that are not ended and have no step that runs or may be claimed: the next step is due, or the run ends."""
+    """Go on with unfinished runs without a step that runs or may be claimed: make the next step due, or end the run."""
     global _window_after
     state, at, run = _window_after
     rows = db.run(_STANDING_STILL, {"state": state, "at": at, "run": run, "window": WINDOW})
@@ -153,19 +153,19 @@ def _go_on_with_stuck(limit: int) -> None:
 
 
 def _stop_overdue_runs(report: SweepReport, limit: int) -> None:
-    """Runs past their own complete_by, held time not counted, whose open step is Pending: before an operator."""
+    """Hand runs to an operator that are past their own complete_by, held time not counted, and whose open step is Pending."""
     for ids in held_time.overdue(limit):
         report.errors += _change(ids, changes.stop_overdue)
 
 
 def _close_undone(limit: int) -> None:
-    """Runs being undone whose worker died between the last undo and the end."""
+    """Close runs being undone whose worker died between the last undo and the end of the run."""
     for ids in _pages(_UNDONE, limit):
         _change(ids, changes.close_undone)
 
 
 def _pages(statement: str, limit: int) -> Iterator[list[int]]:
-    """The runs that a statement finds, page by page, each looked at once."""
+    """The runs that a statement finds, page by page, each run once."""
     at, run = "-infinity", 0
     while rows := db.run(statement, {"at": at, "run": run, "limit": limit}):
         at, run = rows[-1]
@@ -175,7 +175,7 @@ def _pages(statement: str, limit: int) -> Iterator[list[int]]:
 
 
 def _change(ids: Sequence[int], change: Callable[[Sequence[int], str], int]) -> int:
-    """Change these runs in one commit; where that fails, each in its own, leaving the culprit."""
+    """Change these runs in one commit. If that fails, change each run in its own commit, so that only the faulty run is left."""
     if not ids:
         return 0
     try:
@@ -188,7 +188,7 @@ def _change(ids: Sequence[int], change: Callable[[Sequence[int], str], int]) -> 
 
 
 def _relay(report: SweepReport) -> None:
-    """Hint again at work whose hint was lost: submissions that wait too long, steps that are due."""
+    """Send hints again for work whose hint was lost: submissions that wait too long, steps that are due."""
     if submission.waiting(conf.get().relay_after.total_seconds()):
         report.relayed += hints.publish(hints.CONSUME)
     if scheduler.due():

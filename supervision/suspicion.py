@@ -1,14 +1,13 @@
-"""Which submissions may end whoever reads them: told by what happened to their readers, never by how long they wait.
+"""Finds submissions that may kill the process that reads them: by what happened to their readers, never by how long they wait.
 
-A consumer locks the rows it reads until its commit. Where the process ends in between, PostgreSQL rolls the transaction
-back and leaves its number in each of the rows (`xmax`). So the next consumer sees, at no cost to anybody, which rows were
-in the hands of a transaction that came to nothing: they are suspects. None of them is blamed for that, because the
-others were in the same hands.
+A consumer locks the rows it reads until its commit. If the process ends in between, PostgreSQL rolls the transaction back
+and leaves its number in each of the rows (`xmax`). So the next consumer sees, at no extra cost, which rows a rolled-back
+transaction had locked: they are suspects. This alone blames none of them, because that transaction had locked all of them.
 
-A suspect is read by itself. Before that a commit counts the reading (`deliveries`) and names the reader, and a session's
-advisory lock is held until it is over. A reading that ends clears what was written, whatever came of it. So a count that
-still stands while the lock is free belongs to a reading whose process did not live to its end. The submission that did
-this MOST_READINGS times is set aside.
+A suspect is read by itself. Before that, a commit counts the reading (`deliveries`) and names the reader, and the reader holds
+a session-level advisory lock until the reading is over. A reading that ends, with any result, clears these columns. So a
+count that still stands while the lock is free belongs to a reading whose process died. A submission that did this
+MOST_READINGS times becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from supervision import db
 from supervision.handles import Taken
 from supervision.identity import me
 
-MOST_READINGS = 3  # of one submission alone, begun and not ended
+MOST_READINGS = 3  # readings of one submission by itself that began and did not end
 
-# A row's mark has 32 of a transaction number's 64 bits. What is no number of a transaction (a lock that several share)
-# reads as one of any time: at worst an innocent row is read alone once.
+# A row's mark (`xmax`) has 32 of a transaction number's 64 bits. A mark that is no transaction's number (a lock that several
+# transactions share) may look like any old transaction: at worst an innocent row is read alone once.
 _ROLLED_BACK = """
 SELECT v.id
   FROM unnest(%(ids)s::bigint[], %(marks)s::bigint[]) v(id, mark),
@@ -43,7 +42,7 @@ UPDATE supervision_submission SET suspected_at = now()
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 20261122))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%(name)s, 20261122))"
 
-# SKIP LOCKED: whoever has the row reads it now. A reader's own earlier reading is no evidence, for the reader lives.
+# SKIP LOCKED: a process that has locked the row reads it now. A reader's own earlier reading is no evidence: the reader lives.
 _BEGIN = """
 WITH one AS MATERIALIZED (
     SELECT id, reader, CASE WHEN reader IS NULL THEN 0 ELSE deliveries - (reader = %(me)s)::int END AS unfinished
@@ -54,7 +53,7 @@ UPDATE supervision_submission s
 RETURNING one.unfinished, one.reader
 """
 
-# It harms no reader; or, where it was not read (another process had locked it), nobody knows any more than before.
+# _CLEAR: the submission was read and harms no reader. _AS_BEFORE: it was not read, because another process had locked it.
 _CLEAR = """
 UPDATE supervision_submission SET deliveries = 0, reader = NULL, suspected_at = NULL
  WHERE id = %(id)s AND consumed_at IS NULL AND reader = %(me)s
@@ -69,8 +68,8 @@ UPDATE supervision_submission SET deliveries = %(unfinished)s, reader = %(reader
 class Alone:
     """A reading of one submission by itself that has begun.
 
-    unfinished: how many such readings before it ended their process. reader: the last process that ended so. ended: set
-    by who has read it, whatever came of that.
+    unfinished: how many such readings before it ended their process. reader: the last process that ended this way. ended:
+    the caller sets it after it has read the submission, with any result.
     """
 
     unfinished: int = 0
@@ -79,20 +78,20 @@ class Alone:
 
     @property
     def to_blame(self) -> bool:
-        """Whether it has ended enough readers."""
+        """Whether it has ended MOST_READINGS readers."""
         return self.unfinished >= MOST_READINGS
 
     @property
     def reason(self) -> str:
-        """Why it is set aside."""
+        """Why the submission becomes a dead letter."""
         return (
             f"read alone {self.unfinished} times, and each time the process that read it ended (the last was {self.reader}):"
-            " it may stop whoever reads it"
+            " it may stop every reader"
         )
 
 
 def among(taken: Sequence[Taken]) -> set[int]:
-    """Those of these locked submissions that a transaction had taken before which came to nothing. Inside a transaction."""
+    """The locked submissions that a rolled-back transaction had locked before: suspects. Call it inside a transaction."""
     suspects = {item.id for item in taken if item.suspected}
     marks = {item.id: item.mark for item in taken if item.mark and not item.suspected}
     if marks:
@@ -101,15 +100,15 @@ def among(taken: Sequence[Taken]) -> set[int]:
 
 
 def remember(ids: Sequence[int]) -> None:
-    """Write down that these are suspects: this transaction's own lock replaces the mark that told so."""
+    """Record that these are suspects, because this transaction's own lock overwrites the mark that showed it."""
     db.fetch(_MARK, {"ids": list(ids)})
 
 
 @contextmanager
 def alone(submission: int) -> Iterator[Alone | None]:
-    """Read this submission by itself in the body; None when another process is at it or it is consumed.
+    """Read this submission by itself in the body; None when another process reads it or it is consumed.
 
-    Where the body has not set `ended`, it was not read, and what stood before stands again.
+    If the body has not set `ended`, the submission was not read, and the earlier count and reader are restored.
     """
     name = f"submission {submission}"
     if not db.run(_TRY_LOCK, {"name": name})[0][0]:
@@ -121,7 +120,7 @@ def alone(submission: int) -> Iterator[Alone | None]:
         reading = Alone(*rows[0]) if rows else None
         yield reading
     finally:
-        with suppress(OperationalError, InterfaceError):  # who cannot reach the database has lost the lock as well
+        with suppress(OperationalError, InterfaceError):  # without its connection this process has lost the lock, too
             if reading is not None:
                 before = {"unfinished": reading.unfinished, "reader": reading.reader}
                 db.run(_CLEAR if reading.ended else _AS_BEFORE, {"id": submission, "me": me(), **before}, patience=0.0)

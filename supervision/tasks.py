@@ -1,4 +1,4 @@
-"""Celery's doors to the engine. Bodies carry ids; what a message says is checked against the rows."""
+"""The engine's Celery tasks. Messages carry ids only; the engine checks each message against the rows."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def schedule() -> None:
 
 
 def _cohort(claims: Any, *place: Any) -> tuple[Place, list[Claim]]:
-    """What a message to `perform` says. Raises TypeError, ValueError, IndexError or DefinitionError where it says nothing.
+    """The place and claims in a message to `perform`. Raises TypeError, ValueError, IndexError or DefinitionError if it is malformed.
 
-    A version that only other processes know is no nonsense.
+    A message about a version that only other processes know is not malformed.
     """
     here = Place(*place)
     cohort = [Claim(int(run_id), int(attempt)) for run_id, attempt in claims]
@@ -64,7 +64,7 @@ def _cohort(claims: Any, *place: Any) -> tuple[Place, list[Claim]]:
     return here, cohort
 
 
-# `reads`: a message without sense is found before it is acknowledged, and kept byte for byte (`poison`).
+# `reads`: a malformed message is found before it is acknowledged, and kept byte for byte (`poison`).
 @shared_task(name="supervision.perform", bind=True, ignore_result=True, reads=staticmethod(_cohort))
 def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
     """One link of a chain: a cohort at one step. Returns the next link's claims; ends the chain when none are left."""
@@ -93,7 +93,7 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
 
 @shared_task(name="supervision.sweep", ignore_result=True)
 def sweep() -> None:
-    """The supervisor's turn: sweeps if it leads, and otherwise what the leader's code does not know; tells in any case."""
+    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and messages."""
     if leadership.lead("supervisor") is not None:
         report = supervisor.sweep_once()
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
@@ -116,7 +116,7 @@ def _tidy() -> None:
 
 @shared_task(name="supervision.canary", ignore_result=True)
 def sing(queue: str, number: int, hops: int = 0) -> None:
-    """A canary: whoever gets it consumes this queue."""
+    """A canary: the process that receives it consumes this queue."""
     canary.heard(queue, number, hops)
 
 
@@ -129,7 +129,7 @@ def archive_finished() -> None:
 
 @shared_task(name="supervision.reconcile", ignore_result=True)
 def reconcile() -> None:
-    """Every night: our books beside the services' own lists. What differs, or cannot be compared, becomes an incident."""
+    """Every night: compare our books with the services' own lists. A difference or a failed comparison becomes an incident."""
     for service in reconciliation.services():
         try:
             shown = reconciliation.compare(service)
@@ -141,7 +141,7 @@ def reconcile() -> None:
 
 @shared_task(name="supervision.deliver", ignore_result=True)
 def deliver() -> None:
-    """A hint: somebody is to be told something."""
+    """A hint: messages are waiting to be delivered."""
     courier.wake()
 
 

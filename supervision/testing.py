@@ -1,7 +1,7 @@
-"""A test kit for applications: the whole engine in one thread, time passed in instead of slept.
+"""A test kit for applications: the whole engine in one thread. Tests move time instead of sleeping.
 
-Ordinary code never imports this. `run_until_idle` plays scheduler and agents; `expire` and `make_due` move deadlines,
-which is how a test lets time pass on the database's clock.
+Only tests import this. `run_until_idle` acts as scheduler and agents. `expire` and `make_due` move deadlines, which lets
+time pass on the database's clock.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def make_due(*keys: str) -> int:
 
 
 def step(key: str, name: str, direction: str = "do") -> StepState:
-    """A run's step as it stands."""
+    """A run's step in its present state."""
     return StepState.objects.get(run__key=key, name=name, direction=direction)
 
 
 def run_of(key: str) -> Run:
-    """A run as it stands."""
+    """A run in its present state."""
     return Run.objects.get(key=key)

@@ -1,4 +1,4 @@
-"""Rows that nobody asks for again: told, consumed and archived. Deleted in batches, the oldest first. Used by `archive`."""
+"""Deletes rows that are no longer needed (delivered, or consumed and archived), in batches, oldest first. Used by `archive`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from supervision import db
 
 _DONE_WITH = {
-    # Kept for its key longer than its order was; a dead letter's may be submitted again.
+    # Kept longer than its order, for the idempotency key. A dead letter's submission is kept, because it may be requeued.
     "submission": "t.consumed_at IS NOT NULL AND t.created_at < {before}"
     " AND EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = t.public_id)",
     "notification": "coalesce(t.delivered_at, t.given_up_at) < {before}",
@@ -27,7 +27,7 @@ SELECT coalesce((SELECT max(id) FROM page), 0), coalesce((SELECT max(created_at)
 
 
 def batches(table: str, older_than: timedelta, *, size: int, dry_run: bool = False) -> Iterator[int]:
-    """Delete what is done with and of that age, batch by batch, the oldest first."""
+    """Delete rows of that age that are no longer needed, batch by batch, oldest first; yields the size of each batch."""
     before = "now() - %(days)s::float8 * interval '1 day'"
     delete = f"DELETE FROM supervision_{table} t USING over WHERE t.id = over.id RETURNING t.id"  # noqa: S608
     statement = _TIDY.format(

@@ -1,7 +1,7 @@
-"""Who knows which version of a workflow: from the heartbeats of the processes that are alive.
+"""Which processes know which versions of a workflow, from the heartbeats of the living processes.
 
-A process leaves runs of versions that its code does not know to those that do. Where no living process of a role that
-the runs need knows their version, they wait, and one incident for each version says so.
+A process leaves runs of versions that its code does not know to processes that know them. If the runs need a role and no
+living process of that role knows their version, they wait, and one incident for each version says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SELECT role, detail->'queues', detail->'workflows' FROM supervision_heartbeat
 """
 _REGISTERED = "SELECT name, version FROM supervision_workflowversion ORDER BY name, version"
 
-# A run younger than that may have been written a moment before the processes that know it start.
+# A younger run may have been written a moment before the processes that know its version start.
 _HELD = """
 SELECT workflow || ' ' || version, count(*), min(created_at) FROM supervision_run
  WHERE process_state IN ('Pending', 'Processing', 'Compensating') AND workflow || ' ' || version = ANY (%(labels)s)
@@ -41,7 +41,7 @@ def _json(value: Any) -> Any:
 
 
 def _labels(workflows: Any) -> set[str] | None:
-    """What a heartbeat says that its process knows; None where it says nothing of it."""
+    """The labels of the versions that a heartbeat's process knows; None where the heartbeat does not report them."""
     found = _json(workflows)
     if not isinstance(found, dict):
         return None

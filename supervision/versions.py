@@ -1,4 +1,4 @@
-"""Which versions of which workflows there are, how many runs each still has, and which of them the code may drop."""
+"""Lists the versions of all workflows: how many runs each still has, and whether the code may drop it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Celery worker of ours does when it starts and stops: learns its queues, beats, opens its connections."""
+"""Signal handlers of our Celery workers. At the start a worker learns its queues and starts its threads; at the end it stops them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from supervision import (
 log = logging.getLogger(__name__)
 
 FINISH_SECONDS = 15.0  # of the 30 s a process has between SIGTERM and its end
-INTAKE_SECONDS = 5.0  # for the batch in hand
+INTAKE_SECONDS = 5.0  # for the current batch
 JOURNAL_SECONDS = 5.0  # for the journal's last flush
 SWEEP_TASK = "look for overdue steps"
 
 
 @signals.celeryd_after_setup.connect
 def learn_queues(sender: str, instance: Any, **_: Any) -> None:
-    """Remember which queues this worker serves: a cohort goes on here when the next agent's is among them."""
+    """Remember which queues this worker serves: a cohort goes on in this process if it serves the next agent's queue."""
     failpoints.load()
     identity.play(_role(sender))
     for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
@@ -51,19 +51,19 @@ def learn_queues(sender: str, instance: Any, **_: Any) -> None:
 
 
 def _role(node: str) -> str:
-    """`agents` of `agents-4711@host`."""
+    """The role in a worker's name: `agents` of `agents-4711@host`."""
     return node.partition("@")[0].rstrip("0123456789").rstrip("-") or "worker"
 
 
 @signals.celeryd_after_setup.connect
 def compare_plans(**_: Any) -> None:
-    """Code that means something else by a version of a workflow than the database does takes no work."""
+    """End a worker whose plan of a workflow's version differs from the registered one, before it takes work."""
     plan_guard.refuse_other_plans()
 
 
 @signals.worker_ready.connect
 def begin_beating(sender: Any, **_: Any) -> None:
-    """Write heartbeats from now on, and watch over what this process hears."""
+    """Start the heartbeats, the watch on canaries, and the threads that this worker's queues need."""
     name = str(getattr(sender, "hostname", "worker"))
     queues = sorted(sender.app.amqp.queues.consume_from)
     watch = canary.keep_watching(queues, sender.controller.concurrency)
@@ -88,12 +88,12 @@ _listener: bell.Listener | None = None
 
 
 def _works_here(pool: type) -> bool:
-    """Whether tasks run in this process: of child processes at work it sees nothing, and would believe that it is idle."""
+    """Whether tasks run in this process. It does not see the work of child processes, and would believe that it is idle."""
     return pool.__module__ != "celery.concurrency.prefork"
 
 
 def _when_rung(queues: Sequence[str], *, begins: bool) -> Callable[[], None] | None:
-    """What this worker does when it hears of a new order. begins: it may perform one itself."""
+    """The function that this worker's listener calls for a new order. begins: the worker may perform orders itself."""
     consumes = "submissions" in queues
     if consumes and begins:
         return idle.take_up_or_consume
@@ -108,21 +108,21 @@ def _listen(work: Callable[[], None]) -> None:
 
 @signals.task_prerun.connect
 def note_received(task: Any, **_: Any) -> None:
-    """Every message is a sign that its queue is consumed."""
+    """Tell the canary watch of every message, because it shows that this worker consumes the queue."""
     if canary.watch is not None:
         canary.watch.received(str((task.request.delivery_info or {}).get("routing_key")))
 
 
 @signals.task_postrun.connect
 def note_done(**_: Any) -> None:
-    """A thread is free again."""
+    """Tell the canary watch that a thread is free again."""
     if canary.watch is not None:
         canary.watch.done()
 
 
 @signals.worker_shutting_down.connect
 def stop_loops(**_: Any) -> None:
-    """SIGTERM: finish the batch in hand and take no more."""
+    """SIGTERM: finish the current batch and take no more."""
     scheduler.stopping.set()
     if _listener is not None:
         _listener.stop()
@@ -131,7 +131,7 @@ def stop_loops(**_: Any) -> None:
 
 @signals.worker_shutdown.connect
 def resign(**_: Any) -> None:
-    """Report what is still under way, and hand the lead over at once instead of letting the lease run out."""
+    """Report the calls still under way, and give up the leader lease at once instead of letting it expire."""
     until = time.monotonic() + FINISH_SECONDS
     if _listener is not None:
         _listener.join(FINISH_SECONDS)
@@ -147,7 +147,7 @@ def resign(**_: Any) -> None:
 
 @signals.beat_init.connect
 def adopt_interval(**_: Any) -> None:
-    """Where SUPERVISION_SWEEP_SECONDS is set for this process it wins over the interval kept in the database."""
+    """If SUPERVISION_SWEEP_SECONDS is set for this process, it overrides the interval stored in the database."""
     if os.environ.get("SUPERVISION_SWEEP_SECONDS"):
         set_sweep_interval(conf.get().sweep_every.total_seconds())
     heartbeats.keep_beating("beat")
@@ -155,7 +155,7 @@ def adopt_interval(**_: Any) -> None:
 
 
 def set_sweep_interval(seconds: float) -> None:
-    """Make the supervisor look every so many seconds; beat notices by itself."""
+    """Set the supervisor's sweep interval. Celery beat notices the change by itself."""
     whole = seconds == int(seconds)
     every, period = (int(seconds), "seconds") if whole else (int(seconds * 1_000_000), "microseconds")
     db.transact(lambda: _write_interval(every, period))

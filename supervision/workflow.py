@@ -19,7 +19,7 @@ from supervision.retry import RetryPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
-    """What a submission asks for, once read: the engine's columns, the agents' payload, the application's own facts."""
+    """A submission after it was read: the engine's columns, the agents' payload, the application's own facts."""
 
     payload: Mapping[str, Any]
     priority: int = 0
@@ -54,7 +54,7 @@ class Intake(Protocol):
     """How an application turns submissions into runs."""
 
     def read(self, body: str) -> NewRun:
-        """Understand one submission. Raises UnreadableSubmission; touches no database."""
+        """Parse one submission. Raises UnreadableSubmission; touches no database."""
         ...
 
     def write(self, runs: Sequence[AcceptedRun]) -> None:
@@ -86,8 +86,8 @@ class Workflow:
 
     complete_within: the whole order's time; past it the supervisor treats its open step as exhausted.
     on_cancelled, on_error, on_processed: called with the runs that reached that state, inside the transaction that
-        moved them; they may write the application's tables, and may not call the network. One that raises stops no
-        run: what it wrote is undone, and it is called again later until it succeeds (`hooks`).
+        moved them; they may write the application's tables, and may not call the network. A hook that raises stops no
+        run: its writes are rolled back, and it is called again later until it succeeds (`hooks`).
     """
 
     name: str
@@ -137,7 +137,7 @@ _newest: dict[str, Workflow] = {}
 
 
 def register(workflow: Workflow) -> Workflow:
-    """Make a workflow known. Its agents must be registered before; a (name, version) is registered once."""
+    """Register a workflow. Its agents must be registered before; a (name, version) is registered once."""
     for step in workflow.steps:
         try:
             get_agent(step.agent)
@@ -154,7 +154,7 @@ def register(workflow: Workflow) -> Workflow:
 
 
 def newest(name: str) -> Workflow:
-    """The newest version of a workflow: what new submissions run. Raises UnreadableSubmission when unknown."""
+    """The newest version of a workflow, which new submissions run. Raises UnreadableSubmission when unknown."""
     try:
         return _newest[name]
     except KeyError:

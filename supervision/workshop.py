@@ -1,7 +1,7 @@
-"""What one agents process shares between its cohorts: the pool of calls, the gatherer of late answers, the checkpoints.
+"""The parts that all cohorts of an agents process share: the pool of calls, and three threads that serve it.
 
-Threads of the pool never touch the database: checkpoints are gathered by one writer, answers that come after their
-cohort has moved on by one gatherer.
+Threads of the pool never touch the database. One thread writes the agents' checkpoints and ledger entries, one reports
+answers that come after their cohort has moved on, one reserves the moments of further requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Workshop:
-    """report: what is done with the late answers of one place."""
+    """report: the function that gets the late answers of one place."""
 
     def __init__(self, report: Callable[[Place, Sequence[Answer]], None]) -> None:
         self._report = report
@@ -54,7 +54,7 @@ class Workshop:
             threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True).start()
 
     def _gather_late(self) -> None:
-        """Answers that came after their cohort moved on: finished together, each place in a chain of its own."""
+        """Report answers that came after their cohort moved on: together, each place in a chain of its own."""
         for batch in _batches(self.late, conf.get().linger_seconds):
             self.reported.clear()
             places: dict[Place, list[Answer]] = {}
@@ -80,7 +80,7 @@ class Workshop:
             if len(batch) == 1 or isinstance(error, OperationalError | InterfaceError):
                 for note in batch:
                     note.settle(error)
-            else:  # one by one, so that only the culprit fails
+            else:  # one by one, so that only the faulty note fails
                 for note in batch:
                     self._write([note])
             return
@@ -97,12 +97,12 @@ class Workshop:
                     reserved = slots.reserve(name, len(moments))
                 except Exception:
                     log.exception("could not reserve %d requests of %s", len(moments), name)
-                    reserved = [float("inf")] * len(moments)  # the request is not made: the rate comes first
+                    reserved = [float("inf")] * len(moments)  # the request is not made, because it could break the rate limit
                 for moment, at in zip(moments, reserved, strict=True):
                     moment.at.put(at)
 
     def pacer(self, grant: Grant) -> Callable[[], float]:
-        """When the next request of this call may be made: the first at its own moment, others reserved."""
+        """A function that says when the next request of this call may be made: the first as granted, later ones as reserved."""
         first = [grant.not_before]
 
         def reserve() -> float:
@@ -115,7 +115,7 @@ class Workshop:
         return reserve
 
     def checkpointer(self, place: Place, started: Started) -> Callable[[Mapping[str, Any]], None]:
-        """How the agent working on this attempt notes a fact durably."""
+        """A function with which the agent of this attempt saves a fact durably."""
 
         def save(data: Mapping[str, Any]) -> None:
             self.note(Note(place, started.claim, data))
@@ -124,7 +124,7 @@ class Workshop:
         return save
 
     def note(self, note: Note) -> None:
-        """Wait until it is committed, with what others have to note. Raises TransientFailure for a lost claim."""
+        """Wait until the note is committed, together with other agents' notes. Raises TransientFailure for a lost claim."""
         self._notes.put(note)
         note.wait()
 
@@ -134,7 +134,7 @@ class Workshop:
 
 
 class _Moment:
-    """One more request of a call under way, on its way to be given its moment."""
+    """One more request of a call under way, which waits for its reserved moment."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -142,7 +142,7 @@ class _Moment:
 
 
 def _batches(source: queue.SimpleQueue[Any], linger: float, most: int = 2000) -> Any:
-    """Whatever is in the queue, in batches, for ever; `linger` seconds let a batch grow."""
+    """The queue's items in batches, for ever; `linger` seconds let a batch grow."""
     while True:
         batch = deque([source.get()])
         if linger:
