@@ -1,10 +1,10 @@
-"""The outbox: what is told to people and systems outside, after the commit that made it true, at least once.
+"""The outbox: notifications to people and systems outside. Each is delivered after the commit that made it true, at least once.
 
-A handler per kind does the telling, outside any transaction; what fails is tried again, later and later. What its
-receiver refuses for good is given up after the first answer, anything else when its kind's time is over; a kind without
-such a time is never given up. A notification's id is stable, so that a receiver can tell a repetition. Status messages, of
-which there are many, are not told from here: `deliveries` makes a row for each receiver of them, and one dead receiver is
-no other's matter.
+One handler per kind delivers, outside any transaction. A failed delivery is retried with growing back-off. A notification
+that its receiver refuses for good is given up after the first answer, any other failing one when the kind's time limit is
+over. A kind without a time limit is never given up. A notification's id is stable, so that a receiver can recognise a
+repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
+receiver does not delay the others.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ UPDATE supervision_notification
 
 
 def handler(kind: str, *, within: timedelta | None = None) -> Callable[[Handler], Handler]:
-    """Register the function that delivers notifications of this kind. It raises where it could not.
+    """Register the function that delivers notifications of this kind. The function raises when it could not deliver.
 
-    within: a notification this old that still fails is given up, and one that its receiver refuses for good (a 5xx of a
-    mail server) at once. None: it is tried until it succeeds.
+    within: a failing notification older than this is given up. One that its receiver refuses for good (a 5xx of a mail
+    server) is given up at once. None: it is retried until it succeeds.
     """
 
     def register(function: Handler) -> Handler:
@@ -59,10 +59,10 @@ def handler(kind: str, *, within: timedelta | None = None) -> Callable[[Handler]
 
 
 def deliver_due(limit: int = 100, *, patience: float = 5.0) -> int:
-    """Deliver what is due; returns how many were delivered. Each try leases its row for its back-off.
+    """Deliver due notifications; returns how many were delivered. Each try leases its row for the back-off time.
 
-    One by one, so that the lease is not spent on waiting for the others. Begins nothing after `patience` seconds: a
-    caller may have other things to do than to wait for a mail server. The rest stays due.
+    Rows are claimed one at a time, so that no lease runs out during the other deliveries. No delivery begins after
+    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due.
     """
     until = time.monotonic() + patience
     delivered = 0
@@ -99,7 +99,7 @@ def _deliver(notification: Notification) -> bool:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a mail server has said no to this message for good: any 5xx but those that ask for other credentials."""
+    """Whether a mail server refused this message for good: any 5xx except those that ask for other credentials."""
     match error:
         case smtplib.SMTPRecipientsRefused():
             codes = [code for code, _words in error.recipients.values()]
@@ -115,4 +115,4 @@ def _is_refusal(error: Exception) -> bool:
 @handler("alert")
 @handler("journal-trouble")
 def told_by_an_incident(notification: Notification) -> None:
-    """Rows of an older version: what they tell of is an incident's matter, and mailed with it."""
+    """Deliver nothing. An older version wrote rows of these kinds; today the incident's mail reports the same facts."""

@@ -1,4 +1,4 @@
-"""Services that are out, as incidents: one for each resource, for as long as its breaker lets nothing through."""
+"""Incidents for services that are out: one for each resource whose circuit breaker is not closed, or that fails its only order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from supervision.breaker import CLOSED
 from supervision.incidents import CRITICAL, Cause, detector
 from supervision.words import clock
 
-UNREACHABLE, REFUSES_US = "unreachable", "refuses_us"  # codes of outages that explain themselves
+UNREACHABLE, REFUSES_US = "unreachable", "refuses_us"  # codes of failures that show the service's fault by themselves
 
-# Nearly always none. A breaker that is closed although the threshold is reached: one lone order fails there.
+# Nearly always no rows. A breaker stays closed although the threshold is reached where only one order calls and fails.
 _OUT = """
 SELECT name, CASE service WHEN '' THEN name ELSE service END, breaker_state, failures, opened_at, last_error, last_code,
        coalesce((SELECT array_agg(run::bigint) FROM jsonb_array_elements_text(suspects) run), '{}'), now()
@@ -47,7 +47,7 @@ class _Out(NamedTuple):
 
 @detector("outage")
 def outages() -> Iterator[Cause]:
-    """Every resource that lets no calls through, or fails the one order that calls it."""
+    """Every resource whose breaker is not closed, or that fails the only order that calls it."""
     out = [_Out(*row) for row in db.run(_OUT)]
     if not out:
         return
@@ -68,7 +68,7 @@ def outages() -> Iterator[Cause]:
 
 
 def _waiting(out: Sequence[_Out]) -> dict[str, int]:
-    """How many steps wait for each: all of its service's, or, where another resource serves it too, those bound to it."""
+    """How many steps wait for each resource: all steps of its service, or only those bound to it if another resource takes calls."""
     taking = {service for (service,) in db.run(_TAKING_CALLS)} if out else set()
     counts = {}
     for one in out:

@@ -1,6 +1,6 @@
-"""Webhooks and private reply queues of those who order: registering them, taking them back, sending again.
+"""Webhooks and private reply queues of client accounts: register, revoke, send again.
 
-A `client` is the account's name as submissions carry it. Of a reply token only the hash is kept; orders carry the hash.
+A `client` is the account's name as submissions carry it. Only the hash of a reply token is stored; orders carry the hash.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ STATUSES = ("received", "processing", "processed", "error", "cancelled")
 EVENTS = tuple(f"order.{status}" for status in STATUSES)
 MOST_WEBHOOKS = 20  # of one account
 MOST_TOKENS = 20
-NOBODY = frozenset({"", "guest"})  # clients who can have neither
+NOBODY = frozenset({"", "guest"})  # these clients can have neither webhooks nor reply tokens
 
 REPLY_QUEUE_ISSUED, REPLY_QUEUE_REVOKED = "reply-queue-issued", "reply-queue-revoked"
-_AGAIN_AFTER_SECONDS = 120  # longer than whoever had a message in hand at that moment keeps it
+_AGAIN_AFTER_SECONDS = 120  # longer than a deliverer can still hold a message that it held at the revocation
 
 _LISTENING = "SELECT DISTINCT client FROM supervision_webhookendpoint WHERE active AND client = ANY (%(clients)s)"
 
 
 def interested(clients: Sequence[str], reply_tos: Sequence[str | None]) -> list[bool]:
-    """Whether somebody listens to each of these orders, in order. One query by index, none for guests."""
+    """For each of these orders, whether a webhook or reply queue listens to it. One query by index, none for guests."""
     named = sorted(set(clients) - NOBODY)
     listening = {row[0] for row in db.fetch(_LISTENING, {"clients": named})} if named else set()
     return [client in listening or reply_to is not None for client, reply_to in zip(clients, reply_tos, strict=True)]
@@ -41,7 +41,7 @@ def interested(clients: Sequence[str], reply_tos: Sequence[str | None]) -> list[
 
 
 def register_webhook(client: str, url: str, events: Iterable[str] = ()) -> WebhookEndpoint:
-    """A new endpoint, whose secret is to be shown this once. Raises Forbidden for an address that we do not send to."""
+    """Create an endpoint. Show its secret to the client only now. Raises Forbidden for an address that we do not send to."""
     destinations.check(url)
     if webhooks_of(client).count() >= MOST_WEBHOOKS:
         raise Refused(_("An account can have %(most)d webhooks.") % {"most": MOST_WEBHOOKS}, "too_many")
@@ -69,7 +69,7 @@ UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
 
 
 def remove_webhook(endpoint: WebhookEndpoint) -> None:
-    """Nothing more is sent to it, and what was waiting is given up; the log of its deliveries stays."""
+    """Remove the endpoint: send nothing more to it and give up its waiting deliveries. The log of its deliveries stays."""
     db.run(_REMOVE, {"id": endpoint.pk, "why": _("the webhook was removed")})
 
 
@@ -77,7 +77,7 @@ def remove_webhook(endpoint: WebhookEndpoint) -> None:
 
 
 def issue_reply_token(client: str) -> tuple[ReplyToken, str]:
-    """A new token, to be shown this once, for a queue of a name that nobody chose. 256 and 128 random bits."""
+    """Create a token, to be shown only now, for a queue with a random name: 256 random bits, and 128 in the queue's name."""
     if tokens_of(client).count() >= MOST_TOKENS:
         raise Refused(_("An account can have %(most)d reply tokens.") % {"most": MOST_TOKENS}, "too_many")
     token = f"rpl_{secrets.token_urlsafe(32)}"
@@ -102,7 +102,7 @@ def find_token(client: str, name: str) -> ReplyToken | None:
 
 
 def references(client: str, tokens: Iterable[str]) -> dict[str, str]:
-    """What an order is to carry for each of these tokens: those missing are unknown, revoked or another account's."""
+    """The hash that an order carries for each of these tokens. Missing tokens are unknown, revoked or another account's."""
     hashes = {_hash(token): token for token in tokens}
     if not hashes or client in NOBODY:
         return {}
@@ -111,11 +111,11 @@ def references(client: str, tokens: Iterable[str]) -> dict[str, str]:
 
 
 def _hash(token: str) -> str:
-    # Random enough that a plain hash keeps it secret.
+    # The token has 256 random bits, so a plain hash keeps it secret.
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-# A deliverer may have a message in hand that makes the queue anew: it is deleted a second time when nobody can any more.
+# A deliverer that still holds a message may declare the queue again. So the queue is deleted again once that is impossible.
 _REVOKE = """
 WITH t AS (
     UPDATE supervision_replytoken SET revoked_at = now() WHERE id = %(id)s AND revoked_at IS NULL RETURNING id, queue),
@@ -129,14 +129,14 @@ UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
 
 
 def revoke_reply_token(token: ReplyToken) -> None:
-    """No order can name it any more, nothing more is put into its queue, and the queue is deleted."""
+    """Revoke the token: orders can no longer name it, no more messages go into its queue, and the queue is deleted."""
     why = _("the reply token was revoked")
     db.run(_REVOKE, {"id": token.pk, "kind": REPLY_QUEUE_REVOKED, "again": _AGAIN_AFTER_SECONDS, "why": why})
 
 
 @handler(REPLY_QUEUE_ISSUED)
 def declare_queue(notification: Notification) -> None:
-    """Make the queue, so that its reader can wait at it before anything has been sent."""
+    """Declare the queue at the broker, so that its reader can subscribe before the first message."""
     if ReplyToken.objects.filter(queue=notification.payload["queue"], revoked_at__isnull=True).exists():
         replies.declare_queue(notification.payload["queue"])
 
@@ -151,13 +151,13 @@ def delete_queue(notification: Notification) -> None:
 
 
 def deliveries_of(client: str | None) -> QuerySet[Delivery]:
-    """The account's deliveries; everybody's for None."""
+    """The account's deliveries; for None, the deliveries of all accounts."""
     rows = Delivery.objects.select_related("endpoint", "reply_token")
     return rows if client is None else rows.filter(client=client)
 
 
 def about_order(rows: QuerySet[Delivery], key: str) -> QuerySet[Delivery]:
-    """Those of them that tell of this order."""
+    """The deliveries among `rows` that report on this order."""
     return rows.filter(run_id__in=Run.objects.filter(key=key).values("pk"))
 
 
@@ -178,5 +178,5 @@ SELECT count(id), pg_notify('supervision_outbox', 'status') FROM asked
 
 
 def redeliver(ids: Sequence[int], *, by: str) -> int:
-    """Have these sent again now, whatever became of them, for another three days; returns how many can be."""
+    """Send these deliveries again now, in any state, for another three days; returns how many still have an active receiver."""
     return int(db.run(_REDELIVER, {"ids": list(ids), "by": by})[0][0])

@@ -1,4 +1,4 @@
-"""Webhooks, reply queues and deliveries in the admin: what was sent where, what is still waiting, and sending it again."""
+"""Webhooks, reply queues and deliveries in the admin. It lists sent and waiting messages; an operator can send them again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENT_AGAIN_AT_ONCE = 1000
 
 @admin.register(WebhookEndpoint)
 class WebhookEndpointAdmin(ReadOnlyAdmin):
-    """Where accounts want to hear of their orders. An operator can switch one off; its secret is shown to nobody."""
+    """The webhook addresses of accounts. An operator can switch one off. The admin never shows its secret."""
 
     list_display = ["url", "client", "state", "failures", "created_at"]
     list_filter = ["active"]
@@ -82,7 +82,7 @@ class DeliveryStateFilter(admin.SimpleListFilter):
 
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnlyAdmin):
-    """The log of what was sent to the systems of those who order."""
+    """The log of messages to the systems of client accounts."""
 
     list_display = ["event", "order", "seq", "receiver", "state", "tries", "trouble", "age"]
     list_filter = [DeliveryStateFilter]
@@ -143,7 +143,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     @action(description=_("Deliver the selected again"), permissions=["operate"])
     def deliver_again(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> None:
-        """Also what has been delivered or given up; a receiver tells a repetition by the message's id."""
+        """Send again, even if delivered or given up. A receiver recognises a repetition by the message's id."""
         chosen = list(queryset.order_by("pk").values_list("pk", flat=True)[:SENT_AGAIN_AT_ONCE])
         done = outbound.redeliver(chosen, by=person(request).get_username())
         text = ngettext("%(n)d message is being sent again.", "%(n)d messages are being sent again.", done) % {"n": done}

@@ -1,7 +1,7 @@
 """Status messages in private reply queues: durable queues at the broker, declared where they are missing.
 
-A message counts as delivered when the broker has taken it: RabbitMQ confirms it, Redis and PGMQ answer. Whoever reads
-the queue may be away for as long as he likes.
+A message counts as delivered when the broker has taken it: RabbitMQ confirms it, Redis and PGMQ answer. The queue's reader
+may be away for any length of time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _connection() -> Connection:
 
 
 class Post:
-    """A connection to the broker, opened when it is first needed and kept until something goes wrong. One thread's."""
+    """One thread's connection to the broker, opened at first use and kept until an error."""
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
@@ -52,7 +52,7 @@ class Post:
         self._returned: list[str] = []
 
     def publish(self, reply: Reply) -> None:
-        """Put one message into its queue; when this returns the broker has it. Raises what went wrong."""
+        """Put one message into its queue. When this returns, the broker has it. Raises the broker's error, or Returned."""
         try:
             producer = self._open()
             if reply.queue not in self._declared:
@@ -77,7 +77,7 @@ class Post:
             self.close()
             raise
         if self._returned:
-            self.close()  # somebody has deleted the queue: it is declared anew
+            self.close()  # the queue was deleted: the next try declares it again
             raise Returned(f"the queue {reply.queue} is gone")
 
     def _open(self) -> Producer:
@@ -94,11 +94,11 @@ class Post:
         self._returned.append(routing_key)
 
     def renew(self) -> None:
-        """Before another batch: queues may have been deleted since the last one."""
+        """Call it before each batch: forget the declared queues, because they may have been deleted since the last one."""
         self._declared.clear()
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._declared.clear()
         connection, self._connection, self._producer = self._connection, None, None
         if connection is not None:
@@ -121,7 +121,7 @@ def _channel() -> Iterator[Any]:
 
 
 def delete_queues(names: Sequence[str]) -> None:
-    """Delete these queues with whatever is in them; one that is gone already is no matter."""
+    """Delete these queues with their messages. Queues that are already gone are ignored."""
     with _channel() as channel:
         for name in names:
             if isinstance(channel, virtual.Channel):
@@ -131,6 +131,6 @@ def delete_queues(names: Sequence[str]) -> None:
 
 
 def declare_queue(name: str) -> None:
-    """Make the queue, so that its reader can wait at it before anything is sent."""
+    """Declare the queue, so that its reader can subscribe before the first message."""
     with _channel() as channel:
         _queue(name).bind(channel).declare()

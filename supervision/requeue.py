@@ -1,8 +1,8 @@
-"""Dead letters going back: each kind to where it came from, as it was.
+"""Sends dead letters back: each kind to where it came from, unchanged.
 
-A submission waits again under its public id. An order request of the intake is read again, there and then. A message
-for the workers is published again, byte for byte, with its headers and properties, to the queue it was taken from:
-through the outbox, so that it goes out also when the broker is away, and at least once.
+A submission waits again under its public id. An order request of the intake is read again at once. A message for the workers
+is published again, byte for byte, with its headers and properties, to the queue it was taken from. It goes through the
+outbox, so that it is sent at least once, even if the broker is away now.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_THE_SENDER = ("correlation_id", "reply_to", "message_id", "type", "app_id", "
 
 
 def can_go_back(letter: DeadLetter) -> bool:
-    """Whether there is a way back for what this letter holds."""
+    """Whether this letter can be sent back."""
     if letter.source == SUBMISSION:
         return bool(letter.public_id)
     return letter.source == INTAKE or (letter.source.startswith(QUEUE) and PROPERTIES not in letter.headers)
@@ -34,7 +34,7 @@ def can_go_back(letter: DeadLetter) -> bool:
 def give_back(letter: DeadLetter) -> str:
     """Send this letter back, in the caller's transaction; the public id of a submission, else the letter's number.
 
-    Raises Refused with the reason why it cannot go back, or still would not be taken.
+    Raises Refused with the reason why it cannot go back, or would be refused again.
     """
     if not can_go_back(letter):
         raise Refused(_("What came from %(source)s cannot go back there.") % {"source": letter.source})
@@ -58,7 +58,7 @@ def _wait_again(public_id: str) -> str:
 
 @notifications.handler(KIND)
 def publish(notification: Notification) -> None:
-    """Publish a message as it was; it was decided upon and goes out, once or again."""
+    """Publish the letter's message unchanged, as the operator decided. The outbox may do it more than once."""
     letter = DeadLetter.objects.get(pk=notification.payload["letter"])
     queue, body = letter.source.removeprefix(QUEUE), bytes(letter.body)
     headers = restored(letter.headers)

@@ -1,7 +1,7 @@
-"""Remote resources in the admin: the breaker as all workers see it, what is in flight and waits, and the limits.
+"""Remote resources in the admin: the breaker as all workers see it, calls in flight, waiting steps, and the limits.
 
-An operator edits the limits, adds a second resource to a service, or takes one away. What was changed by whom stays in
-the resource's history.
+An operator edits the limits, adds a second resource to a service, or takes one away. The resource's history keeps every
+change with its author.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ResourceChangeList(ChangeList):
 
 
 class ResourceForm(forms.ModelForm):
-    """The limits; with a name and a service for a new one."""
+    """The limits of a resource; for a new one also its name and service."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,8 +60,8 @@ class ResourceForm(forms.ModelForm):
             )  # fmt: skip
         if "settings" in self.fields:
             self.fields["settings"].help_text = _(
-                "What the agent needs to call this one, as a JSON object: an address, an account. Never a secret: whoever "
-                "may see resources can read it."
+                "What the agent needs to call this one, as a JSON object: an address, an account. Never a secret: every user "
+                "who may see resources can read it."
             )
 
     def clean_settings(self) -> Any:
@@ -158,7 +158,7 @@ class ResourceAdmin(ModelAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The form, with how the resource stands above it and what was changed before below it."""
+        """The form, with the resource's present state above it and its past changes below it."""
         obj = self.get_object(request, object_id)
         extra: dict[str, Any] = {**(extra_context or {})}
         if obj is not None:
@@ -173,7 +173,7 @@ class ResourceAdmin(ModelAdmin):
         return answer
 
     def save_model(self, request: HttpRequest, obj: Resource, form: forms.ModelForm[Any], change: bool) -> None:
-        """Write what was changed and nothing else: the breaker's columns change under whoever has the form open."""
+        """Write only the changed fields, because workers change the breaker's columns while the form is open."""
         if change:
             obj.save(update_fields=form.changed_data)
         else:
@@ -181,18 +181,18 @@ class ResourceAdmin(ModelAdmin):
         limits.take_effect()
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        """Old and new values, not only which fields."""
+        """Log old and new values, not only the fields' names."""
         if add:
             return super().construct_change_message(request, form, formsets, add)
         before = {name: form.initial.get(name) for name in form.changed_data}
         return limits.in_words(before, {name: form.cleaned_data[name] for name in form.changed_data})
 
     def get_actions(self, request: HttpRequest) -> Any:
-        """Resources are deleted one at a time, each after a look at what leads to it."""
+        """Resources are deleted one at a time, because each is first checked for what still needs it."""
         return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """What is still needed is not deleted, and the reasons are told."""
+        """Refuse to delete a resource that is still needed, and show the reasons."""
         obj = self.get_object(request, object_id)
         if obj is not None and self.has_delete_permission(request, obj) and (reasons := limits.hindrances(obj)):
             messages.error(request, _("%(name)s cannot be deleted. %(why)s") % {"name": obj, "why": " ".join(reasons)})

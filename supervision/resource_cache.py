@@ -1,4 +1,4 @@
-"""Answers of remote services, kept so that nobody waits for them: asked for on demand, refreshed ahead of their time.
+"""A cache of remote services' answers: fetched on demand and refreshed before they expire, so that callers need not wait.
 
     @cached("delivery-times", service="shipping", refresh_after=timedelta(hours=1), max_age=timedelta(days=1))
     def delivery_times(country):
@@ -6,11 +6,11 @@
 
     delivery_times.get("IT").value
 
-One row per key, shared by all processes. Until `max_age` a value is served at once, whatever the service does; from
+One row per key, shared by all processes. Until `max_age` a value is served at once, even if the service is out; from
 `refresh_after` on, the supervisor's role fetches the next one (`refresh_due`, on a thread of its own), except while the
-service's breaker is open. Whoever fetches leases the row, so one process at a time asks for a key; `version` rises with
-every lease, which fences a late answer, and with every new value. Values that nobody uses any more are forgotten instead
-of refreshed. A cache never counts for or against the service's breaker: orders do.
+service's breaker is open. The process that fetches leases the row, so one process at a time asks for a key. `version` rises
+with every lease, which fences a late answer, and with every new value. Values that are no longer used are forgotten instead
+of refreshed. A fetch never counts for or against the service's breaker; only orders do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 POLL_SECONDS = 0.05
 TIDY_SECONDS = 60.0
-USED_NOTED = timedelta(minutes=10)  # how exactly it is known when a value was last used
+USED_NOTED = timedelta(minutes=10)  # the precision of `used_at`
 
 Fetch = Callable[[str], Any]
 
@@ -42,7 +42,7 @@ SELECT value, fetched_at, version, expires_at > now(), refresh_at <= now(), last
   FROM supervision_cachedresult WHERE cache = %(cache)s AND key = %(key)s
 """
 _USED = "UPDATE supervision_cachedresult SET used_at = now() WHERE cache = %(cache)s AND key = %(key)s"
-# Until refresh_at the row belongs to whoever fetches, or to nobody: either way others leave it alone.
+# Until refresh_at no process may take the lease: another process is fetching, or the value is not due.
 _LEASE = """
 INSERT INTO supervision_cachedresult AS c (cache, key, refresh_at) VALUES (%(cache)s, %(key)s, now() + %(lease)s::interval)
 ON CONFLICT (cache, key) DO UPDATE SET refresh_at = excluded.refresh_at, version = c.version + 1, last_error = '', used_at = now()
@@ -58,7 +58,7 @@ UPDATE supervision_cachedresult c SET refresh_at = now() + %(lease)s::interval, 
   FROM due WHERE c.id = due.id
 RETURNING c.key, c.version
 """
-# A little sooner than asked for, so that what was fetched at once is not due at once.
+# Due a little sooner than asked for, by a random amount, so that values fetched together are not due together.
 _KEEP = """
 UPDATE supervision_cachedresult
    SET value = %(value)s::jsonb, fetched_at = now(), refresh_at = now() + %(refresh)s::interval * (0.9 + random() * 0.1),
@@ -81,12 +81,12 @@ _FORGET_UNUSED = "DELETE FROM supervision_cachedresult WHERE cache = %(cache)s A
 
 
 class NotAvailable(Exception):
-    """There is no value that may be served, and none can be had now."""
+    """There is no value that may be served, and none can be fetched now."""
 
 
 @dataclass(frozen=True)
 class Cached:
-    """A value with its age. version: another one whenever the value is; for callers that keep what they made of it."""
+    """A value with its age. version: changes with the value, for callers that keep results computed from it."""
 
     value: Any
     fetched_at: datetime
@@ -114,9 +114,9 @@ class _Row:
 class ResourceCache:
     """The cached answers of one question to one service.
 
-    service: whose breaker is minded; None for services without one. refresh_after, max_age: from when on a value is
-    refreshed, and until when it is served. fetch_within: the time that `fetch` allows itself; afterwards somebody else may
-    try. retry_after: the pause after a failure. forget_after: how long a value that nobody uses is kept up to date.
+    service: its breaker stops fetches; None for services without one. refresh_after: the age from which a value is refreshed.
+    max_age: the age until which it is served. fetch_within: the time that `fetch` allows itself; after twice that another
+    process may try. retry_after: the pause after a failure. forget_after: how long an unused value is kept up to date.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ResourceCache:
     def get(self, key: str, *, patience: float = 5.0) -> Cached:
         """The value; where there is none, it is fetched now, by one caller for all. Raises NotAvailable.
 
-        Waits up to `patience` seconds for somebody else's fetch. In a transaction nothing is fetched.
+        Waits up to `patience` seconds for another caller's fetch. In a transaction nothing is fetched.
         """
         until = time.monotonic() + patience
         while True:
@@ -162,23 +162,23 @@ class ResourceCache:
             if (version := self._take(key)) is not None:
                 return self._fill(key, version)
             if time.monotonic() > until:
-                raise NotAvailable(f"{self.name}, {key}: somebody else is still asking")
+                raise NotAvailable(f"{self.name}, {key}: another caller is still fetching it")
             time.sleep(POLL_SECONDS)
 
     def refresh(self, key: str) -> Cached:
-        """Ask the service now, whatever there is. Raises NotAvailable; what there was stays."""
+        """Ask the service now, even if there is a value. Raises NotAvailable; the old value then stays."""
         version = self._take(key, force=True)
         assert version is not None  # noqa: S101 - forced
         return self._fill(key, version)
 
     def forget(self, key: str) -> None:
-        """Have it fetched anew when it is next wanted; an answer that is on its way is not kept."""
+        """Drop the value; the next caller fetches it again. An answer that is on its way is not kept."""
         forget([(self.name, key)])
 
     # ------------------------------------------------------------------------------------------- for the timer
 
     def refresh_due(self) -> int:
-        """Fetch what is due, one after the other; returns how many were refreshed."""
+        """Fetch due values, one after the other; returns how many were refreshed."""
         if time.monotonic() - self._tidied > TIDY_SECONDS:
             self._tidied = time.monotonic()
             db.run(_FORGET_UNUSED, {"cache": self.name, "forget": self._forget_after})
@@ -246,12 +246,12 @@ def cached(name: str, **limits: Any) -> Callable[[Fetch], ResourceCache]:
 
 
 def forget(places: Sequence[tuple[str, str]]) -> int:
-    """Forget these answers, (cache, key) each, of caches that this process need not know; returns how many there were."""
+    """Forget these answers, given as (cache, key). This process need not know the caches. Returns how many there were."""
     return len(db.run(_FORGET, {"caches": [cache for cache, _ in places], "keys": [key for _, key in places]}))
 
 
 def refresh_due() -> int:
-    """Refresh what is due of every cache that this process knows."""
+    """Refresh the due values of every cache that this process knows."""
     return sum(cache.refresh_due() for cache in list(_caches.values()))
 
 
@@ -259,14 +259,14 @@ _loop: Loop | None = None
 
 
 def start() -> None:
-    """Refresh from now on, on a thread of this process. Several processes share the work."""
+    """Start the refresh thread of this process. Several processes share the work."""
     global _loop
     if _loop is None:
         _loop = Loop("cached results", LOOK_SECONDS, refresh_due).start()
 
 
 def stop(seconds: float) -> None:
-    """End that; what is being fetched is fetched again by another process."""
+    """Stop the refresh thread. If that cuts off a fetch, another process fetches the value again."""
     global _loop
     if _loop is not None:
         _loop.stop(seconds)

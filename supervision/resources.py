@@ -1,8 +1,8 @@
-"""Remote resources as this process has lately seen them, and the resolver: entity -> partition -> resource.
+"""This process's recent copy of the remote resources, and the resolver: entity -> partition -> resource.
 
-The rows are read at most every LOOK_SECONDS; while nobody asks, never. An agent names a *service*. Usually one resource
-of that name serves it, without limits: then nothing more happens. Several resources may serve one (two carrier
-accounts), by a route for the entity's partition or, without one, the healthy one with most free capacity.
+The rows are read on demand, at most every LOOK_SECONDS. An agent names a *service*. Usually one resource of that name serves
+it, without limits: then nothing more happens. Several resources may serve one service (two carrier accounts). A route for
+the entity's partition chooses among them; without a route, it is the healthy resource with most free capacity.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ANY_PARTITION = "*"
 
 @dataclass(frozen=True)
 class Known:
-    """One resource as it was when this process looked. retry_at: monotonic.
+    """One resource as this process read it. retry_at: a `time.monotonic()` value.
 
-    may_probe: its breaker is half-open and another call may try it out. watched: successes are to be noted at its row.
+    may_probe: its breaker is half-open and allows another probe. watched: successful calls must be recorded on its row.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Known:
 
     @property
     def limited(self) -> bool:
-        """Somebody has to count its calls."""
+        """Its calls must be counted or stopped."""
         return self.capacity is not None or self.rate is not None or self.paused
 
 
@@ -71,8 +71,8 @@ class Snapshot:
         return self.routes.get((service, partition)) or self.routes.get((service, ANY_PARTITION))
 
 
-# Watched until as many calls have succeeded after the last failure as it takes to know what that failure was; not for
-# ever, where nobody calls any more.
+# The last column is `watched`: true until enough calls have succeeded after the last failure to judge that failure, but not
+# for ever if no more calls come.
 _LOOK = """
 SELECT name, CASE service WHEN '' THEN name ELSE service END, breaker_state, failures,
        coalesce(extract(epoch FROM retry_at - now()), 0)::float8, capacity, rate_per_second, paused, settings,
@@ -116,7 +116,7 @@ def _read(now: float) -> Snapshot:
 
 
 def forget() -> None:
-    """Look afresh next time: after a change, after a fork, or in a test that has another database."""
+    """Read the rows again at the next look: after a change, after a fork, or in a test that has another database."""
     global _looked_at
     _looked_at = float("-inf")
 

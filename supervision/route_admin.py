@@ -1,6 +1,7 @@
 """Routes in the admin: which resource serves which partition of a service's entities.
 
-Editing one moves them, without a change of code: running calls finish on the old resource, the next ones go to the new.
+An operator who edits a route moves its partition, without a change of code: running calls finish on the old resource, later
+calls go to the new one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def serving() -> dict[str, list[str]]:
 
 
 def destinations() -> list[dict[str, Any]]:
-    """Where the partitions of each service go, for those with a choice."""
+    """The resources of each service and their partitions, for services with several resources or with routes."""
     routes: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for route in ResourceRoute.objects.order_by("service", "resource", "partition"):
         routes[route.service][route.resource].append(route.partition)
@@ -74,14 +75,14 @@ class RouteForm(forms.ModelForm):
         service = said.get("service") or self.instance.service
         members = serving().get(service, [])
         if said.get("resource") and said["resource"] not in members:
-            wrong = _("%(resource)s does not serve %(service)s; what does: %(members)s.")
+            wrong = _("%(resource)s does not serve %(service)s; its resources: %(members)s.")
             self.add_error("resource", wrong % {"resource": said["resource"], "service": service, "members": ", ".join(members)})
         return said
 
 
 @admin.register(ResourceRoute)
 class ResourceRouteAdmin(ModelAdmin):
-    """Which partition goes where, and since when."""
+    """The resource of each partition, and since when."""
 
     form = RouteForm
     list_before_template = "admin/supervision/routes.html"
@@ -101,12 +102,12 @@ class ResourceRouteAdmin(ModelAdmin):
         return _("all others") if obj.partition == ANY_PARTITION else obj.partition
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """The routes, below where each partition goes."""
+        """The list of routes, with the overview of `destinations` above it."""
         answer: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "destinations": destinations()})
         return answer
 
     def save_model(self, request: HttpRequest, obj: ResourceRoute, form: forms.ModelForm[Any], change: bool) -> None:
-        """A new version: what was resolved before is told apart from what is resolved now."""
+        """Raise the version, so that steps routed before are told apart from steps routed now."""
         if change:
             obj.version = F("version") + 1  # type: ignore[assignment]
             obj.save(update_fields=["resource", "version", "changed_at"])
@@ -116,7 +117,7 @@ class ResourceRouteAdmin(ModelAdmin):
         limits.take_effect()
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        """From where to where."""
+        """Log the old and the new resource."""
         if add:
             return super().construct_change_message(request, form, formsets, add)
         before = {name: form.initial.get(name) for name in form.changed_data}

@@ -1,9 +1,8 @@
-"""Who sends which status message now, in one process.
+"""Sends the status messages that one process has claimed.
 
-One thread takes turns: it fans out, claims and writes down, and is the only one that talks to the database. A bounded
-pool of others does nothing but send. An endpoint has a few of them at most; those that failed lately or are slow share
-half of the pool, however many they are, so that receivers which answer always find a thread. Replies have a thread of
-their own.
+One thread takes turns: it fans out notifications, claims deliveries and records results. Only this thread uses the database.
+The threads of a bounded pool only send. An endpoint gets at most LANES of them. All endpoints that failed lately or are slow
+together get half of the pool, so that receivers which answer always find a thread. Replies have a thread of their own.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from supervision.webhooks import Caller
 log = logging.getLogger(__name__)
 
 THREADS = 32
-LANES = 8  # side by side to one endpoint that answers
-MESSAGES = 20  # that a lane takes with it
-LANE_SECONDS = 20.0  # after which it gives back what it has not come to
-SLOW_SECONDS = 1.0  # a receiver that takes longer for a message shares the threads of those that fail
+LANES = 8  # parallel connections to one endpoint that answers
+MESSAGES = 20  # messages that one lane claims
+LANE_SECONDS = 20.0  # after this time a lane gives back the messages that it has not tried
+SLOW_SECONDS = 1.0  # a receiver that takes longer for a message shares the threads of failing receivers
 REPLIES = 200
 LONGEST_BROKER_PAUSE_SECONDS = 60.0
 POLL_SECONDS = 1.0
@@ -37,7 +36,7 @@ TIDY_SECONDS = 300.0
 
 
 class Sending:
-    """What is on its way. `turn` is called by one thread; results come from many."""
+    """The deliveries under way. One thread calls `turn`; many threads return results."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -58,18 +57,18 @@ class Sending:
     # ------------------------------------------------------------------------------------------ the one thread
 
     def wake(self) -> None:
-        """There is something new."""
+        """Wake the thread that waits in `turn`: there is something new to send."""
         self._results.put(None)
 
     @property
     def busy(self) -> bool:
-        """Whether anything is on its way or not yet written down."""
+        """Whether a delivery is under way or its result is not yet recorded."""
         return bool(self._lanes or self._replying or self._tried or self._untried)
 
     def turn(self, patience: float = POLL_SECONDS) -> int:
-        """Write down what has come back, send what is due; returns how much that was.
+        """Record results and send due messages; returns how many items that were.
 
-        Where there was nothing to do it waits for a result or a wake, at most so long.
+        If there was nothing to do, it waits up to `patience` seconds for a result or a wake.
         """
         moved = self._collect(patience if self.stopping else 0.0)
         if self.stopping:
@@ -149,7 +148,7 @@ class Sending:
     # ---------------------------------------------------------------------------------------- the other threads
 
     def _lane(self, endpoint: int, group: Sequence[Due], suspect: bool) -> None:
-        """Send one after another over one connection, until one finds no answer or the time is up."""
+        """Send messages one after another over one connection, until one gets no answer or the time is up."""
         until = time.monotonic() + LANE_SECONDS
         tried: list[Try] = []
         try:
@@ -167,7 +166,7 @@ class Sending:
         self._results.put(partial(self._lane_ended, endpoint, suspect, tried, group[len(tried) :]))
 
     def _reply(self, group: Sequence[Due]) -> None:
-        """Publish one after another; the first that fails ends it, because they all go by the same broker."""
+        """Publish replies one after another. The first failure ends the batch, because all go through the same broker."""
         tried: list[Try] = []
         self._post.renew()
         for due in group:
@@ -184,7 +183,7 @@ class Sending:
         self._results.put(partial(self._replies_ended, tried, group[len(tried) :]))
 
     def close(self) -> None:
-        """Let go of threads and connections, once what they are sending has come to its end."""
+        """Wait until the threads have sent their current messages, then close threads and connections."""
         self._pool.shutdown(cancel_futures=True)
         self._replier.shutdown(cancel_futures=True)
         self._post.close()
@@ -200,7 +199,7 @@ def _failed(due: Due, error: Exception, seconds: float = 0.0) -> Try:
 
 
 def deliver_all(within: float = 60.0) -> None:
-    """Send in this thread until nothing is due and nothing on its way: for tests, and for who has no supervisor running."""
+    """Take turns in this thread until nothing is due or under way: for tests, and where no supervisor runs."""
     sending = Sending()
     deadline = time.monotonic() + within
     try:

@@ -1,7 +1,7 @@
-"""One signed message to one receiver over HTTP (Standard Webhooks), bounded in time and size; never redirected.
+"""Sends a signed message to one receiver over HTTP (Standard Webhooks), bounded in time and size. Follows no redirects.
 
-The connection goes to the address that was checked, not to a name that could have another meaning a moment later. Every
-byte that is waited for counts against one deadline, so a receiver that answers drop by drop gains no time.
+The connection goes to the address that was checked, because the name could resolve to another address a moment later. One
+deadline covers all waiting, so a receiver that answers byte by byte gains no time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_ADDRESSES = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one try. answered: the receiver spoke, whatever it said. seconds: how long it took."""
+    """The result of one try. answered: the receiver sent an HTTP answer with any status. seconds: how long it took."""
 
     delivered: bool
     answered: bool
@@ -44,7 +44,7 @@ class _Late(TimeoutError):
 
 
 class _Stream(io.RawIOBase):
-    """Reads a socket until a deadline, however little comes at a time."""
+    """Reads a socket until a deadline, in pieces of any size."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
@@ -58,7 +58,7 @@ class _Stream(io.RawIOBase):
 
 
 class _Readable:
-    """What http.client asks of a socket when it reads an answer."""
+    """The part of a socket that http.client needs to read an answer."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._stream = io.BufferedReader(_Stream(sock, deadline))
@@ -88,13 +88,13 @@ class Caller:
         self._sock: socket.socket | None = None
 
     def close(self) -> None:
-        """Let go of the receiver."""
+        """Close the connection."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def send(self, message_id: str, body: str) -> Outcome:
-        """Try once. Only an answer of the 2xx kind is a delivery; what goes wrong is told, not raised."""
+        """Try once. Only a 2xx answer is a delivery. Errors are returned, not raised."""
         began = time.monotonic()
         status: int | None = None
         try:
@@ -122,7 +122,7 @@ class Caller:
                 sock.sendall(self._request(destination, message_id, body))
                 return self._answer(sock, deadline)
             except (ConnectionError, http.client.BadStatusLine):
-                # A receiver may close a connection between two messages: that is worth one new connection.
+                # A receiver may close a connection between two messages. In that case one new connection is tried.
                 if not reused:
                     raise
                 reused = False
@@ -144,7 +144,7 @@ class Caller:
         return f"POST {to.path} HTTP/1.1\r\n{head}\r\n".encode("ascii") + content
 
     def _answer(self, sock: socket.socket, deadline: float) -> int:
-        """Read the answer to its end, so that the connection can be used again; a large one ends it."""
+        """Read the answer to its end, so that the connection can be used again. A large answer closes the connection."""
         response = http.client.HTTPResponse(_Readable(sock, deadline), method="POST")  # type: ignore[arg-type]
         response.begin()
         read = 0
@@ -159,7 +159,7 @@ class Caller:
 
 
 def signed_headers(signer: Webhook, message_id: str, body: str) -> Mapping[str, str]:
-    """The three headers of Standard Webhooks, with the time of this very try."""
+    """The three headers of Standard Webhooks, with the time of this try."""
     now = datetime.now(UTC)
     return {
         "webhook-id": message_id,

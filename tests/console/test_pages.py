@@ -348,7 +348,7 @@ def test_a_route_leads_only_to_a_resource_that_serves_the_service(operator: Clie
     wrong = operator.post(f"{ROUTES}add/", {"service": "shipping", "partition": "7", "resource": "payment"})
     twice = [operator.post(f"{ROUTES}add/", {"service": "shipping", "partition": "7", "resource": "shipping"}) for _ in range(2)][1]
 
-    assert "payment does not serve shipping; what does: shipping." in wrong.content.decode()
+    assert "payment does not serve shipping; its resources: shipping." in wrong.content.decode()
     assert twice.status_code == 200
     assert ResourceRoute.objects.count() == 1
 
