@@ -1,6 +1,7 @@
-"""Operators' and customers' verbs: who, why, and the state they saw; audited in the transaction that acts.
+"""The verbs of operators and customers. Each takes the actor, a reason and the state that the actor saw.
 
-Each locks the whole run, looks again, and either does the thing or refuses with words; nothing is half done.
+Each verb locks the whole run and reads it again. It then acts completely or raises Refused with a message. The audit entry
+commits with the action.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a verb would do to a run as it stands now; `version` changes when the run does."""
+    """What a verb would do to a run in its present state; `version` changes when the run changes."""
 
     version: str
     steps: list[PlanStep]
@@ -48,8 +49,8 @@ class Plan:
 def cancel(key: str, *, by: Actor, reason: str) -> str:
     """Cancel an order; returns its state. It ends Cancelled (or Error while an undo is stuck), never Processed.
 
-    Works before the submission is consumed too. While it is being undone already nothing more happens. Refused once
-    the order is Processed or Cancelled.
+    Works before the submission is consumed, too. Does nothing more while the order is already being undone. Raises
+    Refused once the order is Processed or Cancelled.
     """
     _demand(reason)
     state = db.transact(lambda: _cancel(key, by, reason))
@@ -59,7 +60,7 @@ def cancel(key: str, *, by: Actor, reason: str) -> str:
 
 def _cancel(key: str, by: Actor, reason: str) -> str:
     submission = Submission.objects.select_for_update().filter(public_id=key).first()
-    # A dead letter's order can be cancelled too: should it be requeued, it ends Cancelled.
+    # A dead letter's order can be cancelled too: if an operator requeues it later, it ends Cancelled.
     if submission is not None and (submission.consumed_at is None or not Run.objects.filter(key=key).exists()):
         _still_here(key)
         if submission.cancel_requested_at is None:
@@ -112,10 +113,10 @@ def resubmit(
 ) -> str:
     """Run the failed step again, and only it; returns the run's state.
 
-    attempt: the attempt the caller saw; of several callers who saw it the first one wins.
-    new_generation: give the step a new idempotency key although its effect is unknown; after a refusal that had no
-        effect it gets one by itself.
-    amend: corrections to the payload, of the fields the step's definition allows.
+    attempt: the attempt that the caller saw. Of several callers that saw the same attempt, the first one wins.
+    new_generation: give the step a new idempotency key although its effect is unknown. A step whose effect is `none` gets
+        a new key in any case.
+    amend: corrections to the payload, of the fields that the step's definition allows.
     """
     _demand(reason)
 
@@ -157,7 +158,7 @@ def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_v
 
 
 def acknowledge(alert_ids: Sequence[int], *, by: Actor) -> int:
-    """Note that somebody has seen these alerts; returns how many were open."""
+    """Record that the actor has seen these alerts; returns how many were not yet acknowledged."""
 
     def work() -> int:
         alerts = list(Alert.objects.select_for_update().filter(pk__in=alert_ids, acknowledged_at__isnull=True))
@@ -170,9 +171,9 @@ def acknowledge(alert_ids: Sequence[int], *, by: Actor) -> int:
 
 
 def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
-    """Note that somebody looks after an incident, and has seen its alerts; harmless when repeated. It stays open.
+    """Record that the actor takes care of an incident and has seen its alerts. It stays open; repeating is harmless.
 
-    Refused where there is no such incident, or no reason is given.
+    Raises Refused where there is no such incident, or no reason is given.
     """
     _demand(reason)
 
@@ -190,7 +191,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
 
 
 def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
-    """Give a dead letter another chance where it came from, byte for byte; returns a submission's public id, or its number."""
+    """Put a dead letter back where it came from, byte for byte. Returns the submission's public id, or else the letter's number."""
     _demand(reason)
 
     def work() -> str:
@@ -212,7 +213,7 @@ def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
 
 
 def plan(key: str, action: str = "resubmit") -> Plan:
-    """What `action` (resubmit, skip, compensate or cancel) would do to the run as it stands."""
+    """What `action` (resubmit, skip, compensate or cancel) would do to the run in its present state."""
     if action not in ("resubmit", "skip", "compensate", "cancel"):
         raise Refused(_("There is no action %(action)s.") % {"action": action}, "unknown_action")
     run = Run.objects.filter(key=key).first()
@@ -277,7 +278,7 @@ def _failed(locked: LockedRun, attempt: int | None) -> StepState:
     step = locked.failed
     if locked.run.process_state != RunState.ERROR or step is None:
         if attempt is not None:
-            raise ChangedMeanwhile(_("The order is %(state)s now: somebody was faster.") % {"state": locked.run.process_state})
+            raise ChangedMeanwhile(_("The order is %(state)s now: another request was faster.") % {"state": locked.run.process_state})
         raise Refused(_("The order is %(state)s: no step is in Error.") % {"state": locked.run.process_state}, "not_in_error")
     if attempt is not None and step.attempt != attempt:
         raise ChangedMeanwhile(
@@ -295,7 +296,7 @@ def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_genera
     fields: dict[str, Any] = {**changes.due_now(), "failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
     if new_generation or step.effect == Effect.NONE:
         generation = step.generation + 1
-        # An unknown effect stays unknown: the old key's may still be there to be undone.
+        # An unknown effect stays unknown: the call under the old key may have had an effect that needs an undo.
         fields |= {"generation": generation, "idempotency_key": _key(locked, step, generation)}
     locked.move(step, ProcessState.PENDING, actor, why, **fields)
     _acknowledge_step(step, actor)
@@ -304,14 +305,14 @@ def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_genera
 
 
 def _acknowledge_step(step: StepState, actor: str) -> None:
-    """The step leaves Error: whoever saw to it has seen its alerts, and they are over."""
+    """The step leaves Error. Acknowledge its alerts as this actor, and close them."""
     standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
     standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
     standing.update(closed_at=Now())
 
 
 def _amended(locked: LockedRun, step: StepState, amend: Mapping[str, Any]) -> str:
-    """Apply corrections to the payload; returns them in words, old and new."""
+    """Apply corrections to the payload; returns the old and new values as text."""
     run = locked.run
     changed = {name: value for name, value in amend.items() if run.payload.get(name) != value}
     if not changed:
@@ -324,7 +325,7 @@ def _amended(locked: LockedRun, step: StepState, amend: Mapping[str, Any]) -> st
     for name in changed:
         if name not in allowed:
             raise Refused(
-                _("%(field)s cannot be changed when resubmitting %(step)s; what can: %(allowed)s.")
+                _("%(field)s cannot be changed when resubmitting %(step)s; allowed fields: %(allowed)s.")
                 % {"field": name, "step": step.name, "allowed": ", ".join(allowed) or "-"},
                 "not_amendable",
             )

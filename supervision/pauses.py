@@ -1,11 +1,11 @@
-"""Pauses: claims stop for one order, one agent, one workflow or all, and for nothing else.
+"""Pauses: schedulers claim no steps of one order, one agent, one workflow, or of all.
 
-What is claimed is performed, what runs finishes, submissions are still consumed. A pause is a row, so it survives every
-restart; one with an `until` ends by itself. The rows are the record: pausing what is paused already ends the old row and
-writes the next one, so that who, why and when of both are kept.
+A pause stops only claims: claimed steps are performed, running steps finish, submissions are still consumed. A pause is a
+row, so it survives every restart. A pause with an `until` ends by itself. The rows are also the history: a second pause of
+the same thing ends the old row and writes a new one, so that actor, reason and time of both are kept.
 
-An order can be paused before it has a run. The submission's lock decides what a consumer at work sees: either it writes
-the run first, and the pause knows that run, or it finds the pause and binds it to the run that it writes.
+An order can be paused before it has a run. The submission's row lock decides the race with a consumer: either the consumer
+writes the run first, and the pause is bound to that run, or the consumer finds the pause and binds it to the run that it writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DURATION = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m)?(?:(\d{1,8
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('pause ' || %(scope)s || ' ' || %(name)s, 20261121))"
 
-# What stands in the way of the new row: one that is over ended when it said it would, one in force ends now.
+# Ends the row that the new one replaces. If its `until` has passed, it ended then. A pause in force ends now.
 _REPLACE = """
 UPDATE supervision_pause
    SET lifted_at = least(until, now()), lifted_by = CASE WHEN until <= now() THEN '' ELSE %(by)s END,
@@ -56,11 +56,11 @@ RETURNING id
 
 
 def pause(scope: str, name: str = "", *, reason: str, by: Actor, until: datetime | timedelta | None = None) -> Pause:
-    """Stop claims of this; returns the pause. What is paused already gets this reason and this `until`.
+    """Stop claims in this scope; returns the pause. It replaces an earlier pause of the same thing.
 
     scope: all, workflow, agent or order. name: the workflow's, the agent's, or the order's public id.
-    until: when it ends by itself, by the database's clock; None: when somebody resumes.
-    Refused (or UnknownRun) where nothing has this name, or the order has ended, or `until` has passed.
+    until: when it ends by itself, by the database's clock. None: it lasts until it is lifted.
+    Raises Refused (or UnknownRun) where nothing has this name, the order has ended, or `until` has passed.
     """
     _demand(reason)
     made = db.transact(lambda: _pause(scope, name, reason, by, until))
@@ -82,9 +82,9 @@ def _pause(scope: str, name: str, reason: str, by: Actor, until: datetime | time
 
 
 def lift(scope: str, name: str = "", *, by: Actor, reason: str = "", pk: int | None = None) -> Pause:
-    """Resume what is paused, at once; returns the pause that has ended. Refused where nothing of it is paused.
+    """End the pause at once and return it. Raises Refused where no such pause is in force.
 
-    pk: the pause that the caller saw; another one that has taken its place is left alone.
+    pk: the pause that the caller saw. A newer pause in its place is left alone.
     """
 
     def work() -> int:
@@ -100,17 +100,17 @@ def lift(scope: str, name: str = "", *, by: Actor, reason: str = "", pk: int | N
 
 
 def active() -> QuerySet[Pause]:
-    """The pauses in force, the newest first; those of orders that have ended meanwhile hold nothing any more."""
+    """The pauses in force, newest first. Pauses of orders that have ended meanwhile have no effect and are left out."""
     return in_force(Pause.objects.all()).exclude(run__finished_at__isnull=False).order_by("-paused_at", "-pk")
 
 
 def in_force(rows: QuerySet[Pause]) -> QuerySet[Pause]:
-    """Those of these that still stop claims, by the database's clock."""
+    """The pauses among `rows` that still stop claims, by the database's clock."""
     return rows.filter(Q(until__isnull=True) | Q(until__gt=Now()), lifted_at__isnull=True)
 
 
 def label(scope: str, name: str) -> str:
-    """What a pause is about, in words."""
+    """What a pause covers, as text."""
     match scope:
         case Pause.Scope.ALL:
             return _("Everything")
@@ -122,7 +122,7 @@ def label(scope: str, name: str) -> str:
 
 
 def names(scope: str) -> list[str]:
-    """What can be paused by name: the agents, or the workflows, that the running code knows."""
+    """The names of the agents or the workflows that the running code knows."""
     if scope == Pause.Scope.AGENT:
         return [agent.name for agent in agents()]
     return sorted({workflow.name for workflow in workflows()}) if scope == Pause.Scope.WORKFLOW else []

@@ -15,7 +15,7 @@ from supervision import db
 from supervision.models import Alert, ArchivedRun, Pause, Run, StepEvent, StepState, StrayReply
 from supervision.states import Direction, ProcessState, RunState
 
-PAUSED, RESUMED = "Paused", "Resumed"  # what a history says of an order's own pauses; neither is a state
+PAUSED, RESUMED = "Paused", "Resumed"  # in a history: an order's own pauses and their ends; neither is a state
 _OVER = Case(When(Q(until__lte=Now()), then=True), default=False, output_field=BooleanField())
 
 
@@ -57,7 +57,7 @@ def archived_run(key: str) -> ArchivedRun | None:
 
 
 def archived_runs(run_ids: Sequence[int]) -> dict[int, ArchivedRun]:
-    """Those of these runs that have left the hot tables, by the number they had."""
+    """The archived runs among these, by run id. They have left the hot tables."""
     return {row.run_id: row for row in ArchivedRun.objects.filter(run_id__in=list(run_ids))} if run_ids else {}
 
 
@@ -113,7 +113,7 @@ def _insert(entries: list[TimelineEntry], entry: TimelineEntry) -> None:
 
 
 def _pauses(run_id: int, archived: ArchivedRun | None) -> Iterator[TimelineEntry]:
-    """This order's own pauses. One that was replaced ends as the next begins: only the beginning is told."""
+    """This order's own pauses. A replaced pause ends when the next one begins, so its end gets no line of its own."""
     key = Run.objects.filter(pk=run_id).values("key")[:1]
     live = Pause.objects.filter(scope=Pause.Scope.ORDER, name=key).annotate(over=_OVER).order_by("paused_at", "pk")
     rows: list[Any] = archived.pauses if archived else list(live)
@@ -131,7 +131,7 @@ def _pause_entry(at: datetime, to_state: str, actor: str, why: str) -> TimelineE
 
 
 def counts_by_state() -> dict[str, int]:
-    """How many runs are in each unfinished state, exactly; the partial index makes it cheap whatever the table's size."""
+    """How many runs are in each unfinished state, exactly; the partial index makes it cheap at any table size."""
     unfinished = [RunState.PENDING, RunState.PROCESSING, RunState.ERROR, RunState.COMPENSATING]
     counts = {state.value: 0 for state in unfinished}
     rows = Run.objects.filter(process_state__in=unfinished).values_list("process_state")
@@ -146,7 +146,7 @@ def overdue_count() -> int:
 
 
 def open_alerts(limit: int = 50) -> QuerySet[Alert]:
-    """Open alerts that nobody has acknowledged, newest first."""
+    """Open alerts that are not acknowledged, newest first."""
     return Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).select_related("run").order_by("-raised_at")[:limit]
 
 

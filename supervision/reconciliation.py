@@ -1,11 +1,11 @@
-"""Reconciliation: our books beside the services' own lists, and what settles a difference.
+"""Reconciliation: compares our books with the services' own lists, and settles differences.
 
-The application registers a `Source` for each service. The engine keeps what the sources find (`Finding`), closes what a
-later look no longer shows, and lets an operator settle the rest. Looking and settling call services, so neither happens
-inside a transaction; what is written is one guarded statement each.
+The application registers a `Source` for each service. The engine stores the differences that the sources find (`Finding`),
+closes those that a later comparison no longer shows, and lets an operator settle the rest. Comparing and settling call
+services, so neither happens inside a transaction; each result is written by one guarded statement.
 
-Two comparisons of one service at once would be harmless and are avoided all the same. A comparison that dies leaves
-findings that are true; the next one goes on from there.
+Two comparisons of one service at once would be harmless; an advisory lock avoids them all the same. The findings of a
+comparison that dies are true; the next comparison goes on from there.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SETTLING_SECONDS = 120  # how long one settlement may take before another may be
 
 
 class CannotCompare(SupervisionError):
-    """The service or the books could not be read; nothing is known about what they would have shown."""
+    """The service or the books could not be read, so nothing is known about differences."""
 
     code = "cannot_compare"
 
 
 class CannotSettle(SupervisionError):
-    """The service did not do what would settle the finding, or it is not known whether it did; it stays open."""
+    """The service did not settle the finding, or we do not know whether it did. The finding stays open."""
 
     code = "cannot_settle"
 
@@ -65,7 +65,7 @@ class Found:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes it the same difference at another look."""
+        """Identifies the same difference in a later comparison."""
         return self.kind, self.order, self.external_id
 
 
@@ -73,16 +73,16 @@ class Source(Protocol):
     """One service and our books of it."""
 
     service: str
-    look_back: timedelta  # how far a comparison looks back when nobody says since when
+    look_back: timedelta  # how far a comparison looks back when the caller gives no `since`
 
     def look(self, since: datetime) -> Iterable[Found]:
-        """Every difference among what the service or our books date later than `since`. Raises CannotCompare."""
+        """Every difference among entries that the service or our books date later than `since`. Raises CannotCompare."""
 
     def again(self, found: Sequence[Found]) -> Iterable[Found]:
         """Which of these differences are still there. Raises CannotCompare."""
 
     def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
-        """Do what `verb` says, at most once however often it is asked; what came of it, in words.
+        """Do what `verb` says, at most once even if called again. Returns the outcome as text.
 
         tries: how often this was begun, this time included. Raises CannotSettle or CannotCompare.
         """
@@ -114,14 +114,14 @@ INSERT INTO supervision_reconciliation (service, compared_at, last_error) VALUES
     ON CONFLICT (service) DO UPDATE
    SET compared_at = greatest(excluded.compared_at, supervision_reconciliation.compared_at), failing_since = NULL, last_error = ''
 """
-# Somebody's comparison of an earlier time says nothing about the time since the last one.
+# A `since` later than the usual one leaves a gap in time, so `compared_at` stays as it is.
 _COMPARED_PART = "UPDATE supervision_reconciliation SET failing_since = NULL, last_error = '' WHERE service = %(service)s"
 _FAILED = """
 INSERT INTO supervision_reconciliation (service, failing_since, last_error) VALUES (%(service)s, now(), %(error)s)
     ON CONFLICT (service) DO UPDATE
    SET failing_since = coalesce(supervision_reconciliation.failing_since, now()), last_error = excluded.last_error
 """
-# A difference that somebody has adopted is not told again while it is the same amount.
+# A difference that an operator has adopted is not reported again while its amount is the same.
 _RECORD = """
 INSERT INTO supervision_finding (service, kind, order_key, external_id, key, run_id, amount, currency, verbs, detail)
 SELECT %(service)s, v.kind, v.order_key, v.external_id, v.key, v.run_id, v.amount, v.currency, v.verbs, v.detail
@@ -150,10 +150,10 @@ RETURNING id
 
 
 def compare(service: str, since: datetime | None = None) -> int:
-    """Compare our books with one service; returns how many differences it shows. `findings` lists what is open then.
+    """Compare our books with one service; returns how many differences it shows. `findings` lists the open ones.
 
-    since: how far to look back; else as far as the source says, and never less than to the last comparison.
-    Raises CannotCompare where service or books cannot be read, and Refused where a comparison is under way.
+    since: how far to look back. Default: as far as the source says, and at least to the last comparison.
+    Raises CannotCompare where service or books cannot be read, and Refused while another comparison is under way.
     """
     source = _sources[service]
     with _alone(service):
@@ -176,7 +176,7 @@ def _compare(source: Source, since: datetime | None) -> int:
 
 
 def _look_again(source: Source, began: datetime) -> None:
-    """Open findings that the lists did not show: older than the comparison, or no longer true."""
+    """Ask again about open findings that the lists did not show: they are older than the comparison, or no longer true."""
     after = 0
     while True:
         params = {"service": source.service, "began": began, "after": after, "limit": BATCH}
@@ -213,7 +213,7 @@ def _record(service: str, found: Sequence[Found]) -> list[int]:
 
 @contextmanager
 def _alone(service: str) -> Iterator[None]:
-    """Hold the service's lock for the length of the block; it ends with the connection. Raises Refused where it is held."""
+    """Hold the service's advisory lock during the block; it ends with the connection. Raises Refused where another session has it."""
     name = {"name": f"reconcile:{service}"}
     if not db.run("SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0))", name)[0][0]:
         raise Refused(_("%(service)s is being compared already.") % {"service": service}, "under_way")
@@ -245,16 +245,16 @@ UPDATE supervision_finding SET settling_until = NULL, last_error = %(error)s
 
 
 def findings(service: str | None = None) -> list[Finding]:
-    """What is open, the oldest first."""
+    """Open findings, the oldest first."""
     rows = Finding.objects.filter(closed_at__isnull=True, **({"service": service} if service else {}))
     return list(rows.order_by("pk"))
 
 
 def settle(number: int, verb: str, *, by: Actor, reason: str) -> str:
-    """Settle one finding; returns what came of it, in words. Asked again it does nothing more.
+    """Settle one finding; returns the outcome as text. A repeated call does nothing more.
 
-    Raises Refused where the verb does not fit or somebody is settling it now, ChangedMeanwhile where it is closed, and
-    CannotSettle or CannotCompare where the service did not do it: the finding stays open and can be settled again.
+    Raises Refused where the verb does not fit, ChangedMeanwhile where the finding is closed or another call is settling it,
+    and CannotSettle or CannotCompare where the service did not do it: the finding stays open and can be settled again.
     """
     if not reason.strip():
         raise Refused(_("A reason is required."), "reason_required")
@@ -266,13 +266,13 @@ def settle(number: int, verb: str, *, by: Actor, reason: str) -> str:
     if verb not in finding.verbs:
         said = ", ".join(finding.verbs) or "-"
         raise Refused(
-            _("%(verb)s does not settle finding %(number)s (%(kind)s); what does: %(verbs)s.")
+            _("%(verb)s does not settle finding %(number)s (%(kind)s); allowed verbs: %(verbs)s.")
             % {"verb": verb, "number": number, "kind": finding.kind, "verbs": said},
             "wrong_verb",
         )
     begun = db.run(_BEGIN, {"id": number, "seconds": SETTLING_SECONDS})
     if not begun:
-        raise ChangedMeanwhile(_("Finding %(number)s is being settled by somebody else.") % {"number": number})
+        raise ChangedMeanwhile(_("Finding %(number)s is already being settled.") % {"number": number})
     tries = begun[0][0]
     try:
         outcome = _sources[finding.service].settle(_as_found(finding), verb, by=name_of(by), reason=reason, tries=tries)

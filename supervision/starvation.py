@@ -1,9 +1,9 @@
-"""Work that nobody takes: Pending steps past their time, and submissions that nobody consumes, where nothing explains it.
+"""Starvation: Pending steps that no process picks up in time, and submissions that no scheduler consumes, without explanation.
 
-Explained is what stands, or stood within the last PICKUP_SECONDS, behind an open breaker, a paused resource, a pause or a
-limit, waits for its time or its session, or belongs to a version that an incident names. After the explanation has gone a
-step has its whole time to be picked up again: a recovery is no alarm. One incident for each agent, whatever the number of
-orders; the oldest of them get an alert each, which says so on the order's own page.
+A wait is explained by an open breaker, a paused resource, a pause or a limit, now or within the last PICKUP_SECONDS; by the
+step's own time or session; or by an incident about the version. When the explanation has gone, a step has its whole pick-up
+time again, so that a recovery raises no alarm. Each agent has one incident for all its orders. The oldest orders get an alert
+each, which their own pages show.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _AGENT = f"{STARVATION}:agent."
 
 _PICKUP = "%(pickup)s::float8 * interval '1 s'"
 _RECENT = f"now() - {_PICKUP}"
-# In force now, or at some moment of the last while.
+# A pause that is in force now, or was within the last PICKUP_SECONDS.
 _STOPPED = f"(p.lifted_at IS NULL OR p.lifted_at > {_RECENT}) AND (p.until IS NULL OR p.until > {_RECENT})"
 
-# A service's resources that take no calls, or did not until a while ago; services whose calls are limited, and that make
-# progress; and what is stopped for everybody.
+# Three facts, now or lately: whether all work is paused, or the in-flight limit is reached and steps still start; the agents
+# that are paused, whose resources take no calls, or that are limited and make progress; the resources that take no calls.
 _FACTS = f"""
 WITH a AS (SELECT * FROM unnest(%(agents)s::text[], %(services)s::text[]) a(agent, service)),
 res AS MATERIALIZED (
@@ -72,7 +72,7 @@ _STARVING = f"""
         OR (SELECT 'unknown_version:' || b.workflow || ':' || b.version FROM supervision_run b WHERE b.id = s.run_id)
            <> ALL (ARRAY(SELECT i.cause FROM supervision_incident i WHERE i.kind = 'unknown_version' AND i.closed_at IS NULL)))
 """  # noqa: S608
-# Steps that were never tried have no complete_by, but every released one has a turn: one partial index holds them all.
+# Steps that were never tried have no complete_by, but every released step has a turn_at: one partial index holds them all.
 COUNT_STARVING = f"SELECT s.agent, count(*), min(coalesce(s.complete_by, s.not_before + {_PICKUP})) {_STARVING} GROUP BY s.agent"
 
 _RAISE = f"""
@@ -101,7 +101,7 @@ SELECT count(*), min(created_at) + {_PICKUP} FROM supervision_submission WHERE c
 
 
 def _params() -> dict[str, Any] | None:
-    """What the statements need to know; None where everything is stopped or as full as it may be."""
+    """The statements' parameters; None where all work is paused, or the in-flight limit is reached."""
     now = conf.get()
     known = agents()
     params: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _params() -> dict[str, Any] | None:
 
 @detector(STARVATION)
 def starving() -> Iterator[Cause]:
-    """An agent whose steps nobody picks up, or starts; and submissions that nobody consumes."""
+    """One cause for each agent whose steps no process picks up or starts, and one for submissions that no scheduler consumes."""
     params = _params()
     found: dict[str, tuple[int, datetime | None]] = {}
     for agent, count, since in db.fetch(COUNT_STARVING, params) if params is not None else ():
@@ -127,10 +127,10 @@ def starving() -> Iterator[Cause]:
             found[cause] = max(count, known), min(since, before or since)
     for cause, (count, since) in found.items():
         step = cause.removeprefix(_AGENT)
-        yield _cause(cause, _("Nobody picks up the steps of %(agent)s.") % {"agent": step}, count, since)
+        yield _cause(cause, _("No process picks up the steps of %(agent)s.") % {"agent": step}, count, since)
     count, since = db.fetch(_UNCONSUMED, {"pickup": conf.get().pickup_within.total_seconds()})[0]
     if count:
-        yield _cause(SUBMISSIONS, _("Nobody takes up accepted orders."), count, since)
+        yield _cause(SUBMISSIONS, _("No scheduler takes up accepted orders."), count, since)
 
 
 def _cause(key: str, title: str, count: int, since: datetime | None) -> Cause:
@@ -140,17 +140,17 @@ def _cause(key: str, title: str, count: int, since: datetime | None) -> Cause:
 
 @after_looking
 def raise_alerts() -> None:
-    """An alert for the oldest starving steps of each open incident; those of closed ones are over."""
+    """Raise an alert for the oldest starving steps of each open incident, and close the alerts of closed incidents."""
     if db.fetch("SELECT 1 FROM supervision_incident WHERE kind = 'starvation' AND closed_at IS NULL LIMIT 1"):
         params = _params()
         if params is not None:
-            db.fetch(_RAISE, {**params, "message": _("nobody has picked this step up in time")})
+            db.fetch(_RAISE, {**params, "message": _("no process has picked this step up in time")})
     db.fetch(_CALM)
 
 
 @members(STARVATION)
 def runs_of(cause: str) -> Sequence[int]:
-    """The runs whose steps starve at this agent, and those with an alert of it."""
+    """The runs whose steps starve at this agent, and the runs with an open alert of this cause."""
     params = _params()
     found = {run_id for (run_id,) in db.run("SELECT run_id FROM supervision_alert WHERE closed_at IS NULL AND cause = %(c)s", {"c": cause})}
     if params is not None and cause.startswith(_AGENT):

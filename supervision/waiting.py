@@ -1,10 +1,10 @@
 """Why an order is waiting, in one sentence; None while it moves or has ended.
 
-For screens, the API and commands. `inside`: for operators, who may read which of them has paused it and why; without it
-the sentence names nobody and repeats nothing that an operator wrote.
+For screens, the API and commands. `inside`: the sentence is for operators and says which operator has paused the order and
+why. Without it the sentence names no person and repeats nothing that an operator wrote.
 
-What is told first is what holds the order up even if all else were well: Error before pause, pause before session,
-session before cool-down, cool-down before the resource, the resource before the queue.
+The sentence gives the cause that holds the order up even if all later causes were gone: Error before pause, pause before
+session, session before cool-down, cool-down before the resource, the resource before the queue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def why_waiting(run_ids: Sequence[int], *, inside: bool = True) -> dict[int, str
 
 
 def why_unconsumed(keys: Sequence[str]) -> dict[str, str | None]:
-    """The same for accepted orders that are no runs yet, by public id."""
+    """The same for accepted orders that have no run yet, by public id."""
     found: dict[str, str | None] = dict.fromkeys(keys)
     rows = unconsumed(keys)
     if rows:
@@ -101,7 +101,7 @@ def _on_its_way(where: Where, seen: World) -> str | None:
 
 
 def _silence(seen: World, queue: str) -> str:
-    """That nobody consumes this queue, in words; nothing while somebody does."""
+    """Says that no process consumes this queue; empty while a process does."""
     age = seen.consumers.get(queue)
     if age is None:
         return _("no process that serves the queue %(queue)s has been seen") % {"queue": queue}
@@ -118,7 +118,7 @@ def _queue_of(where: Where) -> str:
     return agent.queue if number == 1 else f"{agent.queue}.{partitions.number_of(where.partition or where.key, number)}"
 
 
-# --- A step that nobody may claim ---------------------------------------------------------------------------------
+# --- A step that may not be claimed -------------------------------------------------------------------------------
 
 
 def _pause_of(where: Where, seen: World, run_id: int | None = None) -> Pausing | None:
@@ -138,7 +138,7 @@ def _paused(held: Pausing, now: datetime, inside: bool) -> str:
     if inside and held.until is not None:
         return _("%(what)s is paused by %(who)s until %(until)s: %(why)s") % facts
     if inside:
-        return _("%(what)s is paused by %(who)s since %(since)s, until somebody resumes it: %(why)s") % facts
+        return _("%(what)s is paused by %(who)s since %(since)s, until an operator resumes it: %(why)s") % facts
     if held.until is not None:
         return _("%(what)s is paused until %(until)s.") % facts
     return _("%(what)s is paused since %(since)s.") % facts
@@ -204,7 +204,7 @@ def _remotes_of(where: Where, seen: World) -> list[Remote]:
 
 
 def _outage(remotes: Sequence[Remote], now: datetime) -> str:
-    """Why none of these takes calls at all, whatever their limits; nothing where one does."""
+    """Why none of these resources takes calls, apart from limits; empty if one of them does."""
     if not remotes or any(remote.breaker == "closed" and not remote.paused for remote in remotes):
         return ""
     names = ", ".join(remote.name for remote in remotes)
@@ -222,7 +222,7 @@ def _outage(remotes: Sequence[Remote], now: datetime) -> str:
 
 
 def _limit(remotes: Sequence[Remote]) -> str:
-    """Which limit of those that take calls is reached."""
+    """The limits that are reached at the resources that take calls; empty if one of them has room."""
     taking = [remote for remote in remotes if remote.breaker == "closed" and not remote.paused]
     if not taking:
         return ""

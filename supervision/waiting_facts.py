@@ -1,7 +1,7 @@
-"""What the answer to "why is this order waiting?" rests on: two statements for any number of orders, read only.
+"""The facts for the answer to "why is this order waiting?": two read-only statements for any number of orders.
 
-The first reads the orders, where each stands, and what is before it; the second what all orders share: pauses, resources
-with their calls in flight, routes, and when each queue's consumers were last seen.
+The first reads the orders, the current step of each, and the work before it. The second reads what all orders share: pauses,
+resources with their calls in flight, routes, and when each queue's consumers were last seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTED_UP_TO = 1000
 ALIVE_SECONDS = 30.0  # a process that was seen within this time consumes its queues
 
 # An order's current step is the first one that has not ended; `before` is its place among those due at its agent, read
-# from the head of the queue only, so that the cost is bounded whatever the backlog.
+# from the head of the queue only, so that the cost is bounded for any backlog.
 _ORDERS = """
 WITH due AS MATERIALIZED (
     SELECT run_id, direction, position, agent, row_number() OVER (PARTITION BY agent ORDER BY turn_at) - 1 AS before
@@ -54,7 +54,7 @@ SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, 
  WHERE r.id = ANY (%(runs)s) AND r.finished_at IS NULL
 """
 
-# A scheduler that runs as a plain loop consumes no queue and does the work of two.
+# A scheduler that runs as a plain loop consumes no queue, but does the work of the scheduler's two queues.
 _WORLD = """
 SELECT 'pause', to_jsonb(p) FROM supervision_pause p WHERE p.lifted_at IS NULL AND (p.until IS NULL OR p.until > now())
 UNION ALL
@@ -87,7 +87,7 @@ SELECT u.public_id, now(), u.cancel_requested_at IS NOT NULL, (
 
 @dataclass(frozen=True)
 class Where:
-    """One order: the step it stands at, and what is before it. `known_due`: how many of its agent's due steps were read."""
+    """One order: its current step, and the work before it. `known_due`: how many of its agent's due steps were read."""
 
     run_id: int
     key: str
@@ -133,7 +133,7 @@ class Pausing:
 
 @dataclass(frozen=True)
 class Remote:
-    """A resource as its row stands."""
+    """A resource as its row shows it now."""
 
     name: str
     service: str
@@ -154,7 +154,7 @@ class Remote:
 
 @dataclass
 class World:
-    """What all orders share."""
+    """The facts that all orders share."""
 
     pauses: list[Pausing] = field(default_factory=list)
     serving: dict[str, list[Remote]] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class World:
 
 
 def orders(run_ids: Sequence[int]) -> list[Where]:
-    """Where these runs stand; those that have ended are left out."""
+    """The current step of each of these runs; runs that have ended are left out."""
     return [Where(*row) for row in db.fetch(_ORDERS, {"runs": list(run_ids), "most": COUNTED_UP_TO + 1})]
 
 
@@ -176,7 +176,7 @@ def unconsumed(keys: Sequence[str]) -> list[tuple[str, datetime, bool, int]]:
 
 
 def world() -> World:
-    """What all orders share, as of now."""
+    """The facts that all orders share, as of now."""
     seen = World(services={agent.name: agent.resource for agent in agents()})
     for kind, raw in db.fetch(_WORLD):
         row = json.loads(raw) if isinstance(raw, str) else raw

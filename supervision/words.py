@@ -1,4 +1,4 @@
-"""Times and numbers as people say them: until when, for how long, how many."""
+"""Moments, ages and numbers as text for people."""
 
 from __future__ import annotations
 

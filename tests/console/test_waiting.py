@@ -177,7 +177,7 @@ def test_a_paused_order_says_who_until_when_and_why(scope: str, name: str, what:
     name = key if name == "key" else name
     held = pauses.pause(scope, name, reason="the address is checked", by="olga")
 
-    forever = f"{what} is paused by olga since {clock(held.paused_at)}, until somebody resumes it: the address is checked"
+    forever = f"{what} is paused by olga since {clock(held.paused_at)}, until an operator resumes it: the address is checked"
     assert why(key) == forever
     assert why(key, inside=False) == f"{what} is paused since {clock(held.paused_at)}."
 
