@@ -1,6 +1,6 @@
-"""What all our commands share: one clear line on bad input, stable JSON, progress, a loop that ends well.
+"""The base classes of our commands: one clear line on bad input, stable JSON, progress, a loop that stops cleanly.
 
-A command is a door: it parses, calls one function of the engine or the shop, and prints.
+A command parses its arguments, calls one function of the engine or the shop, and prints.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Command(BaseCommand):
     """A command that answers every foreseeable mistake with one line and a non-zero exit."""
 
     needs_database = True
-    moves_orders = False  # then this code's plans must be the registered ones
+    moves_orders = False  # if true, this code's plans must be the registered ones
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         if parser.called_from_command_line:
-            # argparse puts the whole usage before its complaint; the complaint is what one needs.
+            # argparse prints the whole usage before its error message; the message is enough.
             def complain(message: str) -> NoReturn:
                 parser.exit(2, f"{parser.prog}: {message} (--help explains)\n")
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
             if self.needs_database:
-                # The engine is patient with a database that is away; somebody at a shell wants to know at once.
+                # The engine waits for a database that is away; a user at a shell wants the error at once.
                 connections["default"].ensure_connection()
             if self.moves_orders:
                 plans.confirm()
@@ -62,11 +62,11 @@ class Command(BaseCommand):
         except Error as problem:
             raise CommandError(explain(problem)) from problem
         except BrokenPipeError:
-            sys.stderr.close()  # the reader (head, less) has seen enough
+            sys.stderr.close()  # the reader (head, less) has closed the pipe
             return None
 
     def check(self, *args: Any, **options: Any) -> None:
-        """Django's system checks. Plans are confirmed by the commands that need them, in one line; the others only look."""
+        """Django's system checks, without the plans. Commands that need them confirm them, in one line; the others only read."""
         with plan_checks.left_out():
             super().check(*args, **options)
 
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False))
 
     def say_table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print aligned columns; the last one may be as long as it likes."""
+        """Print aligned columns; the last one may have any length."""
         texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
         widths = [max(len(line[i]) for line in [list(headers), *texts]) for i in range(len(headers))]
         for line in [list(headers), *texts]:
@@ -83,25 +83,25 @@ class Command(BaseCommand):
             self.stdout.write("  ".join(padded).rstrip())
 
     def progress(self, total: int | None, what: str) -> Progress:
-        """A progress line on standard error, shown only where somebody is watching."""
+        """A progress line on standard error, shown only on a terminal."""
         return Progress(total, what, stream=self.stderr)
 
 
 class LoopCommand(Command):
     """One pass of a role with `--once`, or pass after pass until SIGTERM or Ctrl-C; a JSON object per pass.
 
-    A pass that fails because the database is away is reported and tried again: the loop outlives an outage.
+    A pass that fails because the database is away is reported and tried again: the loop survives an outage.
     """
 
     default_interval = 1.0
-    needs_database = False  # not to begin with: the loop waits for it
+    needs_database = False  # not at the start: the loop waits for it
 
     @abstractmethod
     def one_pass(self) -> Mapping[str, int]:
-        """Do the role's work once and say how much there was."""
+        """Do the role's work once; returns the counts."""
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        """What the loop does besides, as Celery's worker of this role would."""
+        """Do further work of this role after a pass, which its Celery worker would do as well."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
@@ -145,7 +145,7 @@ class LoopCommand(Command):
 
 @contextmanager
 def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` at SIGTERM or SIGINT, so that the pass in hand ends first; then restore the old handlers."""
+    """Set `stop` at SIGTERM or SIGINT, so that the current pass ends first; then restore the old handlers."""
 
     def asked(number: int, frame: FrameType | None) -> None:
         stop.set()

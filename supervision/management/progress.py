@@ -31,7 +31,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def advance(self, by: int = 1) -> None:
-        """So many more are done."""
+        """Count so many more items as done."""
         self.done += by
         if self.watching and time.monotonic() - self._shown_at >= 0.1:
             self._show()

@@ -14,7 +14,7 @@ from supervision.management.base import at_least
 
 
 class Command(Base):
-    """In batches, each a transaction of its own."""
+    """Archive orders in batches, each in a transaction of its own."""
 
     help = (
         "Move orders that ended long ago (Processed, Cancelled) out of the hot tables, with their steps, history, "

@@ -1,4 +1,4 @@
-"""Look at what nobody could read or use, and decide about it."""
+"""Show dead letters, and requeue or discard them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Command(Base):
     """list, show, requeue, discard."""
 
     help = (
-        "Dead letters are messages and submissions that nobody could read or use, kept byte for byte with the "
+        "Dead letters are messages and submissions that could not be read or used, kept byte for byte with the "
         "reason. `list` shows the open ones, `show ID` one with its body as text and as hexadecimal digits, "
         "`requeue ID... --reason TEXT` gives the same bytes back to where they came from, "
         "`discard ID... --reason TEXT` closes them for good."
@@ -54,7 +54,7 @@ class Command(Base):
             self.decide(action, options)
 
     def list_letters(self, options: dict[str, Any]) -> None:
-        """The newest first."""
+        """List the letters, newest first."""
         letters = DeadLetter.objects.order_by("-created_at", "-pk")
         if not options["all"]:
             letters = letters.filter(resolved_at__isnull=True)
@@ -83,7 +83,7 @@ class Command(Base):
         )
 
     def show_letters(self, options: dict[str, Any]) -> None:
-        """Everything about each, the body last."""
+        """Show everything about each letter, the body last."""
         letters = [self.find(pk) for pk in options["ids"]]
         if options["raw"]:
             if len(letters) != 1:
@@ -106,7 +106,7 @@ class Command(Base):
                 self.stdout.write(f"and {len(body) - BYTES_SHOWN} more: --raw gives them all")
 
     def decide(self, action: str, options: dict[str, Any]) -> None:
-        """Requeue or discard each; those that are refused do not hold up the others."""
+        """Requeue or discard each letter. A refused letter does not stop the others."""
         reason = (options["reason"] or "").strip()
         if not reason:
             raise CommandError(f"{action} needs --reason TEXT")
@@ -132,7 +132,7 @@ class Command(Base):
 
 
 def facts(letter: DeadLetter) -> dict[str, Any]:
-    """What a list or a script wants to know of it, without its body."""
+    """The letter's fields for a list or a script, without its body."""
     return {
         "id": letter.pk,
         "source": letter.source,
@@ -151,7 +151,7 @@ def facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal would obey: every control character but line ends and tabs escaped."""
+    """The text with every control character escaped except line ends and tabs, so that a terminal obeys none."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode() for sign in text[:TEXT_SHOWN])
 
 

@@ -1,4 +1,4 @@
-"""Can this installation work, and what is to be set if not?"""
+"""Check whether this installation can work, and say what to set if it cannot."""
 
 from __future__ import annotations
 

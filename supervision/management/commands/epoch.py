@@ -18,7 +18,7 @@ is under way then looks at the services before it acts, and no number that was g
 
 
 class Command(Base):
-    """The database's lives, the newest first."""
+    """List the epochs, newest first, or begin a new one."""
 
     help = "Show the database's epochs; with --begin: declare that it was put back to an earlier state, so that a new one begins."
 

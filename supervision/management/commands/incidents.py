@@ -15,11 +15,11 @@ from supervision.models import Incident
 
 
 class Command(Base):
-    """The open ones, the newest first."""
+    """List the incidents, or acknowledge some."""
 
     help = (
         "List the open incidents, the newest first: one row per cause that holds up orders or needs an operator. "
-        "`--acknowledge ID... --reason TEXT` says that somebody looks after them; they stay open until their cause is gone."
+        "`--acknowledge ID... --reason TEXT` says that a person takes care of them; they stay open until their cause is gone."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

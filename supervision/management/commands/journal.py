@@ -1,4 +1,4 @@
-"""The journal at the terminal: what waits, write it now, wait for one event, prove the files whole."""
+"""The journal's command: show what waits, write it now, wait for one event, verify the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Command(Base):
 
     help = (
         "Look after the journal, whose events exactly one writer at a time appends to CSV files. status: per key what waits, who "
-        "writes, what is wrong. flush: have everything appended so far written, by this process where nobody else is the writer. "
+        "writes, what is wrong. flush: have everything appended so far written, by this process unless another is the writer. "
         "wait: until one event is written. verify: read the files again and compare them with the rows; exit 1 when one is wrong."
     )
 

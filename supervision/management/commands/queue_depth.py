@@ -1,4 +1,4 @@
-"""How much work waits per agent and how many consumers it wants, counted in the database."""
+"""Show how much work waits per agent and how many consumers it needs, counted in the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervision.management.base import positive_seconds
 
 
 class Command(Base):
-    """The figures an autoscaler or a person wants."""
+    """The figures for an autoscaler or a person."""
 
     help = (
         "Show for every agent how many steps wait (due, or claimed and not started), run and are overdue, how old the "

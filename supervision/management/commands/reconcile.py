@@ -20,7 +20,7 @@ COLUMNS = ("ID", "SERVICE", "KIND", "ORDER", "EXTERNAL ID", "AMOUNT", "VERBS", "
 
 
 class Command(Base):
-    """Look and list, or settle."""
+    """Compare and list, or settle."""
 
     help = (
         "Compare our books with what the services hold (charges, refunds, disputes, shipments) and list every difference. "
@@ -61,7 +61,7 @@ class Command(Base):
             raise SystemExit(1)
 
     def compare(self, services: list[str], since: datetime | None) -> list[str]:
-        """Each service; what could not be compared, in words."""
+        """Compare each service. Returns a message for each service that could not be compared."""
         failed = []
         for service in services:
             try:
@@ -71,7 +71,7 @@ class Command(Base):
         return failed
 
     def settle(self, options: dict[str, Any]) -> None:
-        """Each finding; those that cannot be settled do not hold up the others."""
+        """Settle each finding. A finding that cannot be settled does not stop the others."""
         verb, reason = options["settle"], (options["reason"] or "").strip()
         if not reason:
             raise CommandError("--settle needs --reason TEXT")

@@ -1,4 +1,4 @@
-"""The scheduler without Celery beat: consume what waits, claim what is due, hand it out."""
+"""The scheduler without Celery beat: consume waiting submissions, claim due steps, dispatch them."""
 
 from __future__ import annotations
 

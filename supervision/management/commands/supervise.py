@@ -17,7 +17,7 @@ class Command(LoopCommand):
 
     help = (
         "Find steps whose complete-by has passed and recover them: retry, longer wait, undo, or Error with an "
-        "alert; and hint again at submissions nobody consumed. Prints one JSON object per sweep: "
+        "alert; and send hints again for submissions that no scheduler consumed. Prints one JSON object per sweep: "
         f"{', '.join(FIGURES)}. Two at once are harmless. The loop also delivers notifications and status messages, writes "
         "the journal and refreshes cached results; its interval is SUPERVISION_SWEEP_SECONDS unless given."
     )

@@ -1,4 +1,4 @@
-"""Which versions of workflows there are, and which of them the code may drop."""
+"""List the versions of workflows, and whether the code may drop them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Command(Base):
     """One row for each version that is registered or known to this code."""
 
     help = (
-        "List the versions of every workflow: the fingerprint of what each means and when it was first seen, how many of its "
+        "List the versions of every workflow: the fingerprint of each definition and when it was first seen, how many of its "
         "orders are unfinished (in flight) and how many of those no process is working on (waiting), and whether this code may "
-        "drop it: it is not the newest, and nothing of it is unfinished. A version that this code means otherwise than the "
+        "drop it: it is not the newest, and it has no unfinished orders. A version that this code defines otherwise than the "
         "database is named; such code does not start."
     )
 
