@@ -1,10 +1,6 @@
 """Charges: compares our books with the payment service's lists.
 
-1. The lists show which orders to check: those with charges, refunds or disputes that do not clearly agree with the books,
-   and those whose charge no list shows.
-2. Each of these orders is checked on its own: read the books, ask the service, read the books again. An order whose state
-   changed in between is left for the next comparison. So a finding is true of one moment, however long the lists took.
-3. An order that has not ended is not judged: its agents look before they act, or an operator takes care of it.
+The lists of charges, refunds and disputes show which orders to check; `comparing` says how they are checked.
 
 Payments without `metadata[order]` are not the shop's.
 """
@@ -19,16 +15,15 @@ from functools import partial
 from orders.gateways import payment
 from orders.gateways.payment import Broken, Intent, Rejected, Unavailable
 from orders.reconciliation import books, listing, payment_verbs
-from orders.reconciliation.asking import SETTLING_SECONDS, asking, batched, patiently
+from orders.reconciliation.asking import asking, batched, patiently
 from orders.reconciliation.books import Book
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, hurts, judge, named
+from orders.reconciliation.comparing import CLOCKS, Comparison, Done
 from supervision import db
-from supervision.reconciliation import CannotSettle, Found, register
+from supervision.reconciliation import Found, register
 
-CLOCKS = timedelta(minutes=5)  # by how much the service's clock may differ from ours
 REFUNDS = timedelta(days=35)  # how long after its creation a refund may fail
 DISPUTES = timedelta(days=130)  # how long a dispute may take
-CLOSELY = 50  # orders checked between two reads of the books
 
 
 @dataclass
@@ -40,11 +35,10 @@ class Suspect:
     disputed: bool = False
 
 
-class PaymentSource:
+class PaymentSource(Comparison[Suspect, Charge]):
     """Stripe, or a service with the same API."""
 
     service = SERVICE
-    look_back = timedelta(days=3)
 
     def look(self, since: datetime) -> Iterator[Found]:
         """Every difference between the charges, refunds and disputes since then and our books."""
@@ -63,47 +57,32 @@ class PaymentSource:
                 listing.suspect(_owners(ids), disputed=True)
             for suspects in listing.suspects():
                 shown = listing.seen(order for order, _ in suspects)
-                yield from _closely(Suspect(order, set(shown[order]), asks) for order, asks in suspects)
+                yield from self.closely(Suspect(order, set(shown[order]), asks) for order, asks in suspects)
             listing.forget()
 
-    def again(self, found: Sequence[Found]) -> list[Found]:
-        """The findings among these that still exist."""
+    def suspects(self, found: Sequence[Found]) -> Iterable[Suspect]:
+        """The orders of these findings, with the payments that the findings name."""
         suspects: dict[str, Suspect] = {}
         for one in found:
             suspect = suspects.setdefault(one.order, Suspect(one.order))
             suspect.intents |= {one.external_id} - {""}
             suspect.disputed |= one.kind == "dispute"
-        wanted = {one.identity for one in found}
-        with asking():
-            return [one for one in _closely(suspects.values()) if one.identity in wanted]
+        return suspects.values()
 
-    def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
-        """Check the finding again, do what the verb says, and check that the difference is gone."""
-        now = next(iter(self.again([found])), None)
-        if now is None:
-            return "gone: the difference no longer exists"
-        if verb not in now.verbs:
-            raise CannotSettle(f"it has changed: {now.detail}; what settles it now: {', '.join(now.verbs) or '-'}")
-        with asking(SETTLING_SECONDS):
-            done = payment_verbs.act(now, verb, by=by, tries=tries)
-        if done.changed and any(one.identity == now.identity for one in self.again([now])):
-            raise CannotSettle(f"it is still there after this: {done.words}")
-        return done.words
+    def held(self, suspect: Suspect, book: Book) -> list[Charge]:
+        """Every existing payment of this order, in its present state."""
+        return list(_charges(suspect, book))
 
+    def judge(self, book: Book, held: Sequence[Charge]) -> Iterator[Found]:
+        """How the books and these payments of one order differ."""
+        return iter(judge(book, held))
 
-def _closely(suspects: Iterable[Suspect]) -> Iterator[Found]:
-    """Judge these orders by the present state of the service and of the books."""
-    for batch in batched(suspects, CLOSELY):
-        before = books.of(one.order for one in batch)
-        seen = {one.order: list(_charges(one, before[one.order])) for one in batch if before[one.order].judged}
-        after = books.of(seen)
-        for order, charges in seen.items():
-            if after[order].state == before[order].state:
-                yield from judge(after[order], charges)
+    def act(self, found: Found, verb: str, *, by: str, tries: int) -> Done:
+        """Refund, cancel or adopt it."""
+        return payment_verbs.act(found, verb, by=by, tries=tries)
 
 
 def _charges(suspect: Suspect, book: Book) -> Iterator[Charge]:
-    """Every existing payment of this order, in its present state."""
     found = {one.id for one in patiently(partial(payment.of_order, suspect.order), Broken, Unavailable)}
     for name in sorted(found | suspect.intents | named(book)):
         intent = _get(name)

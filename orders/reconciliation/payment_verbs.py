@@ -8,7 +8,6 @@ After a stored server error the call needs a new key, once a look at the service
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from orders.agents.calls import retried
@@ -19,16 +18,9 @@ from orders.gateways.payment import Broken, Intent, KeyConflict, Rejected, Unava
 from orders.reconciliation import books
 from orders.reconciliation.asking import patiently
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, too_much
+from orders.reconciliation.comparing import Done
 from supervision import adoption
 from supervision.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Found
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of a verb. changed: the difference must be gone now."""
-
-    words: str
-    changed: bool = True
 
 
 def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
