@@ -1,6 +1,6 @@
 """`./run chaos`: break a running shop on purpose and prove that it kept its promises.
 
-Exit code 0: every check held. 1: the report names what did not, with the orders concerned.
+Exit code 0: every check held. 1: the report names the checks that failed, with the orders concerned.
 """
 
 from __future__ import annotations

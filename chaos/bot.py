@@ -1,4 +1,4 @@
-"""The operator: looks at orders in Error, corrects what is wrong with them and resubmits, or undoes. Clicks twice."""
+"""The operator of a run: corrects orders in Error and resubmits them, or has them undone. Sometimes clicks twice."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from chaos.journal import Journal
 from chaos.traffic import DECLINED, NOWHERE, POISONED
 
 EVERY_SECONDS = 2.0
-REST_SECONDS = 5.0  # between two acts on one order
+REST_SECONDS = 5.0  # the least time between two operations on one order
 
 
 class Bot:
-    """One operator of a run; works until told to stop."""
+    """One operator of a run. Works until `stopped` is set."""
 
     def __init__(self, door: Door, journal: Journal, seed: int) -> None:
         self.door, self.journal = door, journal
         self.stopped = False
-        self.healed = False  # until then it is no use to resubmit what the carrier fails for
+        self.healed = False  # until then the carrier fails for poisoned orders, and resubmitting one is useless
         self._dice = random.Random(f"{seed}:bot")
         self._acted: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Look, act, wait."""
+        """Look for orders in Error, act on each of them, and wait; until stopped."""
         while not self.stopped:
             for order in await self._in_error():
                 if time.monotonic() - self._acted.get(order["id"], 0.0) > REST_SECONDS:
@@ -47,12 +47,12 @@ class Bot:
         body: dict[str, Any] = {"reason": "chaos", "attempt": step["attempt"]}
         address = order["shipping_address"]
         poisoned = step["direction"] == "do" and step["name"] == "book-shipment" and address["postal_code"] == POISONED
-        if poisoned and not (self.healed and order["incident"]):  # an incident told of it, and it is over
+        if poisoned and not (self.healed and order["incident"]):  # wait until the fault is over and an incident has the order
             self.journal.note("bot", "left", id=order["id"], incident=order["incident"])
             return
         if step["direction"] == "do" and step["name"] == "book-shipment" and address["postal_code"] == NOWHERE:
             if self._dice.random() < 0.5:
-                await self._click(order, "compensate", {"reason": "nobody delivers there"}, step)
+                await self._click(order, "compensate", {"reason": "the carrier does not deliver there"}, step)
                 return
             body["amend"] = {"shipping_address": {**address, "postal_code": "10121"}}
         elif step["direction"] == "do" and step["name"] == "charge-payment" and order["payment_method"] == DECLINED:

@@ -1,4 +1,4 @@
-"""A broker of the run's own, and the harm that can be done to it without harming others on the same machine."""
+"""A broker for one run, and the faults that can be injected into it without harm to other programs on the same machine."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SELECT s.run_id, ceil(random() * s.attempt)::int, r.workflow, r.version, s.direc
 
 
 class Broker:
-    """What the nemesis can do to a broker. `harms` names the methods that make sense here."""
+    """The broker of one run. `harms` names the methods that the nemesis may call on it."""
 
     url = ""
     harms: tuple[str, ...] = ()
     database_url = ""
 
     def replay(self) -> int:
-        """Deliver old messages once more, twice: of steps that are done, that failed, or that run right now."""
+        """Send old messages again, each twice: for steps that are done, have failed, or run right now. Returns how many."""
         with psycopg.connect(self.database_url, autocommit=True, connect_timeout=5) as database:
             rows = database.execute(OLD_CLAIMS, [REPLAYED]).fetchall()
         with Celery("chaos", broker=self.url, set_as_current=False) as app:
@@ -62,7 +62,7 @@ class Broker:
 
 
 def rabbitmqctl(*arguments: str, command: Sequence[str] = ("rabbitmqctl",), env: Mapping[str, str] | None = None) -> None:
-    """Run it; fails when it fails."""
+    """Run rabbitmqctl. Raises RuntimeError when it fails, and SystemExit when the program is missing."""
     if shutil.which(command[0]) is None:
         raise SystemExit("chaos: --broker amqp makes a virtual host of its own and needs rabbitmqctl and the right to use it")
     everything = {**os.environ, **(env or {})}
@@ -72,7 +72,7 @@ def rabbitmqctl(*arguments: str, command: Sequence[str] = ("rabbitmqctl",), env:
 
 
 class RabbitMQ(Broker):
-    """A node of its own; where none can be started, a virtual host, whose server cannot be killed without harming others."""
+    """A node for this run. Where no node can be started: a virtual host on a shared server, which the run never kills."""
 
     harms = ("purge", "delete_queues", "cut_connections")
 
@@ -82,7 +82,7 @@ class RabbitMQ(Broker):
             self.harms = (*self.harms, "restart")
 
     def restart(self) -> int:
-        """Kill the node and start it again: what was not on disk is gone."""
+        """Kill the node and start it again: it loses the messages that were not on disk."""
         assert self._server is not None
         self._server.restart()
         return 1
@@ -95,7 +95,7 @@ class RabbitMQ(Broker):
     def _on_each(self, verb: str) -> int:
         count = 0
         for queue in QUEUES:
-            with self._channel() as connection:  # an unknown queue closes the channel
+            with self._channel() as connection:  # a new one for each queue, because an unknown queue closes the channel
                 try:
                     count += int(getattr(connection.channel(), verb)(queue) or 0)
                 except amqp.NotFound:
@@ -106,7 +106,7 @@ class RabbitMQ(Broker):
         return self._on_each("queue_purge")
 
     def delete_queues(self) -> int:
-        """Delete every queue under its consumers' hands."""
+        """Delete every queue while its consumers read from it."""
         return self._on_each("queue_delete")
 
     def cut_connections(self) -> int:
@@ -116,7 +116,7 @@ class RabbitMQ(Broker):
 
 
 class Redis(Broker):
-    """A server of its own; where none can be started, a numbered database."""
+    """A server for this run. Where no server can be started: a numbered database on a shared server."""
 
     harms = ("purge", "cut_connections")
 
@@ -128,7 +128,7 @@ class Redis(Broker):
         self.client = redis.Redis.from_url(url)
 
     def restart(self) -> int:
-        """Kill the server and start it again: it has forgotten everything."""
+        """Kill the server and start it again: it loses every message."""
         assert self._server is not None
         self._server.restart()
         return 1
@@ -146,7 +146,7 @@ class Redis(Broker):
 
 
 class PGMQ(Broker):
-    """Tables in the shop's own database: its connections are killed with all the others."""
+    """Tables in the shop's own database. The fault that kills the database's connections kills the broker's, too."""
 
     url = "pgmq://"
     harms = ("purge",)
@@ -155,7 +155,7 @@ class PGMQ(Broker):
         self.database_url = database_url
 
     def purge(self) -> int:
-        # A purge waits for whoever reads, and a frozen reader has to be thawed by whoever purges: do not wait for long.
+        # A purge waits for a consumer that reads. Only this thread thaws a frozen consumer, so it must not wait for long.
         with psycopg.connect(self.database_url, autocommit=True, connect_timeout=5, options="-c lock_timeout=3000") as connection:
             names = [name for (name,) in connection.execute("SELECT queue_name FROM pgmq.meta")]
             return sum(connection.execute("SELECT pgmq.purge_queue(%s)", [name]).fetchone()[0] for name in names)  # type: ignore[index]
@@ -163,7 +163,7 @@ class PGMQ(Broker):
 
 @contextmanager
 def broker_of(kind: str, database_url: str, directory: Path) -> Iterator[Broker]:
-    """A broker of this kind for one run, gone without a trace afterwards."""
+    """A broker of this kind for one run, removed afterwards."""
     if kind == "amqp" and "TEST_AMQP_URL" not in os.environ and (own := servers.rabbitmq_server(directory)):
         server, command, env = own
         with _running(server):

@@ -1,4 +1,4 @@
-"""Judges a run: each check names an invariant and yields what breaks it. Numbers as in the list of invariants I1-I21."""
+"""Checks a run. Each check names an invariant, with its number in the list I1-I21, and yields what violates it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINAL = ("Processed", "Cancelled")
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken invariant. order: the public id, where it concerns one."""
+    """One violated invariant. order: the public id of the order; None where the violation concerns no single order."""
 
     kind: str
     order: str | None
@@ -37,7 +37,7 @@ def _check(kind: str) -> Callable[[Callable[[Evidence], Found]], Callable[[Evide
 
 
 def violations(evidence: Evidence) -> dict[str, list[Violation]]:
-    """Every check with what it found."""
+    """Run every check; returns the violations by the check's name."""
     return {kind: [Violation(kind, *found) for found in check(evidence)] for kind, check in _checks.items()}
 
 
@@ -61,7 +61,7 @@ def duplicated(evidence: Evidence) -> Found:
             yield None, f"key {key} has {sorted(ids)}"
 
 
-@_check("phantom: an order that nobody sent (I2)")
+@_check("phantom: an order that no client sent (I2)")
 def phantom(evidence: Evidence) -> Found:
     sent = {fact["key"] for fact in evidence.journal.of("client")}
     submitted = {row.public_id for row in evidence.rows["submissions"] if row.client_key in sent}
@@ -120,7 +120,7 @@ def shipped_twice(evidence: Evidence) -> Found:
             yield order, f"{len(effects)} shipments: {[effect.key for effect in effects]}"
 
 
-@_check("a mail repeated without need, or twice (I5)")
+@_check("a mail repeated without need, or more than once (I5)")
 def mailed_twice(evidence: Evidence) -> Found:
     yield from repeated(evidence)
 
@@ -145,7 +145,7 @@ def incomplete(evidence: Evidence) -> Found:
             yield run.key, f"no mail {mail.idempotency_key}"
 
 
-@_check("Cancelled with something left (I7)")
+@_check("Cancelled with a charge or a shipment left (I7)")
 def not_undone(evidence: Evidence) -> Found:
     charges, refunds = evidence.effects_of("payment-confirm"), evidence.effects_of("payment-refund")
     booked, deleted = evidence.effects_of("carrier-create"), evidence.effects_of("carrier-delete")
@@ -159,7 +159,7 @@ def not_undone(evidence: Evidence) -> Found:
             yield run.key, f"{len(booked[run.key])} shipments, {len(deleted[run.key])} deleted"
 
 
-@_check("orphan effect: done, and the order does not know it (I9)")
+@_check("orphan effect: a service did it, and the order has no record of it (I9)")
 def orphans(evidence: Evidence) -> Found:
     run_of = {run.key: run.id for run in evidence.rows["runs"]}
     effect = {(s.run_id, s.name): s.effect for s in evidence.rows["steps"] if s.direction == "do"}
@@ -172,7 +172,7 @@ def orphans(evidence: Evidence) -> Found:
             yield one.order, f"{one.operation} under {one.key}"
 
 
-@_check("an attempt spoke twice, or after it was broken (I10, I11)")
+@_check("an attempt ended twice, or answered after its claim was broken (I10, I11)")
 def attempts(evidence: Evidence) -> Found:
     ended: Counter[tuple[int, str, int, int]] = Counter()
     keys = {run.id: run.key for run in evidence.rows["runs"]}
@@ -203,9 +203,9 @@ def silent_errors(evidence: Evidence) -> Found:
             yield keys[run_id], "no alert of kind error"
 
 
-_check("an incident that outlived its cause")(outlived)
+_check("an incident that is still open after its cause has ended")(outlived)
 _check("two incidents of one cause")(opened_twice)
-_check("poison: an order that its service fails for, and no incident says so")(poison_untold)
+_check("poison: a service failed for an order, and no incident contains it")(poison_untold)
 
 
 @_check("malformed input was accepted (I16)")

@@ -1,7 +1,7 @@
-"""Customers: they order at their own pace, whatever the shop does, and repeat under the same key what got no answer.
+"""The customers of a run. They order at their own pace, and repeat unanswered requests under the same idempotency key.
 
-Open loop: an order is sent when its time has come, not when the one before it was answered. Every answer is noted as
-`ok`, `refused` or `indeterminate`; an indeterminate one is repeated until it is one of the others or time is up.
+Open loop: a customer sends an order when it is due, not when the order before it was answered. Each answer is noted as
+`ok`, `refused` or `indeterminate`. A customer repeats an indeterminate request until it is `ok` or `refused`, or time is up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import httpx2
 from chaos.journal import Journal
 from chaos.traffic import Wish, wish
 
-PATIENCE_SECONDS = 8.0  # for one answer
+PATIENCE_SECONDS = 8.0  # the timeout of one request
 LONGEST_PAUSE = 3.0
 
 
 class Door:
-    """HTTP to whichever copy of the web role answers, in turn."""
+    """HTTP calls to the copies of the web role, to each in turn."""
 
     def __init__(self, urls: list[str], token: str) -> None:
         self._urls = itertools.cycle(urls)
@@ -33,7 +33,7 @@ class Door:
         )
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int | None, Any]:
-        """The status and the answer; (None, why) where nobody can know what happened."""
+        """The status and the answer. The status is None where the outcome is unknown: a connection error or a status from 500."""
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         try:
             answer = await self._http.request(
@@ -44,7 +44,7 @@ class Door:
             return None, type(error).__name__
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._http.aclose()
 
 
@@ -59,13 +59,13 @@ class Client:
     """All customers of one run."""
 
     def __init__(self, door: Door, journal: Journal, seed: int, rate: float, *, ends: float, gives_up: float) -> None:
-        """ends, gives_up: `time.monotonic()` values after which nobody orders, and nobody repeats, any more."""
+        """ends, gives_up: `time.monotonic()` values. No customer orders after `ends`, or repeats a request after `gives_up`."""
         self.door, self.journal = door, journal
         self.seed, self.rate, self.ends, self.gives_up = seed, rate, ends, gives_up
         self._dice = random.Random(f"{seed}:client")
 
     async def run(self) -> None:
-        """Order until the end, then wait for whoever still has no answer."""
+        """Order until `ends`, then wait for the customers that have no answer yet."""
         due = time.monotonic()
         async with asyncio.TaskGroup() as customers:
             for number in itertools.count():
@@ -77,7 +77,7 @@ class Client:
                 customers.create_task(self._order(one))
 
     def key(self, one: Wish) -> str:
-        """The customer's own key."""
+        """The customer's idempotency key."""
         return f"chaos-{self.seed}-{one.number}"
 
     async def _order(self, one: Wish) -> None:
@@ -96,7 +96,7 @@ class Client:
         await self._place(one, one.body, "twice")
 
     async def _place(self, one: Wish, body: Any, what: str) -> str | None:
-        """Send one order until there is an answer; returns its id where it was accepted."""
+        """Send one order until the shop answers; returns the order's id if the shop accepted it."""
         key = self.key(one)
         for attempt in itertools.count(1):
             sent = time.monotonic()
@@ -124,6 +124,6 @@ class Client:
                 return
 
     async def _pause(self, attempt: int) -> bool:
-        """Wait before repeating; false when it is no use any more."""
+        """Wait with back-off before a repetition; returns false once `gives_up` has passed."""
         await asyncio.sleep(min(LONGEST_PAUSE, 0.2 * 2**attempt) * (0.5 + self._dice.random() / 2))
         return time.monotonic() < self.gives_up

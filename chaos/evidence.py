@@ -1,4 +1,4 @@
-"""What there is to judge a run by: the journal, the remote services' ledgers, the rows."""
+"""The evidence about one run: its journal, the remote services' ledgers and the rows of the shop's database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUERIES = {
 
 
 class Effect(NamedTuple):
-    """One thing that a remote service really did."""
+    """One operation that had an effect in a remote service."""
 
     service: str
     operation: str
@@ -45,7 +45,7 @@ class Effect(NamedTuple):
 
 @dataclass
 class Evidence:
-    """Everything of one finished run."""
+    """All evidence about one finished run."""
 
     journal: Journal
     effects: list[Effect]
@@ -55,7 +55,7 @@ class Evidence:
     audit: list[str] = field(default_factory=list)
 
     def by_run(self, table: str) -> dict[int, list[Any]]:
-        """A table's rows by run."""
+        """The rows of a table, by run id."""
         found: dict[int, list[Any]] = defaultdict(list)
         for row in self.rows[table]:
             found[row.run_id].append(row)
@@ -71,7 +71,7 @@ class Evidence:
 
 
 def gather(journal: Journal, ledger: Path, database_url: str, stock_before: dict[str, int]) -> Evidence:
-    """Read everything at one moment."""
+    """Read the ledger, then all tables in one snapshot of the database."""
     effects, calls = [], 0
     for line in ledger.read_text().splitlines():
         entry = json.loads(line)

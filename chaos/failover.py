@@ -1,11 +1,11 @@
-"""`./run chaos failover`: lose the last seconds of commits, and account for every effect.
+"""`./run chaos failover`: replace the database by one without the last seconds of commits, and account for every effect.
 
-Each round: customers order, the replica stops following, customers go on ordering, the primary dies, the replica takes
-its place. With `--restore` a backup takes its place instead, and an operator says so with `manage.py epoch`.
-Lost orders are ordered again under the same key, as customers do. When the shop is at rest an operator
-settles what `manage.py reconcile` finds. Then money and parcels are counted in the services' own ledgers.
+A round: 1. Customers order. The replica stops following the primary, and customers go on ordering. 2. The drill kills the
+primary and promotes the replica. With `--restore` it starts a server from a backup instead, and an operator declares that
+with `manage.py epoch`. 3. Customers repeat lost orders under the same idempotency key. 4. When no order is under way, an
+operator settles the findings of `manage.py reconcile`. 5. Charges and parcels are counted in the remote services' ledgers.
 
-Exit code 0: no customer was charged twice and every effect belongs to an order. 1: the report names the customers.
+Exit code 0: no customer was charged twice and every effect belongs to an order. 1: the output names what is wrong.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from sasproject.embedded import EmbeddedPostgres
 
 PROCESSES = ("web", "scheduler", "agents", "agents.2", "supervisor", "beat")
 REST_SECONDS = 180.0
-SETTLINGS = 5  # how often an operator asks for findings again
-PREFERRED = ("adopt", "cancel", "refund")  # the first of these that a finding offers
+SETTLINGS = 5  # how often an operator asks for findings, at most
+PREFERRED = ("adopt", "cancel", "refund")  # an operator chooses the first of these verbs that a finding offers
 
 
 @dataclass
 class Customer:
-    """One customer: the key of the order, and every public id it was ever accepted under, the newest last."""
+    """One customer with one order. key: its idempotency key. ids: every public id that the shop accepted it under, newest last."""
 
     number: int
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -49,12 +49,12 @@ class Customer:
 
     @property
     def body(self) -> dict[str, Any]:
-        """What this customer orders."""
+        """The request of this customer."""
         return order(email=f"customer{self.number}@example.com")
 
 
 class Customers:
-    """They order at a steady rate and repeat under the same key what got no answer."""
+    """All customers. They order at a steady rate, and repeat unanswered requests under the same idempotency key."""
 
     def __init__(self, shop: Shop, rate: float) -> None:
         self.shop, self.rate = shop, rate
@@ -65,17 +65,17 @@ class Customers:
         self._thread = threading.Thread(target=self._order_steadily, daemon=True)
 
     def start(self) -> None:
-        """Begin to order."""
+        """Start ordering."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Order no more; returns when everybody has an answer."""
+        """Stop ordering; returns when every customer has an answer or has given up."""
         self._stop.set()
         self._thread.join()
         self._pool.shutdown()
 
     def order_lost_ones_again(self) -> int:
-        """Order again, under the same key, whatever the shop no longer knows; returns how many orders were lost."""
+        """Repeat the orders that the shop has lost, under the same keys; returns how many were lost."""
         lost = [one for one in self.all if one.ids and not self._is_known(one.ids[-1])]
         for one in lost:
             self._place(one)
@@ -117,7 +117,7 @@ class Customers:
 
 
 def drill(directory: Path, broker: str, *, rate: float, lost_seconds: float, restore: bool = False) -> tuple[dict[str, Any], list[str]]:
-    """One round; returns its figures and what is wrong, a line each."""
+    """Run one round; returns its figures, and one line for each thing that is wrong."""
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         postgres = EmbeddedPostgres(directory / "postgres")
@@ -162,7 +162,7 @@ def _start_again_who_ended(shop: Shop) -> None:
 
 
 def _rest(shop: Shop) -> None:
-    """Until no order is under way. What stops in Error is resubmitted, as an operator would."""
+    """Wait until no order is under way. Resubmit orders in Error, as an operator would."""
     deadline = time.monotonic() + REST_SECONDS
     while time.monotonic() < deadline:
         _start_again_who_ended(shop)
@@ -181,7 +181,7 @@ def _rest(shop: Shop) -> None:
 
 
 def _settle(shop: Shop) -> tuple[Counter[str], int]:
-    """What reconciliation finds, and how many findings an operator settled."""
+    """Settle the findings of reconciliation, as an operator would; returns the findings by kind and how many were settled."""
     kinds: Counter[str] = Counter()
     settled = 0
     for _ in range(SETTLINGS):
@@ -204,7 +204,7 @@ def _settle(shop: Shop) -> tuple[Counter[str], int]:
 
 
 def _judge(shop: Shop, customers: list[Customer]) -> Iterator[str]:
-    """What is wrong, by the services' own ledgers: money and parcels of each customer, and effects of no order."""
+    """Compare charges and parcels in the services' ledgers with each customer's orders. Yields differences and unknown orders."""
     states = dict(shop.rows("SELECT key, process_state FROM supervision_run"))
     totals = {key: int(total * 100) for key, total in shop.rows("SELECT public_id, total FROM orders_order")}
     paid: Counter[str] = Counter()
@@ -227,7 +227,7 @@ def _judge(shop: Shop, customers: list[Customer]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Read the command line, run the rounds and print what became of them."""
+    """Read the command line, run the rounds and print their results."""
     parser = argparse.ArgumentParser(prog="./run chaos failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="rounds (20)")
     parser.add_argument("--rate", type=float, default=10.0, help="orders per second (10)")

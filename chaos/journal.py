@@ -1,4 +1,4 @@
-"""The run's own log: JSON lines, written by any thread, flushed at once. The checker works from it."""
+"""The log of one run, as JSON lines. Any thread may write; each line is flushed at once. The checker reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Journal:
-    """Appends facts to one file; every line says when (seconds since 1970), who and what."""
+    """Appends facts to one file. Each line has the time (seconds since 1970), the party that notes it, and the fact."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
@@ -25,7 +25,7 @@ class Journal:
             self._file.write(json.dumps(line) + "\n")
 
     def of(self, who: str, *what: str) -> list[dict[str, Any]]:
-        """The facts noted by one of the parties, optionally only of some kinds."""
+        """The facts that one party noted. what: only facts of these kinds."""
         with self._lock:
             return [fact for fact in self.facts if fact["who"] == who and (not what or fact["what"] in what)]
 

@@ -1,4 +1,4 @@
-"""How one looks at a running shop from outside: over its API, in its database, in the remote services' ledgers."""
+"""Reads and drives a running shop from outside: through its API, its database and the simulated remote services."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def order(**changes: Any) -> dict[str, Any]:
 
 
 def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "the condition") -> Any:
-    """The condition's first true value; fails when time is up."""
+    """Wait for the condition; returns its first true value. Raises AssertionError after `within` seconds."""
     deadline = time.monotonic() + within
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -43,7 +43,7 @@ def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "th
 
 
 class Outlook:
-    """Questions to a running shop; `chaos.shop.Shop` says where it is."""
+    """Calls to a running shop. The subclass `chaos.shop.Shop` sets the addresses."""
 
     database_url: str
     simulators_url: str
@@ -81,7 +81,7 @@ class Outlook:
             return cursor.fetchall() if cursor.description else []
 
     def state(self, key: str) -> str | None:
-        """The run's state, or None while it is not consumed."""
+        """The run's state; None while no scheduler has consumed the order."""
         rows = self.rows("SELECT process_state FROM supervision_run WHERE key = %s", key)
         return rows[0][0] if rows else None
 
@@ -98,13 +98,13 @@ class Outlook:
             raise AssertionError(f"{error}; it is {self.state(key)}: {steps}") from None
 
     def ledger(self, service: str, key: str | None = None, *, effects: bool = True) -> list[dict[str, Any]]:
-        """What a simulated service did, for one order or all; only what had an effect unless told otherwise."""
+        """The calls that a simulated service received, for one order or for all. effects: only calls that had an effect."""
         answer = httpx2.get(f"{self.simulators_url}/ledger/{service}", timeout=10)
         entries = [json.loads(line) for line in answer.text.splitlines()]
         return [entry for entry in entries if (key is None or entry["order"] == key) and (entry["effect"] or not effects)]
 
     def fault(self, **fault: Any) -> None:
-        """Tell the simulators to misbehave; no arguments: to behave again."""
+        """Switch a fault of the simulators on. Without arguments: switch all their faults off."""
         if fault:
             answer = httpx2.post(f"{self.simulators_url}/faults", json=fault, timeout=10)
         else:

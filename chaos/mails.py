@@ -1,4 +1,4 @@
-"""Judges the mails of a run: one each, and a second one only where nobody could know that the first was sent."""
+"""Checks the mails of a run: each was sent once, or twice where the outcome of the first sending was unknown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CANCELLED, INCIDENT = ".order-cancelled", "incident-"
 
 
 def repeated(evidence: Evidence) -> Iterator[tuple[str | None, str]]:
-    """Mails that were delivered oftener than promised, as (order, what came how often).
+    """Mails that were delivered more often than promised, as (order, description).
 
-    A step's mail comes once. It comes twice where an attempt to send it ended in doubt; the second sending is then in the
-    effect ledger as a repetition. It never comes a third time under one key. A mail from the outbox comes once for each
-    try at most.
+    A step's mail is delivered once. It may be delivered twice if the outcome of an attempt to send it was unknown. The
+    effect ledger then records the second sending as a repetition. It is never delivered three times under one idempotency
+    key. A mail from the outbox is delivered at most once for each try.
     """
     runs = {run.key: run.id for run in evidence.rows["runs"]}
     tries = _tries(evidence)
@@ -29,7 +29,7 @@ def repeated(evidence: Evidence) -> Iterator[tuple[str | None, str]]:
         elif count > 2:
             yield order, f"{count} times {key}"
         elif not _in_doubt(evidence, runs.get(order or "", -1), key):
-            yield order, f"{count} times {key}, although the first sending was not in doubt"
+            yield order, f"{count} times {key}, although the outcome of the first sending was known"
 
 
 def _tries(evidence: Evidence) -> dict[str, int]:
@@ -45,7 +45,7 @@ def _tries(evidence: Evidence) -> dict[str, int]:
 
 
 def _in_doubt(evidence: Evidence, run_id: int, key: str) -> bool:
-    """Whether the shop noted, before it repeated this mail, that it did; and an attempt of the step had failed before."""
+    """Whether the effect ledger records a repetition of this mail, and an earlier attempt of its step had failed."""
     noted = [row for row in evidence.rows["operations"] if row.key == key and row.operation == "repeat"]
     failed = [
         event

@@ -1,5 +1,5 @@
-"""Commits the planned faults and undoes them when their time is over. Runs in the main thread, which also has to be the
-one that starts PostgreSQL: the kernel ends the server with the thread that started it.
+"""Injects the planned faults and ends each of them when its time is over. It runs in the main thread, because it restarts
+PostgreSQL: the kernel ends the server when the thread that started it ends.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from chaos.shop import Shop
 from sasproject.embedded import EmbeddedPostgres
 
 LOOK_SECONDS = 0.1
-RESPAWN_SECONDS = 1.0  # what a service manager takes to start again a process that ended by itself
+RESPAWN_SECONDS = 1.0  # the time a service manager takes to restart a process that ended by itself
 
 
 class Nemesis:
-    """The faults of one run, in time."""
+    """Injects the faults of one run, each at its time."""
 
     def __init__(self, shop: Shop, postgres: EmbeddedPostgres, broker: Broker, journal: Journal) -> None:
         self.shop, self.postgres, self.broker, self.journal = shop, postgres, broker, journal
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
-        self._dead: set[str] = set()  # killed, and to be started by us later
+        self._dead: set[str] = set()  # processes that have ended and that this class starts again later
         self._frozen: dict[str, int] = {}
         self._poison: dict[str, Any] = {}
         self._began = time.monotonic()
 
     def run(self, faults: Sequence[Fault], length: float) -> None:
-        """Commit them all; returns after `length` seconds with everything healed."""
+        """Inject all of them; returns after `length` seconds, when every fault has been ended."""
         self._began = time.monotonic()
         for fault in faults:
             self._at(fault.at, lambda fault=fault: self._commit(fault))  # type: ignore[misc]
@@ -50,7 +50,7 @@ class Nemesis:
         self.heal()
 
     def turn(self) -> None:
-        """Do what is due, start again who has ended, and wait a moment."""
+        """Do the actions that are due, restart processes that have ended, and wait a moment."""
         while self._due and self._due[0][0] <= time.monotonic() - self._began:
             heapq.heappop(self._due)[2]()
         self.look_after()
@@ -71,7 +71,7 @@ class Nemesis:
         self.journal.note("nemesis", "healed")
 
     def look_after(self) -> None:
-        """Start again whoever has ended by itself, as a service manager would."""
+        """Restart processes that have ended by themselves, as a service manager would."""
         for name, process in list(self.shop.processes.items()):
             if name not in self._dead and process.poll() is not None:
                 self.journal.note("nemesis", "ended-by-itself", name=name, code=process.returncode)
@@ -92,7 +92,7 @@ class Nemesis:
         try:
             done = self._act(fault)
         except (OSError, RuntimeError, psycopg.Error, httpx2.HTTPError, KombuError, redis.RedisError, amqp.AMQPError) as error:
-            # A database that is just being restarted refuses to have its backends killed: that is no fault then.
+            # For example, a database that is just restarting refuses the connection. The fault then counts as missed.
             self.journal.note("nemesis", "missed", kind=fault.kind, error=f"{type(error).__name__}: {error}"[:200])
             return
         if fault.seconds:
@@ -107,7 +107,7 @@ class Nemesis:
             case "kill":
                 return self._kill_backends(fault.details["share"])
             case "backlog":
-                self._kill(fault)  # orders pile up until all consumers begin at the same moment
+                self._kill(fault)  # orders pile up, and then all consumers start at the same moment
             case "freeze":
                 self._freeze(fault)
             case "postgres":
@@ -150,7 +150,7 @@ class Nemesis:
             self._later(fault.seconds, lambda name=name: self._thaw(name))  # type: ignore[misc]
 
     def _thaw(self, name: str) -> None:
-        """Let it go on, unless a second fault still holds it."""
+        """Continue the process, unless another fault still freezes it."""
         left = self._frozen.get(name, 0) - 1
         if left > 0:
             self._frozen[name] = left
@@ -159,7 +159,7 @@ class Nemesis:
         self.shop.signal(name, signal.SIGCONT)
 
     def _restart_postgres(self) -> None:
-        """An immediate stop, as a crash of the machine is for it, and a start that has to recover."""
+        """Stop PostgreSQL at once, as a crash of the machine would, and start it. It has to recover from its log."""
         process = self.postgres.process
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGQUIT)
@@ -179,7 +179,7 @@ class Nemesis:
         self.shop.fault(service=fault.targets[0], until=fault.seconds, **fault.details)
 
     def _poison_again(self) -> None:
-        """Tell the simulators, who know of no fault when they start, which orders they fail for; until they answer."""
+        """Tell the simulators which orders they fail for, because a restart clears their faults. Try until they answer."""
         if not self._poison:
             return
         try:

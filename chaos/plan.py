@@ -1,4 +1,4 @@
-"""The faults of a run, drawn from its seed before it starts: the same seed gives the same plan, to the letter."""
+"""The faults of a run, drawn from its seed before it starts. The same seed always gives exactly the same plan."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How a run is laid out in time, in seconds."""
+    """The times of a run, in seconds."""
 
     length: float
     complete_by: float
-    calm: float = 5.0  # at the beginning
+    calm: float = 5.0  # without faults at the beginning, except for POISON
 
 
-# From the beginning until everything is healed: the carrier fails for some orders, whatever it does for others.
+# Lasts from the start until the nemesis heals everything: the carrier fails for every order to this postal code.
 POISON = Fault(0.0, "poison", ("carrier",), details={"mode": "error_before", "status": 500, "postal_code": POISONED})
 
 Draw = Callable[[random.Random], Iterator[Fault]]
 
 
 def plan(seed: int, pace: Pace, harms: tuple[str, ...]) -> list[Fault]:
-    """All faults of a run, in order. Each kind has dice of its own: another broker changes the broker's faults only."""
+    """All faults of a run, by time. Each kind has its own random generator, so another broker changes the broker's faults only."""
     kinds: dict[str, tuple[tuple[float, float], Callable[[random.Random, float], Fault]]] = {
         "kill": ((6, 18), lambda dice, at: _kill_one(dice, at)),
         "massacre": ((45, 110), lambda dice, at: _kill_many(dice, at)),
@@ -63,7 +63,7 @@ def plan(seed: int, pace: Pace, harms: tuple[str, ...]) -> list[Fault]:
     faults = [POISON]
     for name, ((least, most), draw) in kinds.items():
         dice = random.Random(f"{seed}:{name}")
-        at = pace.calm + dice.uniform(0, min(most, pace.length / 2))  # a short run, too, gets some of each
+        at = pace.calm + dice.uniform(0, min(most, pace.length / 2))  # so that a short run, too, gets faults of each kind
         while at < pace.length:
             faults.append(draw(dice, round(at, 2)))
             at += dice.uniform(least, most)

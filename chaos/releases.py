@@ -1,7 +1,7 @@
-"""Two releases of the shop beside each other: the tree as it is, and copies of it whose workflow was edited.
+"""Makes a second release of the shop, to run beside the first: a copy of the source tree with an edited workflow.
 
-An edit says what the steps of `fulfil-order` become; `under_its_version` keeps the version, as somebody does who forgot to
-raise it, and otherwise the new definition is version 2 and version 1 stays registered.
+An edit replaces the steps of `fulfil-order`. Normally the new definition is version 2, and version 1 stays registered.
+With `under_its_version` the new definition keeps version 1, as if a developer had forgotten to raise the version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTS = (
     "requirements.txt",
 )
 
-# What becomes of the steps (0 stock, 1 payment, 2 shipping, 3 mail). The queues of an agent that is new have to be served.
+# The new steps, as an expression over the old ones (0 stock, 1 payment, 2 shipping, 3 mail). QUEUES includes the new agent's.
 EDITS = {
     "added": '(*steps, Step("thank-customer", agent="email", complete_within=timedelta(seconds=30)))',
     "removed": "steps[:3]",
@@ -56,7 +56,7 @@ FULFIL_ORDER = register(replace(FULFIL_ORDER, version={version}, steps={steps}))
 
 
 def release(directory: Path, edit: str, *, under_its_version: bool) -> Path:
-    """A copy of the shop's code in which the workflow was edited; its processes run beside those of the original."""
+    """Copy the shop's code and edit the workflow in the copy; returns the copy's root. Its processes can run beside the original's."""
     tree = directory / f"{edit}-{'same' if under_its_version else 'new'}"
     for part in PARTS:
         if (ROOT / part).is_dir():

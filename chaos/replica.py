@@ -1,8 +1,8 @@
-"""A second PostgreSQL that takes the place of the first one without its newest commits.
+"""A second PostgreSQL that replaces the primary, without the primary's newest commits. There are two ways.
 
-The follower is a base backup that streams. `cut` ends the streaming: what commits from then on exists on the first
-server only. `fail_over` kills the first server and promotes the follower at the same address, on a new timeline.
-A backup does not stream: `restore` starts a server from it, on the timeline that it was taken on.
+Failover: the follower is a streaming replica. `cut` ends the streaming, so that later commits exist on the primary only.
+`fail_over` kills the primary and promotes the follower at the same address, on a new timeline.
+Restore: `back_up` copies the primary. `restore` kills the primary and starts a server from the copy, on the same timeline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAIT_SECONDS = 60.0
 
 
 class Follower:
-    """A streaming copy of `primary`, on another port of the same socket directory."""
+    """A copy of `primary`. While it streams, it listens on another port in the same socket directory."""
 
     def __init__(self, primary: EmbeddedPostgres) -> None:
         self.primary = primary
@@ -32,7 +32,7 @@ class Follower:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Copy the primary and follow it. Returns when the follower has caught up."""
+        """Copy the primary and start the copy as a streaming replica. Returns when it streams."""
         self._copy("-R")
         self._launch()
         self._until(
@@ -47,7 +47,7 @@ class Follower:
         self._until(lambda: self._one("SELECT count(*) FROM pg_stat_wal_receiver") == 0, "the streaming to end")
 
     def fail_over(self) -> None:
-        """Kill the primary with SIGKILL and put the follower in its place. Returns when it takes writes."""
+        """Kill the primary with SIGKILL and put the follower in its place. Returns when the follower accepts writes."""
         self._kill_primary()
         with self._connect() as connection:
             connection.execute("SELECT pg_promote()")
@@ -56,11 +56,11 @@ class Follower:
         self._take_over()
 
     def back_up(self) -> None:
-        """Copy the primary and do not follow it: what commits from now on is not in the copy."""
+        """Copy the primary once, without streaming. Later commits are not in the copy."""
         self._copy()
 
     def restore(self) -> None:
-        """Kill the primary and start a server from the copy in its place. Returns when it takes writes."""
+        """Kill the primary and start a server from the copy in its place. Returns when the server accepts writes."""
         self._kill_primary()
         self._take_over()
 
@@ -151,7 +151,7 @@ class Follower:
                 if condition():
                     return
             except psycopg.OperationalError:
-                pass  # it is starting
+                pass  # the server is still starting
             if self._process is not None and self._process.poll() is not None:
                 raise SystemExit(f"chaos: the follower ended; see {self.primary.log.with_name('follower.log')}")
             if time.monotonic() > deadline:

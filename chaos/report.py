@@ -1,4 +1,4 @@
-"""What a run came to, as text for people and as one JSON file."""
+"""The report of a run: text for the console, and one JSON file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LEAVES = ("Processed", "Cancelled", "Error", "Compensating")
 
 
 def recovery(evidence: Evidence) -> dict[str, list[float]]:
-    """Per kind of fault, for each of its faults: seconds from its end until the last order that was in Processing when
-    it ended has left Processing. Other faults went on meanwhile, so these are upper bounds.
+    """Recovery times by kind of fault, one for each fault: the seconds from its end until the last order that was then in
+    Processing has left Processing. Other faults may last meanwhile, so these are upper bounds.
     """
     left: dict[int, float] = {}
     created = {run.id: run.created_at.timestamp() for run in evidence.rows["runs"]}
@@ -80,14 +80,14 @@ def _quantile(values: Sequence[float], q: float) -> float | None:
 
 
 def text(numbers: Mapping[str, Any], found: Mapping[str, Sequence[Violation]]) -> str:
-    """The console's version."""
+    """The report for the console."""
     lines = []
     for name, value in numbers.items():
         if name in ("violations", "recovery_by_fault_s"):
             continue
         shown = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
         lines.append(f"{name.replace('_', ' '):22} {shown}")
-    lines.append("\nafter which fault, seconds until the last affected order left Processing (n, median, longest)")
+    lines.append("\nseconds from the end of a fault until the last affected order left Processing (n, median, longest)")
     lines += [f"  {kind:24} {row['n']:4} {row['p50']:7} {row['max']:7}" for kind, row in numbers["recovery_by_fault_s"].items()]
     lines.append("\nchecks")
     for kind, those in found.items():
@@ -97,7 +97,7 @@ def text(numbers: Mapping[str, Any], found: Mapping[str, Sequence[Violation]]) -
 
 
 def write(directory: Path, numbers: Mapping[str, Any], found: Mapping[str, Sequence[Violation]]) -> None:
-    """The report's file."""
+    """Write the report's JSON file."""
     every = [vars(one) for those in found.values() for one in those]
     (directory / "report.json").write_text(json.dumps({**numbers, "found": every}, indent=1, default=str) + "\n")
 

@@ -1,4 +1,4 @@
-"""One run from beginning to end: build the shop, break it while people use it, heal it, wait, judge it."""
+"""One run: start the shop, inject faults while customers and an operator use it, heal it, wait for rest, check it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from chaos.shop import Shop
 from chaos.traffic import SCARCE
 from sasproject.embedded import EmbeddedPostgres
 
-QUIET_SECONDS = 240.0  # the most that everything healed may take to come to rest
-REPEAT_SECONDS = 30.0  # how long after the end customers repeat what got no answer
+QUIET_SECONDS = 240.0  # the longest wait for rest after everything is healed
+REPEAT_SECONDS = 30.0  # how long after the end customers repeat unanswered requests
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a run is asked for."""
+    """The options of a run."""
 
     minutes: float
     seed: int
@@ -46,7 +46,7 @@ class Options:
 
 
 class Outside(threading.Thread):
-    """Customers and the operator, on an event loop and a thread of their own."""
+    """The customers and the operator. They run on their own event loop in their own thread."""
 
     def __init__(self, shop: Shop, tokens: dict[str, str], journal: Journal, options: Options) -> None:
         super().__init__(name="outside", daemon=True)
@@ -117,14 +117,13 @@ def _story(
         first_port=22000 + os.getpid() % 10000,
         SUPERVISION_COMPLETE_WITHIN=str(options.complete_by),
         SUPERVISION_SWEEP_SECONDS="1",
-        # The journal of what each process did wants warnings, not every line.
         LOG_LEVEL=os.environ.get("LOG_LEVEL", "INFO"),
     )
     stack.callback(shop.close)
     print(f"chaos: building the shop in {options.directory}", flush=True)
     shop.open(*PROCESSES)
     tokens = {name: shop.token(name) for name in ("shop", "operator")}
-    # About half of what will be asked for.
+    # About 60 % of the pieces that customers will order.
     shop.manage("set_stock", SCARCE, str(max(5, int(options.rate * options.minutes * 60 * 0.08 * 2 * 0.6))))
     stock = dict(shop.rows("SELECT sku, available FROM orders_product"))
     outside = Outside(shop, tokens, journal, options)
@@ -149,8 +148,8 @@ def _story(
 
 
 def _wait_for_rest(shop: Shop, nemesis: Nemesis, outside: Outside, options: Options) -> None:
-    """Until every order has ended and customers have their answers, or time is up; then as long again as a frozen
-    process could still take to do harm.
+    """Wait until every order has ended and every customer has an answer, or time is up. Then wait three times `complete_by`
+    more, which is the longest freeze: a process that wakes up so late may still act on an expired claim.
     """
     deadline = time.monotonic() + QUIET_SECONDS
     look = 0.0

@@ -1,4 +1,4 @@
-"""A broker server of the run's own, where the machine has its program: one that can be killed and started again."""
+"""A broker server for one run, which the run can kill and start again. It needs the broker's program on the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_SECONDS = 120.0
 
 
 class Server:
-    """A program that listens on one port of this machine. Killing it forgets whatever it did not write down."""
+    """A program that listens on one port of this machine. When killed it loses the data that it has not written to disk."""
 
     def __init__(self, command: Sequence[str], port: int, log: Path, env: Mapping[str, str] | None = None) -> None:
         self.port, self._command, self._log = port, command, log
@@ -33,7 +33,7 @@ class Server:
             )
 
     def wait(self) -> None:
-        """Until it listens."""
+        """Wait until it listens."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
@@ -42,7 +42,7 @@ class Server:
         raise SystemExit(f"chaos: {self._command[0]} did not start; see {self._log}")
 
     def kill(self) -> None:
-        """SIGKILL to it and all it has started."""
+        """Send SIGKILL to it and to all processes that it has started."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ class Server:
 
 
 def redis_server(directory: Path) -> Server | None:
-    """A Redis that writes nothing down."""
+    """A Redis that writes nothing to disk; None where the program is missing."""
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         return None
@@ -64,15 +64,15 @@ def redis_server(directory: Path) -> Server | None:
 
 
 def rabbitmq_server(directory: Path) -> tuple[Server, list[str], dict[str, str]] | None:
-    """A RabbitMQ node, and how `rabbitmqctl` reaches it."""
-    home = Path("/usr/lib/rabbitmq/bin")  # what is on the PATH switches to the package's user
+    """A RabbitMQ node, the `rabbitmqctl` command for it and the environment of both; None where the program is missing."""
+    home = Path("/usr/lib/rabbitmq/bin")  # the scripts on the PATH switch to the package's user
     if not (home / "rabbitmq-server").is_file():
         return None
     port = ports.choose("127.0.0.1", None, usual=16500)
     node, base = f"sas-chaos-{port}@localhost", directory / "rabbitmq"
     base.mkdir(parents=True, exist_ok=True)
     env = {
-        "HOME": str(base),  # its cookie
+        "HOME": str(base),  # RabbitMQ keeps its Erlang cookie there
         "RABBITMQ_NODENAME": node,
         "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",

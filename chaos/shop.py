@@ -1,6 +1,6 @@
-"""A whole running shop: every role of the Procfile as real processes, any number of each, and how one looks at it.
+"""A whole running shop: every role of the Procfile as real processes, any number of each.
 
-A process is named after its role, further copies `role.2`, `role.3` and so on.
+A process is named after its role. Further copies are named `role.2`, `role.3` and so on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def role_of(name: str) -> str:
 
 
 class Shop(Outlook):
-    """The processes, and how a test looks at what they do."""
+    """The processes of a shop: starts them, sends them signals and reads their logs."""
 
     def __init__(self, database_url: str, broker_url: str, directory: Path, *, first_port: int = 18000, **environ: str) -> None:
         self.directory = directory
@@ -72,7 +72,7 @@ class Shop(Outlook):
         return port
 
     def url_of(self, name: str) -> str:
-        """Where this copy of the web role answers."""
+        """The address of this copy of the web role."""
         if name not in self.web_ports:
             self.web_ports[name] = self._port(0)
         return f"http://127.0.0.1:{self.web_ports[name]}"
@@ -95,7 +95,7 @@ class Shop(Outlook):
         return done.stdout
 
     def prepare(self) -> None:
-        """Tables, catalogue and accounts."""
+        """Make the tables, the catalogue and the accounts."""
         prepared = subprocess.run(
             [sys.executable, "-m", "sasproject.prepare"], env=self.env, capture_output=True, text=True, cwd=ROOT, check=False
         )
@@ -110,7 +110,7 @@ class Shop(Outlook):
         self.start(*(names or ROLES))
 
     def start_simulators(self, *, wait: bool = True) -> None:
-        """The remote services; their ledger outlives them."""
+        """Start the simulated remote services. Their ledger is a file, which survives a restart."""
         arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
         ledger = ["--ledger", str(self.ledger_file)]
         self._spawn("simulators", [sys.executable, str(ROOT / "manage.py"), "simulators", *arguments, *ledger])
@@ -122,7 +122,7 @@ class Shop(Outlook):
 
     @property
     def ledger_file(self) -> Path:
-        """What the simulators remember, one JSON object a line."""
+        """The simulators' ledger, one JSON object a line."""
         return self.directory / "ledger"
 
     def start(self, *names: str) -> None:
@@ -166,12 +166,12 @@ class Shop(Outlook):
         return (self.directory / f"{name}.log").read_bytes()[self._log_starts.get(name, 0) :].decode(errors="replace")
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal a process and its children; one that has gone meanwhile is left alone."""
+        """Send a signal to a process and its children. Does nothing if the process has ended."""
         with suppress(ProcessLookupError):
             os.killpg(self.processes[name].pid, number)
 
     def kill9(self, *names: str) -> None:
-        """SIGKILL to whole process groups, at once."""
+        """Send SIGKILL to these processes and their children (without names: to all), then wait for them."""
         for name in names or tuple(self.processes):
             self.signal(name, signal.SIGKILL)
         for name in names or tuple(self.processes):
@@ -204,7 +204,7 @@ def scratch_database(template: str = "template1") -> Iterator[str]:
 @contextmanager
 def open_shop(broker_url: str, directory: Path, *names: str, template: str = "template1", **environ: str) -> Iterator[Shop]:
     """A running shop on a scratch database, a copy of `template`; closed and dropped afterwards."""
-    first_port = 18000 + 300 * (os.getpid() % 10)  # a port is chosen long before it is bound: not where a neighbour looks
+    first_port = 18000 + 300 * (os.getpid() % 10)  # a port is chosen long before it is bound: parallel tests look elsewhere
     with scratch_database(template) as database_url:
         shop = Shop(database_url, broker_url, directory, first_port=first_port, **environ)
         try:

@@ -1,4 +1,4 @@
-"""What the customers of a run send, drawn from its seed: order number n is the same in every run with that seed."""
+"""The requests of a run's customers, drawn from its seed. Request number n is the same in every run with that seed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from chaos.look import order
 
-SCARCE = "CLOCK-WALL"  # fewer pieces than are asked for
+SCARCE = "CLOCK-WALL"  # the product with fewer pieces than customers order
 PLENTY = ("MUG-BLUE", "TEAPOT-SAND", "NOTEBOOK-A5", "PENCILS-12", "FLASK-STEEL")
 DECLINED = "pm_card_visa_chargeDeclined"
 NOWHERE = "00000"  # the postal code that the carrier does not serve
-POISONED = "13013"  # the one for which it fails whenever it is asked, while the fault `poison` lasts
+POISONED = "13013"  # the postal code for which the carrier fails at every call, while the fault `poison` lasts
 
 MALFORMED: tuple[Any, ...] = (
     {},
@@ -24,7 +24,7 @@ MALFORMED: tuple[Any, ...] = (
     order(lines=[{"sku": "MUG-BLUE", "quantity": 1e9}]),
     order(lines=[{"sku": "NO-SUCH-THING", "quantity": 1}]),
     order(total="0.01"),
-    order(email="nobody"),
+    order(email="no-at-sign"),
     order(payment_method="4242424242424242"),
     b'{"email": "ada@example.com", "lines": [',
     b"\xff\xfe\x00",
@@ -33,20 +33,20 @@ MALFORMED: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Wish:
-    """One customer's intent. `other`: a second body sent under the same key, which has to be refused."""
+    """What one customer does. other: a second body sent under the same idempotency key, which the shop has to refuse."""
 
     number: int
-    wait: float  # after the one before it
+    wait: float  # seconds after the customer before
     body: Any
     malformed: bool = False
-    again: float | None = None  # send the same once more, so many seconds after the first
+    again: float | None = None  # send the same body once more, so many seconds after the first
     other: dict[str, Any] | None = None
     cancel: float | None = None
     traits: tuple[str, ...] = field(default=())
 
 
 def wish(seed: int, number: int, rate: float) -> Wish:
-    """The wish with this number."""
+    """Draw the wish with this number from the seed."""
     dice = random.Random(f"{seed}:wish:{number}")
     wait = dice.expovariate(rate)
     if dice.random() < 0.01:

@@ -79,7 +79,7 @@ def _incident(e: Evidence, **changes: object) -> None:
 BROKEN = {
     "lost": lambda e: e.rows["runs"].pop(0),
     "duplicate order": _second_run,
-    "phantom": lambda e: setattr(e.rows["submissions"][0], "client_key", "somebody-else"),
+    "phantom": lambda e: setattr(e.rows["submissions"][0], "client_key", "another-key"),
     "another body": lambda e: setattr(e.rows["submissions"][0], "payload", '{"lines": [{"sku": "MUG", "quantity": 7}]}'),
     "stuck": lambda e: setattr(e.rows["runs"][0], "process_state", "Processing"),
     "an Error that": lambda e: setattr(e.rows["runs"][0], "process_state", "Error"),
@@ -89,7 +89,7 @@ BROKEN = {
     "Processed without": lambda e: e.effects.__setitem__(0, e.effects[0]._replace(amount=1)),
     "Cancelled with": lambda e: e.effects.pop(-2),
     "orphan effect": lambda e: setattr(e.rows["steps"][1], "effect", "none"),
-    "an attempt spoke": lambda e: _event(e, seq=9),
+    "an attempt ended": lambda e: _event(e, seq=9),
     "a cancellation": lambda e: e.journal.note("client", "cancel-ok", id="good", key="k-good"),
     "an order that was in Error": lambda e: _event(e, seq=9, position=None, to_state="Error", from_state="Processing"),
     "an incident that": lambda e: _incident(e, closed_at=None),
