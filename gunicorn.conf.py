@@ -1,8 +1,8 @@
-"""Gunicorn's settings beside those of the Procfile; read from the directory it is started in."""
+"""Gunicorn's settings in addition to those of the Procfile. Gunicorn reads this file from its working directory."""
 
 from __future__ import annotations
 
 from gunicorn.arbiter import Arbiter
 
-# A worker that refuses to start ends the whole role, with the exit code that the other roles have then.
+# A worker that refuses to start ends the whole web role with exit code 1, like the other roles.
 Arbiter.WORKER_BOOT_ERROR = 1

@@ -6,10 +6,10 @@ import sys
 
 
 def main() -> None:
-    """Run one command; the settings' own complaints end in one line, not in a traceback."""
+    """Run one command. An error in the settings ends in one line, not in a traceback."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
     if sys.argv[1:2] == ["demo"]:
-        os.environ.setdefault("DEBUG", "1")  # the demo is what the built-in demo values are for
+        os.environ.setdefault("DEBUG", "1")  # the demo uses the built-in demo values, which need DEBUG
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line

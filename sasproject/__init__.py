@@ -1,4 +1,4 @@
-"""The project: settings, doors and the process launcher around `supervision` and `orders`."""
+"""The project: settings, ASGI and WSGI entry points, and the process launcher around `supervision` and `orders`."""
 
 from sasproject.celery import app as celery_app
 

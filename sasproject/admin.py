@@ -1,4 +1,4 @@
-"""Accounts and groups in the console's theme; unregistered here, they would stay unstyled. Tokens come from a command."""
+"""Accounts and groups in the console's theme, instead of Django's own pages. Tokens have no page: a command creates them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ for model in (User, Group, AuthToken):
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
-    """People, and what they may do."""
+    """Accounts and their permissions."""
 
     form = UserChangeForm
     add_form = UserCreationForm
@@ -27,4 +27,4 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
-    """Customer, client, operator, viewer: migrations make them."""
+    """The groups customer, client, operator and viewer. Migrations create them."""

@@ -1,4 +1,4 @@
-"""What must exist in the database beside the models: the broker's queues-in-SQL and the shared cache table."""
+"""Creates what the database needs besides the models: PGMQ (the broker in PostgreSQL) and the shared cache table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.db import connections, transaction
 from django.db.models.signals import post_migrate
 from pgmq.install import get_embedded_install_sql
 
-# A consumer that starts asks for its queue. PGMQ's own functions then lock the queue's table, behind whoever is reading
-# (a frozen process, for example), with everybody else behind them; and they drop and make the trigger anew, so that two
-# starting at once collide and one of them ends. These touch nothing that is there already, and have a second one wait.
+# A starting consumer creates its queue. PGMQ's own functions lock an existing queue's table: they wait for a reader (a frozen
+# process, for example), and later readers wait behind them. They also drop and recreate the trigger, so that two consumers
+# that start at once collide and one of them ends. These versions leave existing objects alone, and use an advisory lock.
 _START_SOFTLY = """
 CREATE OR REPLACE FUNCTION pgmq.create(queue_name TEXT) RETURNS void AS $$
 BEGIN
@@ -49,19 +49,19 @@ class ProjectConfig(AppConfig):
     name = "sasproject"
 
     def ready(self) -> None:
-        # Django sends the signal for apps with models only, and this one has none: listen to the engine's.
+        # Django sends this signal only for apps with models. This app has none, so it listens to the engine's signal.
         post_migrate.connect(complete_database, sender=apps.get_app_config("supervision"))
 
 
 def complete_database(using: str = "default", **_: Any) -> None:
-    """Create the cache table and, where the broker lives in this database, PGMQ. Harmless when repeated."""
+    """Create the cache table and, where the broker is in this database, PGMQ. May be repeated."""
     call_command("createcachetable", database=using, verbosity=0)
     if settings.BROKER_IN_DATABASE:
         install_pgmq(using)
 
 
 def install_pgmq(using: str) -> None:
-    """Install PGMQ's functions once, with our correction; its script fails on a second run, hence the look and the lock."""
+    """Install PGMQ and our versions of two functions. Its script fails on a second run, so check first, under a lock."""
     connection = connections[using]
     with connection.cursor() as cursor, transaction.atomic(using=using):
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('install pgmq'))")

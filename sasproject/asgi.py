@@ -1,4 +1,4 @@
-"""The web role's door: `gunicorn -k asgi sasproject.asgi`."""
+"""The ASGI entry point of the web role: `gunicorn -k asgi sasproject.asgi`."""
 
 import os
 
@@ -9,10 +9,10 @@ from sasproject.handler import ThreadedHandler
 from supervision import failpoints, plan_guard
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
-# Live pages look now and then, each on a thread of its own, so connections come from a pool; workers keep one per thread.
+# A live page queries now and then, on a thread of its own. So the web role uses a pool; workers keep a connection per thread.
 os.environ.setdefault("DATABASE_POOL", "1")
 
-failpoints.load()  # workers do it when they start
+failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
 plan_guard.refuse_other_plans()
 application = ThreadedHandler(settings.WEB_THREADS)

@@ -1,8 +1,8 @@
-"""Beat's scheduler: django-celery-beat's, made to outlive outages of the database and of the broker.
+"""Beat's scheduler: django-celery-beat's, changed to survive outages of the database and of the broker.
 
-Celery's beat keeps one producer for its whole life and leaves mending it to `task_publish_retry`, which is off here:
-after one lost connection it would go on "sending" for ever into nothing, and nobody would sweep. And it ends when the
-database is away at the moment when it reads its timetable, and never ends when it is told to in the middle of a statement.
+Celery's beat keeps one producer for its whole life. Only `task_publish_retry` repairs it, which is off here: after one
+lost connection beat would lose all messages, and no sweep would run. Also, Celery's beat ends if the database is down
+when it reads its schedule, and it never ends if SIGTERM interrupts one of its SQL statements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from supervision import db
 
 
 class Scheduler(DatabaseScheduler):
-    """Each failure to send is followed by a new connection; the entry itself is due again at its next interval."""
+    """Opens a new connection after each failure to send. The entry is due again at its next interval."""
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **options: Any) -> Any:
         """Send one entry's task. Raises SchedulingError, which beat logs."""
@@ -31,26 +31,26 @@ class Scheduler(DatabaseScheduler):
             raise
 
     def all_as_schedule(self) -> Any:
-        """The timetable, as soon as the database answers."""
+        """The schedule. Waits until the database answers."""
         return db.guarded(super().all_as_schedule, patience=math.inf)
 
     def sync(self) -> None:
-        """Write down what was sent when, unless this is a signal's handler that broke into one of our own statements.
+        """Save when each entry was last sent, unless a signal handler calls this in the middle of an SQL statement.
 
-        Celery calls this from its SIGTERM handler, in the thread that may hold the connection's lock: it would wait for itself
-        for ever. What is left out is written a moment later, when beat's loop has unwound.
+        Celery calls this from its SIGTERM handler. The interrupted thread may hold the connection's lock, and would then wait
+        for itself for ever. In that case Celery's next call, a moment later when beat's loop has ended, saves the times.
         """
         psycopg = connection.connection
         if psycopg is not None and psycopg.lock.locked():
             return
         if psycopg is not None and psycopg.info.transaction_status == TransactionStatus.ACTIVE:
-            connection.close()  # the statement that was broken into is still on its way
+            connection.close()  # the interrupted statement is still running on it
         super().sync()
 
     def _connect_anew(self) -> None:
-        """Forget what beat keeps; it is made again when it is asked for."""
+        """Drop the cached producer and connection. Beat makes new ones at the next use."""
         self.__dict__.pop("producer", None)
         broken = self.__dict__.pop("connection", None)
         if broken is not None:
-            with suppress(Exception):  # it is broken: that is why it goes
+            with suppress(Exception):  # releasing a broken connection may fail
                 broken.release()

@@ -1,6 +1,6 @@
-"""What each kind of broker needs: `CELERY_BROKER_URL` alone chooses it, this module knows the rest.
+"""The transport options of each kind of broker. `CELERY_BROKER_URL` alone chooses the broker.
 
-The broker only carries hints, so nothing here buys durability; everything here bounds how long a caller can hang.
+The broker only carries hints, so no option here is for durability. The timeouts limit how long a caller can hang.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCHEMES = ("amqp", "amqps", "redis", "rediss", "pgmq", "memory")  # memory: test
 
 
 def transport(url: str) -> str:
-    """`amqp`, `redis`, `pgmq` or `memory`, TLS or not."""
+    """The kind of broker: `amqp`, `redis`, `pgmq` or `memory`, with or without TLS."""
     scheme = urlsplit(url).scheme
     if scheme not in SCHEMES:
         raise ImproperlyConfigured(f"CELERY_BROKER_URL must start with amqp://, redis:// or pgmq://, not {scheme or url!r}.")
@@ -25,7 +25,7 @@ def transport(url: str) -> str:
 
 
 def transport_options(url: str, database: dict[str, Any]) -> dict[str, Any]:
-    """kombu's options for this broker; `database` is the default one, on which a bare `pgmq://` lives."""
+    """kombu's options for this broker. database: the default database, which a bare `pgmq://` uses."""
     return {"amqp": _amqp, "redis": _redis, "pgmq": lambda: _pgmq(url, database), "memory": _memory}[transport(url)]()
 
 
@@ -49,7 +49,7 @@ def _redis() -> dict[str, Any]:
     return {
         "visibility_timeout": 3600,  # tasks are acknowledged when they start: this concerns prefetched messages only
         "socket_connect_timeout": 5,
-        "socket_timeout": 5,  # kombu blocks for 1 s at a time; a silent server is found out in 5
+        "socket_timeout": 5,  # kombu blocks for 1 s at a time; after 5 s without an answer the server counts as lost
         "socket_keepalive": True,
         "health_check_interval": 10,
     }
@@ -67,6 +67,6 @@ def _pgmq(url: str, database: dict[str, Any]) -> dict[str, Any]:
         # kombu's default of 1 s stalls the queue whenever the prefetch window is full.
         "polling_interval": 0.05,
         "visibility_timeout": 60,
-        "pool_size": 2,  # one reads while another acknowledges; the server's connections are not ours to fill
+        "pool_size": 2,  # one reads while another acknowledges; no more, because the server's connections are limited
         "pool_timeout": 5,
     }

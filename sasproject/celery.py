@@ -1,4 +1,4 @@
-"""The Celery application. Workers hold no truth: messages are hints, leases in the database do the recovery."""
+"""The Celery application. Workers keep no state: messages are hints, and leases in the database recover lost work."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ app.autodiscover_tasks()
 
 @signals.task_prerun.connect
 def drop_lost_connections(**_: Any) -> None:
-    """A connection that outlived its server would fail every task of its thread from now on; costs nothing otherwise."""
+    """Close connections that the server has ended. Otherwise every later task of their thread would fail."""
     for connection in connections.all(initialized_only=True):
         connection.close_if_unusable_or_obsolete()

@@ -1,7 +1,7 @@
-"""Child processes of the launcher: started, logged, restarted, stopped. Knows nothing of what they do.
+"""Starts, logs, restarts and stops the child processes of the launcher. It does not know what they do.
 
-Everything happens in one thread: the kernel ends a child when the *thread* that started it dies, and that is how a
-killed launcher takes its children along.
+One thread starts all of them. The kernel ends a child when the *thread* that started it dies (`_die_with_parent`), so
+the children of a killed launcher end, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
-CRASH_SECONDS = 5.0  # whoever dies sooner than this after its start waits before the next one
+CRASH_SECONDS = 5.0  # a child that ends sooner than this after its start is restarted after a pause
 LONGEST_PAUSE = 30.0
 LONGEST_LINE = 300
 TROUBLE = re.compile(rb"\b(ERROR|CRITICAL)\b")
-# An outage repeats itself; the console says so once in a while, the file has every line.
+# An outage logs the same error again and again. The console shows so many lines in so many seconds; the file has every line.
 TROUBLE_LINES, TROUBLE_SECONDS = 3, 10.0
 
 
@@ -36,7 +36,7 @@ class Child:
     name: str
     command: list[str]
     env: dict[str, str]
-    ready_when: bytes | None = None  # what its log says when it works
+    ready_when: bytes | None = None  # the text in its log that says that it works
     keep: bool = True  # start it again when it ends
     process: subprocess.Popen[bytes] | None = None
     ready: bool = False
@@ -54,7 +54,7 @@ class Child:
 
 
 class Children:
-    """All of them, with one file of log lines each and errors on the console."""
+    """All child processes. Each has a log file; errors are also shown on the console."""
 
     def __init__(self, log_dir: Path, say: Callable[[str, str], None], on_change: Callable[[], None]) -> None:
         self.by_name: dict[str, Child] = {}
@@ -90,7 +90,7 @@ class Children:
             self._selector.register(stdout, selectors.EVENT_READ, child)
 
     def pump(self, timeout: float = 0.1) -> None:
-        """Write waiting log lines, notice who ended, start again who is due."""
+        """Write waiting log lines, notice children that have ended, and restart those whose pause is over."""
         for key, _ in self._selector.select(timeout):
             self._read(key.data, key.fileobj)  # type: ignore[arg-type]
         for child in list(self.by_name.values()):
@@ -101,7 +101,7 @@ class Children:
                 self._on_change()
 
     def stop(self, names: Iterable[str], patience: float) -> None:
-        """SIGTERM to these in order, then wait for all of them; SIGKILL for whoever is left."""
+        """Send SIGTERM to these in order and wait for all of them. After `patience` seconds, kill those that still run."""
         self._stopping = True
         children = [self.by_name[name] for name in names if name in self.by_name]
         for child in children:
@@ -188,6 +188,6 @@ class Children:
 
 
 def _die_with_parent() -> None:
-    """Whoever kills the launcher gets a crash of everything: at once, and harmless, instead of a slow goodbye."""
+    """Ask the kernel to kill this child when the launcher is killed: a crash of all processes at once does no harm."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""PostgreSQL as a child process: real, durable, nothing installed, nothing left behind.
+"""PostgreSQL as a child process: a real and durable server that needs no installation and leaves nothing behind.
 
-The launcher and the tests start it; everybody else only needs `database_url(state_dir)`. The promise: whatever was
-killed how, the next `start()` on the same directory works and has every committed transaction.
+The launcher and the tests start it. Other processes only need `database_url(state_dir)`. The promise: after any crash or
+kill, the next `start()` on the same directory works and finds every committed transaction.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from sasproject.leftovers import end_leftovers
 from sasproject.pgbinaries import EmbeddedPostgresError, find_binaries, find_identity
 
 USER = DATABASE = "sas"
-PORT = 5432  # only a part of the socket's name; always said, because clients obey PGPORT otherwise
+PORT = 5432  # only a part of the socket's name; always given, because clients would use PGPORT otherwise
 PR_SET_PDEATHSIG = 1
 DURABLE = ("max_wal_size=2GB",)
-# For data that a test throws away: nothing waits for the disk.
+# For data that a test throws away: the server does not wait for the disk.
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0")
 
 
 def socket_dir(state_dir: str | Path) -> Path:
-    """Where the server on `state_dir` listens: the same for every process, and short (the limit is some 100 bytes)."""
+    """The socket directory for `state_dir`: the same for every process, and short (the limit is some 100 bytes)."""
     digest = hashlib.sha256(str(Path(state_dir).resolve()).encode()).hexdigest()[:12]
     return Path("/tmp") / f"sas-{digest}"  # noqa: S108 - not $TMPDIR, which differs between processes; checked below
 
@@ -59,11 +59,11 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """The postmaster, when it runs."""
+        """The postmaster's process id while it runs."""
         return self.process.pid if self.process and self.process.poll() is None else None
 
     def start(self, timeout: float = 60) -> None:
-        """Return when the server answers and the database exists."""
+        """Start the server. Returns when it answers and the database exists."""
         self._take_lock()
         try:
             self.binaries = find_binaries()
@@ -104,11 +104,11 @@ class EmbeddedPostgres:
 
     def _take_lock(self) -> None:
         if self._lock is not None:
-            return  # still ours: the server died, we did not
+            return  # this process still holds it: only the server has ended
         self.log.parent.mkdir(parents=True, exist_ok=True)
         lock = (self.state_dir / "pg.lock").open("a+")
         try:
-            # The kernel lets go of it however we die; children do not inherit it.
+            # The kernel releases the lock however this process ends; children do not inherit it.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.seek(0)
@@ -123,7 +123,7 @@ class EmbeddedPostgres:
     def _data_dir(self) -> Path:
         if self.identity.uid is None:
             return self.state_dir / "pg"
-        # `nobody` cannot reach into root's directories.
+        # The unprivileged user cannot enter root's directories.
         return self.socket_dir.with_name(self.socket_dir.name + "-data")
 
     def _private_socket_dir(self) -> None:
@@ -133,11 +133,11 @@ class EmbeddedPostgres:
             os.chown(self.socket_dir, uid, -1, follow_symlinks=False)
         found = self.socket_dir.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
-            raise EmbeddedPostgresError(f"{self.socket_dir} belongs to somebody else: remove it, or choose another --state-dir.")
+            raise EmbeddedPostgresError(f"{self.socket_dir} belongs to another user: remove it, or choose another --state-dir.")
         self.socket_dir.chmod(0o700)
 
     def _initdb(self) -> None:
-        # Into a directory of its own, renamed when complete: an interrupted first start is simply repeated.
+        # initdb writes to a new directory, which is renamed when complete: after an interruption the next start repeats it.
         fresh = self.data_dir.with_name(self.data_dir.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(self.data_dir, ignore_errors=True)
@@ -193,7 +193,7 @@ class EmbeddedPostgres:
                 if time.monotonic() > deadline:
                     raise EmbeddedPostgresError(f"PostgreSQL did not answer in time; see {self.log}")
                 time.sleep(0.02)
-            # A killed server's children may need a moment to notice; until then the next one refuses to start.
+            # The children of a killed server may take a moment to end. Until then a new server refuses to start.
             if time.monotonic() > deadline - 45:
                 raise EmbeddedPostgresError(f"PostgreSQL ended at once; see {self.log}: {_last_line(self.log)}")
             time.sleep(0.2)
@@ -227,13 +227,13 @@ class EmbeddedPostgres:
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel for a fast shutdown when the launcher is killed; where that is unknown the next start cleans up."""
+    """Ask the kernel for a fast shutdown when the launcher is killed. Only Linux can do that; elsewhere the next start cleans up."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def _clean_environment() -> dict[str, str]:
-    """Ours without PG* variables and foreign locales, both of which initdb and postgres would obey."""
+    """Our environment without PG* and locale variables, which initdb and postgres would use."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C"}
 

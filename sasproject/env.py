@@ -1,7 +1,7 @@
-"""Reading the environment: each helper returns a typed value or stops the start, naming the variable at fault.
+"""Reads the environment. Each helper returns a typed value, or stops the start with an error that names the variable.
 
-Used by `settings.py` only. Parsing is django-environ's; the messages are ours, one line each, because whoever reads
-them is looking at a container that does not start.
+django-environ parses the values. The error messages are our own, one line each, because an operator reads them in the
+log of a container that does not start.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def env_database(name: str, default: str) -> dict[str, Any]:
 
 
 def database_from_url(url: str, name: str) -> dict[str, Any]:
-    """The same for a URL at hand; `name` is the variable to blame."""
+    """The same for a given URL. name: the variable that an error names."""
     parts = urlsplit(url)
     if parts.scheme not in POSTGRES_SCHEMES:
         raise ImproperlyConfigured(f"{name} must start with postgres://, not {parts.scheme or url!r}: only PostgreSQL holds the state.")

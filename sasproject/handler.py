@@ -1,9 +1,9 @@
-"""How the web role runs Django behind ASGI: views on a few threads that stay, streams on the event loop.
+"""The ASGI handler of the web role: views run on a few permanent threads, streams on the event loop.
 
-Django's own ASGI handler makes a thread for every request and crosses between it and the event loop for most of the
-middleware, which costs as much as placing an order does (docs/adr/0007-web-threads.md has the figures). Here a request
-crosses once: its body is read by the event loop, all of Django runs on one thread, and the answer goes back. What is
-told bit by bit is told by the event loop, so that a page that follows an order holds no thread.
+Django's own ASGI handler makes a thread for every request, and switches between it and the event loop for most of the
+middleware. That costs as much as placing an order (docs/adr/0007-web-threads.md has the figures). Here a request switches
+once: the event loop reads its body, all of Django runs on one thread, and the event loop sends the response. The event
+loop also sends streaming responses, so that a page that follows an order holds no thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.translation import get_language, override
 
-# Whether the process lives is answered even while every thread waits for a database that is away.
+# The liveness probe has its own thread, so that it answers even while all others wait for a database that is down.
 ALWAYS_ANSWERED = ("/healthz", "/healthz/")
 
 Scope = dict[str, Any]
@@ -37,7 +37,7 @@ class ThreadedHandler(ASGIHandler):
     """An ASGI application: the project's synchronous middleware and views, at most `threads` requests at a time."""
 
     def __init__(self, threads: int) -> None:
-        self.load_middleware()  # the synchronous way, unlike the class above
+        self.load_middleware()  # the synchronous way, unlike the base class
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
         self._spare = ThreadPoolExecutor(1, thread_name_prefix="probe")
 
@@ -58,7 +58,7 @@ class ThreadedHandler(ASGIHandler):
             await self.send_response(response, send)
 
     async def read_body(self, receive: Receive) -> IO[bytes]:  # type: ignore[override]
-        """The request's body; what comes in one piece, as nearly all does, needs no file."""
+        """The request's body. A body that comes in one piece, as nearly all do, needs no temporary file."""
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             return BytesIO(message.get("body", b""))
@@ -71,22 +71,22 @@ class ThreadedHandler(ASGIHandler):
         return body
 
     def answer(self, scope: Scope, body: IO[bytes]) -> tuple[HttpResponseBase, str | None]:
-        """The whole of Django, on one thread: the response and its language. What is no stream is over with it."""
+        """Run Django on this thread; returns the response and its language. A response that is no stream is closed here."""
         with closing(body):
             set_script_prefix(get_script_prefix(scope))
             request_started.send(sender=self.__class__, scope=scope)
             request, refusal = self.create_request(scope, body)
             response = refusal if request is None else self.get_response(request)
-            assert response is not None  # noqa: S101 - one of the two always is there
+            assert response is not None  # noqa: S101 - create_request returns one of the two
             response._handler_class = self.__class__  # type: ignore[attr-defined]
             if response.streaming:
-                close_old_connections()  # the stream asks on other threads
+                close_old_connections()  # the stream queries on other threads
             else:
                 response.close()
             return response, get_language()
 
     async def _tell(self, response: StreamingHttpResponse, receive: Receive, send: Send) -> None:
-        """Send a stream until it ends or its reader leaves."""
+        """Send a stream until it ends or the client disconnects."""
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
         if not response.is_async:

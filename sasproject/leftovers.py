@@ -1,4 +1,4 @@
-"""What a killed server leaves behind: processes that outlived their launcher, and files that name dead ones.
+"""Removes what a killed server left: processes that outlived the launcher, and files that name dead processes.
 
 Used by `embedded.py` before each start. The caller holds the directory's lock, so nothing found here is in use.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def end_leftovers(data_dir: Path, sockets: Path) -> None:
-    """End a server that outlived its launcher, and remove what a killed one left; the caller holds the lock."""
+    """End a server that outlived its launcher, and remove its pid and socket files. The caller must hold the lock."""
     for how, patience in ((signal.SIGINT, 10), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
         pids = _processes_in(data_dir)
         if not pids:
@@ -27,7 +27,7 @@ def end_leftovers(data_dir: Path, sockets: Path) -> None:
         while _processes_in(data_dir) and time.monotonic() < deadline:
             time.sleep(0.02)
     if sys.platform.startswith("linux"):
-        # PostgreSQL takes any process with the recorded pid for its predecessor, a zombie or a stranger included.
+        # PostgreSQL takes any process with the recorded pid for its predecessor, even a zombie or an unrelated process.
         for stale in (data_dir / "postmaster.pid", sockets / ".s.PGSQL.5432.lock", sockets / ".s.PGSQL.5432"):
             stale.unlink(missing_ok=True)
 

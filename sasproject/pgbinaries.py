@@ -1,7 +1,7 @@
-"""Which PostgreSQL the embedded server runs, and as whom. Used by `embedded.py` only.
+"""Chooses the PostgreSQL binaries for the embedded server, and the user that runs them.
 
-PostgreSQL refuses to run as root, and a container's only user often is root. A user namespace solves that without
-creating a user or touching anybody's permissions; where it is forbidden, `nobody` runs the server from /tmp.
+PostgreSQL refuses to run as root, and root often is the only user of a container. A user namespace solves that: it needs
+no new user and no change of permissions. Where namespaces are forbidden, the Unix user `nobody` runs it on data in /tmp.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Binaries:
 
 @dataclass(frozen=True)
 class Identity:
-    """How to become someone PostgreSQL accepts: a command prefix, or a user for Popen. Neither when we already are."""
+    """How to run as a user that PostgreSQL accepts: a command prefix, or a user for Popen; neither if the current user will do."""
 
     prefix: tuple[str, ...] = ()
     popen: dict[str, object] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Identity:
 
 
 def find_binaries() -> Binaries:
-    """SAS_PG_BIN, then the wheels, then `pg_ctl` on PATH, then where systems install it: the first that runs."""
+    """SAS_PG_BIN if set; else the first that runs of the wheels, `pg_ctl` on PATH, and the usual system directories."""
     chosen = os.environ.get("SAS_PG_BIN")
     if chosen:
         found = _probe(Path(chosen))
@@ -65,7 +65,7 @@ def find_binaries() -> Binaries:
 
 
 def find_identity(binaries: Binaries) -> Identity:
-    """Ourselves; for root a user namespace, else the user `nobody`."""
+    """The current user. For root: a user namespace, or else the Unix user `nobody`."""
     if os.geteuid() != 0:
         return Identity()
     if shutil.which(NAMESPACE[0]) and _runs([*NAMESPACE, binaries["postgres"], "--version"]):

@@ -1,4 +1,4 @@
-"""Choosing a TCP port to listen on."""
+"""Chooses a TCP port to listen on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 
 TRIES = 50
-PATIENCE_SECONDS = 3.0  # whoever was killed a moment ago may still be letting go
+PATIENCE_SECONDS = 3.0  # a process that was just killed may still hold the port
 
 
 class Taken(Exception):
@@ -15,7 +15,7 @@ class Taken(Exception):
 
 
 def choose(host: str, asked: int | None, *, usual: int, but: Collection[int] = ()) -> int:
-    """`asked` or nothing when given; else `usual` or the next free port above it."""
+    """The port `asked`, if given, else the first free one from `usual` on. Raises Taken if there is none."""
     if asked is not None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_free(host, asked):
@@ -30,7 +30,7 @@ def choose(host: str, asked: int | None, *, usual: int, but: Collection[int] = (
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether we could listen there now."""
+    """Whether a server could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers do: closed connections do not block

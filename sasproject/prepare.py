@@ -1,7 +1,7 @@
-"""What the demo's database needs before the roles start: tables, products, accounts. Run as `python -m sasproject.prepare`.
+"""Prepares the demo's database before the roles start: tables, products, accounts. Run as `python -m sasproject.prepare`.
 
-One process for all of it, because starting Django costs more than the work. Repeating it is harmless and quick.
-Prints one JSON object on its last line: what the launcher shows to the visitor.
+One process does all of it, because starting Django costs more than the work. It may be repeated, and is quick then.
+Its last line of output is a JSON object with the accounts, which the launcher shows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
         say("creating tables")
         call_command("migrate", interactive=False, verbosity=0)
     else:
-        complete_database()  # the broker may be another one than last time
+        complete_database()  # the broker may have changed since the last start
     call_command("seed_catalogue")
     facts = {"accounts": ensure_accounts(settings.STATE_DIR / "accounts.json")}
     sys.stdout.write(json.dumps(facts) + "\n")
@@ -46,7 +46,7 @@ def pending_migrations() -> bool:
 
 
 def ensure_accounts(path: Path) -> dict[str, dict[str, str | None]]:
-    """The demo's accounts, with passwords drawn once and kept beside the data; an account found keeps its own."""
+    """The demo's accounts. New ones get a random password, which is kept in `path`; an existing account keeps its password."""
     known: dict[str, str] = json.loads(path.read_text()) if path.is_file() else {}
     existing = set(get_user_model().objects.filter(username__in=ACCOUNTS).values_list("username", flat=True))
     for name, group in ACCOUNTS.items():

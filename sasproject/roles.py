@@ -1,4 +1,4 @@
-"""Which roles there are and how one sees that each of them works. The Procfile is the only list."""
+"""The roles, and how to tell that each of them works. The Procfile is the only list of roles."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a role's log says when it takes work; the web role is asked instead.
+# The text in a role's log that says that it takes work. The web role is asked over HTTP instead.
 READY_LINES = {"scheduler": b" ready.", "agents": b" ready.", "supervisor": b" ready.", "beat": b"beat: Starting"}
 
 
 def procfile(root: Path = ROOT) -> dict[str, str]:
-    """The roles as the Procfile starts them everywhere else. root: the tree whose code they run."""
+    """The command of each role, from the Procfile. root: the source tree whose code they run."""
     roles = {}
     for line in (root / "Procfile").read_text().splitlines():
         name, colon, command = line.partition(":")
@@ -23,7 +23,7 @@ def procfile(root: Path = ROOT) -> dict[str, str]:
 
 
 def http_answers(url: str) -> bool:
-    """Whether something there speaks HTTP; what it says is its own affair."""
+    """Whether an HTTP server answers at this address, with any status below 500."""
     try:
         urllib.request.urlopen(url, timeout=2).close()  # noqa: S310 - our own address
     except urllib.error.HTTPError as answer:

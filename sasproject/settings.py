@@ -1,8 +1,8 @@
 """All settings, one file, sections in this order: start, applications, database, broker and Celery, engine, services,
 web, security, API, console, languages, logging.
 
-Everything tunable comes from the environment (the table is in `docs/operations.md`); a value that cannot be read stops
-the start in one line that names the variable.
+All tunable values come from the environment (`docs/operations.md` has the table). An invalid value stops the start with
+one line that names the variable.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 DEBUG = env_bool("DEBUG", default=False)
 SECRET_KEY = env_secret_key(debug=DEBUG)
 if Path(sys.argv[0]).name == "celery":
-    DEBUG = False  # in a worker it shows no pages; it would only keep every SQL statement in memory
+    DEBUG = False  # a worker shows no pages, and DEBUG would keep every SQL statement in memory
 HOST = env_str("HOST", "127.0.0.1")
 PORT = env_int("PORT", 8000)
-# How people reach this site: links in mails begin with it.
+# The public address of this site: links in mails begin with it.
 PUBLIC_URL = env_str("PUBLIC_URL", f"http://{HOST}:{PORT}").rstrip("/")
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["*"] if DEBUG else ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
-WEB_THREADS = env_int("WEB_THREADS", 6, minimum=1)  # requests answered side by side in one process
-# Where the embedded PostgreSQL keeps its data, and its children their logs.
+WEB_THREADS = env_int("WEB_THREADS", 6, minimum=1)  # requests that one process answers at the same time
+# The directory of the embedded PostgreSQL's data, and of the log files.
 STATE_DIR = Path(env_str("SAS_STATE_DIR", str(BASE_DIR / "var"))).resolve()
 
 # --- Applications -----------------------------------------------------------------------------------------------------
@@ -111,20 +111,20 @@ _database = env_database("DATABASE_URL", embedded.database_url(STATE_DIR))
 _database["OPTIONS"] = {
     "application_name": env_str("SAS_ROLE", "sas"),
     "connect_timeout": 5,
-    # A server that vanished without closing its sockets is given up after half a minute, not after two hours.
+    # A connection to a server that vanished without closing its sockets ends after half a minute, not after two hours.
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
-    # A process that was frozen inside a transaction must not hold its locks until it is thawed. Nothing of ours waits
-    # for anybody else inside one; who is cut off here finds that its claims are no longer its own.
-    # Compiling our short statements takes longer than executing them (a claim: 0.1 s), and the planner cannot know that.
+    # The timeout: a process frozen inside a transaction must not hold its locks until it is thawed. Our transactions wait for
+    # no other process, so they are never idle so long. A process that is cut off here finds that it has lost its claims.
+    # jit=off: compiling our short statements takes longer than executing them (a claim: 0.1 s). The planner cannot know that.
     "options": "-c idle_in_transaction_session_timeout=10000 -c jit=off",
     **_database.get("OPTIONS", {}),
 }
 if env_bool("DATABASE_POOL", default=False):  # set by asgi.py: the web role's requests share connections
     _database["CONN_MAX_AGE"] = 0
-    # One for each thread that answers requests, and some for the live pages that look now and then.
+    # One for each thread that answers requests, and some for the live pages, which query now and then.
     _most = env_int("DATABASE_POOL_SIZE", WEB_THREADS + 4, minimum=1)
     _database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": _most, "timeout": 5}
 else:
@@ -132,7 +132,7 @@ else:
 DATABASES: dict[str, Any] = {"default": _database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Throttles count here, so the cache has to be the same for every web process.
+# The API's rate limiter counts in the cache, so all web processes have to share it.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
@@ -149,18 +149,18 @@ BROKER_IN_DATABASE = CELERY_BROKER_URL == "pgmq://"
 CELERY_BROKER_CONNECTION_TIMEOUT = 5
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_POOL_LIMIT = 4  # a publisher is done in a millisecond, and on pgmq each of these is a database connection
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker outlives any outage of the broker
-CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # nor does a queue that is deleted under its hands end it
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker survives any outage of the broker
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a worker also survives the deletion of its queue
 CELERY_BROKER_HEARTBEAT = 20 if broker.transport(CELERY_BROKER_URL) == "amqp" else 0
-CELERY_TASK_PUBLISH_RETRY = False  # a lost hint costs latency; a publisher that waits costs a request
-CELERY_TASK_IGNORE_RESULT = True  # and no result backend: the database already knows
-# Early acknowledgement: the lease in the database brings work back, the broker never has to.
+CELERY_TASK_PUBLISH_RETRY = False  # a lost hint only costs latency; a publisher that waits would hold up a request
+CELERY_TASK_IGNORE_RESULT = True  # and no result backend: the results are in the database
+# Early acknowledgement: lost work comes back when its lease in the database expires; the broker need not deliver it again.
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # After a reconnect Celery would lower the prefetch for every task under way, and is known not to raise it again: the
 # worker then lives and consumes nothing.
 CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
-CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # does not work on pgmq; heartbeat rows tell who is alive
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # does not work on pgmq; heartbeat rows tell which processes live
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_SERIALIZER = "json"
@@ -169,7 +169,7 @@ CELERY_ENABLE_UTC = True
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_CREATE_MISSING_QUEUES = True
 CELERY_TASK_DEFAULT_QUEUE = "supervisor"
-# `supervision.perform` is not listed: each link of a chain names its agent's queue itself.
+# `supervision.perform` is not listed: each message of a Celery chain names the queue of its agent.
 CELERY_TASK_ROUTES = {
     "supervision.consume": {"queue": "submissions"},
     "supervision.schedule": {"queue": "scheduler"},
@@ -194,15 +194,15 @@ SUPERVISION = {
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
     "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),
-    # The exported files. Need not be shared: each supervisor's machine may have its own.
+    # The directory of the exported files. Each supervisor's machine may have its own.
     "JOURNAL_DIR": env_str("JOURNAL_DIR", str(STATE_DIR / "journal")),
-    # Who is mailed about incidents; the demo's simulator takes any address.
     "INCIDENT_CRITICAL_ORDERS": env_int("INCIDENT_CRITICAL_ORDERS", 10, minimum=1),
     "LIVENESS_SECONDS": env_seconds("LIVENESS_SECONDS", 900.0),
     "PAUSE_BOUND": env_seconds("PAUSE_BOUND", 14_400.0),
+    # The receivers of mails about incidents. The demo's mail simulator takes any address.
     "OPERATOR_EMAILS": env_list("OPERATOR_EMAILS", ["operators@shop.example"] if env_bool("DEBUG", default=False) else []),
 }
-# Faults on purpose, for tests: refused unless both are set.
+# Failpoints, for tests. FAILPOINTS is refused unless ALLOW_FAILPOINTS is set, too.
 FAILPOINTS = env_str("FAILPOINTS")
 ALLOW_FAILPOINTS = env_bool("ALLOW_FAILPOINTS", default=False)
 
@@ -226,7 +226,7 @@ LOGOUT_REDIRECT_URL = "/"
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [path for path in [BASE_DIR / "static"] if path.is_dir()]
-# Hashed names once `collectstatic` has run (the image does); straight from the packages before.
+# Static files have hashed names once `collectstatic` has run, as in the image. Before, they come straight from the packages.
 _collected = (STATIC_ROOT / "staticfiles.json").is_file()
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -239,13 +239,13 @@ STORAGES = {
 WHITENOISE_USE_FINDERS = not _collected
 WHITENOISE_AUTOREFRESH = False
 if not _collected:
-    warnings.filterwarnings("ignore", "No directory at", UserWarning)  # of whitenoise, about STATIC_ROOT
+    warnings.filterwarnings("ignore", "No directory at", UserWarning)  # whitenoise warns about STATIC_ROOT
 
 # --- Security ---------------------------------------------------------------------------------------------------------
 
 TRUST_PROXY = env_bool("TRUST_PROXY", default=False)
 SECURE_SSL_REDIRECT = env_bool("SECURE_SSL_REDIRECT", default=not DEBUG)
-# Probes come from inside, by plain HTTP and by address.
+# Probes come from inside the cluster, over plain HTTP and to an address instead of a name.
 SECURE_REDIRECT_EXEMPT = [r"^healthz/?$", r"^readyz/?$", r"^metrics/?$"]
 if TRUST_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -279,13 +279,13 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "orders.api.schema.DoorSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["orders.api.parsers.BoundedJSONParser"],
-    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered by the schema
+    "DEFAULT_METADATA_CLASS": None,  # no answer to OPTIONS: the schema describes the API
     "EXCEPTION_HANDLER": "orders.api.errors.problem_of",
     "URL_FORMAT_OVERRIDE": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 REST_KNOX: dict[str, Any] = {
-    "TOKEN_TTL": None,  # tokens live until revoked; `create_api_token` makes them
+    "TOKEN_TTL": None,  # tokens are valid until revoked; `create_api_token` makes them
     "AUTH_HEADER_PREFIX": "Token",
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
@@ -327,7 +327,7 @@ UNFOLD: dict[str, Any] = {
     "STYLES": [lambda request: static("supervision/console.css")],
     "SCRIPTS": [lambda request: static("supervision/console.js")],
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "orders.admin.navigation"},
-    # The shop's deep teal; 600 is what white text stands on.
+    # The shop's deep teal. White text is shown on 600.
     "COLORS": {
         "primary": {
             "50": "#f0fdfa",

@@ -1,7 +1,7 @@
 """The demo: every role of the Procfile on one machine, with an embedded database and simulated services.
 
-`manage.py demo` builds a `Stack` and runs it. It is also the process manager of that machine: a role that dies is
-started again, and so is the database. It decides nothing else; what happens to orders is the supervisor's business.
+`manage.py demo` builds a `Stack` and runs it. The stack is also the process manager: it restarts a role or a database that
+has ended. It decides nothing about orders; the supervisor does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sasproject.roles import READY_LINES, ROOT, http_answers, procfile
 
 STOP_SECONDS = 15
 READY_SECONDS = 120
-LAST_TO_STOP = ("simulators",)  # running steps may still be talking to them
+LAST_TO_STOP = ("simulators",)  # running steps may still call them
 TRAFFIC = ["place_orders", "--count", "600", "--rate", "0.5"]
 
 
@@ -33,12 +33,12 @@ class DemoError(Exception):
 
 
 class Stopped(Exception):
-    """Ctrl-C or SIGTERM: no error, somebody asked for it."""
+    """The user asked the demo to stop, with Ctrl-C or SIGTERM. This is no error."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line said; None means nothing was said."""
+    """The options of the command line; None: not given."""
 
     state_dir: Path
     port: int | None = None
@@ -61,10 +61,10 @@ class Stack:
         self.answers = False
         self.signals = 0
 
-    # 1. The whole life -----------------------------------------------------------------------------------------------
+    # 1. The life cycle -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Return when asked to stop, with nothing left running."""
+        """Run until asked to stop. Returns when no process is left running."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.on_signal)
         try:
@@ -83,16 +83,16 @@ class Stack:
             self.stop()
 
     def on_signal(self, *_: object) -> None:
-        """The first one stops in order, the second at once."""
+        """The first signal stops all processes in order, the second kills them at once."""
         self.signals += 1
         if self.signals == 1:
             raise Stopped
         self.children.kill()
 
-    # 2. Up -----------------------------------------------------------------------------------------------------------
+    # 2. Start --------------------------------------------------------------------------------------------------------
 
     def choose_ports(self) -> None:
-        """The ports asked for, or the first free ones near the usual."""
+        """Choose the given port, or the first free ports near the usual ones. Raises DemoError if the given one is taken."""
         host = os.environ.get("HOST") or "127.0.0.1"
         asked = self.options.port or (int(os.environ["PORT"]) if os.environ.get("PORT", "").isdigit() else None)
         try:
@@ -122,7 +122,7 @@ class Stack:
             }
 
     def start_database(self) -> None:
-        """The server DATABASE_URL names, or our own."""
+        """Use the server that DATABASE_URL names, or start an embedded one."""
         if self.env.get("DATABASE_URL"):
             return
         self.postgres = EmbeddedPostgres(self.options.state_dir)
@@ -135,7 +135,7 @@ class Stack:
         self.env["DATABASE_URL"] = self.postgres.url
 
     def prepare_database(self) -> None:
-        """Tables, products, accounts. The simulators need none of them and start meanwhile."""
+        """Make tables, products and accounts. The simulators need none of them and start meanwhile."""
         if self.options.simulators:
             arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
             ledger = ["--ledger", str(self.options.state_dir / "ledger.jsonl")]
@@ -148,7 +148,7 @@ class Stack:
         self.accounts = json.loads(prepare.last_lines[-1])["accounts"]
 
     def start_roles(self) -> None:
-        """All roles at once; return when each of them answers."""
+        """Start all roles at once; returns when each of them answers."""
         self.say("demo", "starting web, scheduler, agents, supervisor and beat")
         for name, command in procfile().items():
             self.start_child(name, ["/bin/sh", "-c", command], ready_when=READY_LINES.get(name))
@@ -173,7 +173,7 @@ class Stack:
         return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
     def wait(self, condition: Callable[[], bool], what: str, child: Child) -> None:
-        """Until it holds; the log is at hand when it does not."""
+        """Wait until the condition holds. Raises DemoError, which names the log file, after READY_SECONDS."""
         deadline = time.monotonic() + READY_SECONDS
         while not condition():
             self.tick(0.05)
@@ -184,7 +184,7 @@ class Stack:
     # 3. Running ------------------------------------------------------------------------------------------------------
 
     def tick(self, timeout: float = 0.2) -> None:
-        """Read logs, restart who died; the database first, since the others need it."""
+        """Read logs and restart processes that have ended: the database first, since the others need it."""
         if self.postgres is not None and self.postgres.process is not None and self.postgres.pid is None:
             self.say("postgres", "ended; starting it again")
             self.postgres.start()
@@ -192,7 +192,7 @@ class Stack:
         self.children.pump(timeout)
 
     def write_ready_file(self) -> None:
-        """One JSON object, replaced whole, and again whenever a process id in it changes."""
+        """Write one JSON object, always the whole file at once, and again whenever a process id in it changes."""
         if self.options.ready_file is None or not self.answers:
             return
         pids = {name: child.pid for name, child in self.children.by_name.items() if child.keep and child.pid}
@@ -215,7 +215,7 @@ class Stack:
         fresh.replace(self.options.ready_file)
 
     def announce(self) -> None:
-        """What a visitor wants to know."""
+        """Show the addresses, the accounts and the log directory."""
         lines = [
             "",
             f"The shop is open ({time.monotonic() - self.began:.1f} s).",
@@ -236,10 +236,10 @@ class Stack:
         """One line on the console."""
         self.show(f"{who:>10} | {text}")
 
-    # 4. Down ---------------------------------------------------------------------------------------------------------
+    # 4. Stop ---------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Visitors and clocks first, then workers, then what they talk to, the database last."""
+        """Stop traffic, web and beat first, then the workers, then the simulators that they call, the database last."""
         if self.options.ready_file is not None:
             self.options.ready_file.unlink(missing_ok=True)
         first = [name for name in ("traffic", "web", "beat") if name in self.children.by_name]

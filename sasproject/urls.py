@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.contrib.auth.views import PasswordChangeDoneView, PasswordChangeView
 from django.urls import include, path
 
-# By Django's own names for these two templates the admin asks for pages of its own look.
+# These templates have names of their own, because the admin uses Django's default names for its own pages.
 PASSWORD_CHANGE = PasswordChangeView.as_view(template_name="orders/password_change.html")
 PASSWORD_CHANGED = PasswordChangeDoneView.as_view(template_name="orders/password_change_done.html")
 
@@ -21,7 +21,7 @@ urlpatterns = [
     path("", include("orders.urls")),  # the shop
 ]
 
-# Errors outside any view: for the API a problem document, for people the page.
+# Errors outside any view: the API answers with a problem document, the site with a page.
 handler400 = "orders.api.errors.bad_request"
 handler403 = "orders.api.errors.permission_denied"
 handler404 = "orders.api.errors.page_not_found"

@@ -1,4 +1,4 @@
-"""A synchronous door, for servers that know only WSGI. Live pages then fall back to polling."""
+"""The WSGI entry point, for servers without ASGI. Live pages then fall back to polling."""
 
 import os
 

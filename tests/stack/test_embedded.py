@@ -192,7 +192,7 @@ def test_data_of_another_version_is_refused_with_a_way_out(server):
 def test_a_directory_somebody_put_in_the_way_is_refused(server, tmp_path):
     server.socket_dir.symlink_to(tmp_path)
     try:
-        with pytest.raises(EmbeddedPostgresError, match="belongs to somebody else"):
+        with pytest.raises(EmbeddedPostgresError, match="belongs to another user"):
             server.start()
     finally:
         server.socket_dir.unlink()
