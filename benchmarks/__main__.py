@@ -1,11 +1,11 @@
-"""How fast it is, beside its peers, on the same PostgreSQL and broker, with every guarantee on.
+"""Measures the engine and its peers on the same PostgreSQL and broker, with every guarantee on.
 
   ./run bench smoke|quick|full    measure (about 2, 8 and 45 minutes); prints tables, keeps JSON in benchmarks/results/
   ./run bench report [FILE]       write the newest full run (or FILE) into docs/performance.md and docs/performance.svg
 
-DATABASE_URL names a server on which databases may be created, CELERY_BROKER_URL a RabbitMQ, REDIS_URL a Redis; what is
-not named is looked for on this machine, and a PostgreSQL is started where there is none. Everything that is made there
-is removed again. A server whose fsync or synchronous_commit is off is refused.
+DATABASE_URL names a server on which databases may be created, CELERY_BROKER_URL a RabbitMQ, REDIS_URL a Redis. A server
+that is not named is looked for on this machine; without a PostgreSQL there, one is started. The benchmark removes
+everything that it creates. It refuses a server whose fsync or synchronous_commit is off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REDIS_URL = "redis://127.0.0.1:6379/0"
 
 
 def say(text: str) -> None:
-    """Progress, for the person waiting; standard output is the tables'."""
+    """Print progress to standard error. Standard output has only the tables."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
@@ -86,19 +86,19 @@ def main() -> int:
 
 
 def write_report(path: Path | None) -> int:
-    """Results into the documents."""
+    """Write the results into the documents."""
     path = path or results.newest()
     if path is None or not path.is_file():
         print(f"bench: {path or results.DIRECTORY}: there are no results to report; run ./run bench full", file=sys.stderr)
         return 2
     report.write(results.load(path))
-    print(f"docs/performance.md and docs/performance.svg say what {path} says")
+    print(f"wrote {path} into docs/performance.md and docs/performance.svg")
     return 0
 
 
 @contextmanager
 def database() -> Iterator[str]:
-    """The server that is named, or the one of this machine, or one of our own for as long as it takes."""
+    """The server that DATABASE_URL names, or the one on this machine, or an embedded one for this run."""
     named = os.environ.get("DATABASE_URL")
     if named is None:
         try:
@@ -112,7 +112,7 @@ def database() -> Iterator[str]:
 
 
 def measure(profile: Profile) -> results.Results:
-    """All passes, in each all rows, in each all systems in turn."""
+    """Measure all passes; in each pass all rows, and in each row all systems in turn."""
     found = results.Results(profile.name)
     peers = environment.prepare(list(profile.peers), say)
     others = [os.environ.get("CELERY_BROKER_URL", BROKER_URL), os.environ.get("REDIS_URL", REDIS_URL)]
@@ -128,7 +128,7 @@ def measure(profile: Profile) -> results.Results:
 
 
 def _passes(found: results.Results, lab: Lab, profile: Profile, plan: Sequence[tuple[Row, list[Entry]]]) -> None:
-    """Into `found`, one measurement after the other."""
+    """Add all measurements to `found`, one after the other."""
     began = time.monotonic()
     for number, (row, entries) in itertools.product(range(profile.passes), plan):
         for entry in entries:
@@ -146,11 +146,11 @@ def _passes(found: results.Results, lab: Lab, profile: Profile, plan: Sequence[t
 
 
 def attempt(entry, lab, profile) -> dict[str, object]:
-    """One measurement; what goes wrong with it costs the others nothing."""
+    """Do one measurement. An error is returned as its result, so that the others go on."""
     worked, ticks = machine.busy_share()
     try:
         facts = entry.measure(lab, profile)
-    except Exception as problem:  # whatever it is, it is named in the output
+    except Exception as problem:  # any error: the output names it
         return {"error": f"{type(problem).__name__}: {problem}"[:500]}
     worked_after, ticks_after = machine.busy_share()
     return {**facts, "machine_busy": (worked_after - worked) / max(1, ticks_after - ticks)}
@@ -172,7 +172,7 @@ KEYS = (
 
 
 def brief(facts: dict[str, object]) -> str:
-    """One line of it."""
+    """One measurement in one line."""
     if "error" in facts:
         return f"failed: {facts['error']}"
     said = [text.format(facts[key]) for key, text in KEYS if key in facts]
@@ -180,7 +180,7 @@ def brief(facts: dict[str, object]) -> str:
 
 
 def show(found: results.Results) -> None:
-    """All tables."""
+    """Print all tables."""
     for name, value in found.facts.items():
         print(f"{name}: {value}")
     for title, rows in tables.tables(found):

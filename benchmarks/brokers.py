@@ -1,4 +1,4 @@
-"""The brokers of a measurement: a virtual host and a Redis database of its own, removed afterwards."""
+"""The brokers of a benchmark run: its own virtual host and its own Redis database, removed afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REDIS_DATABASES = range(15, 0, -1)
 
 
 class NotMeasurable(RuntimeError):
-    """Nothing can be measured here; the message says why."""
+    """The benchmark cannot run here; the message says why."""
 
 
 def _connection(parts: SplitResult) -> amqp.Connection:
@@ -48,7 +48,7 @@ def flush(url: str) -> None:
 
 @contextmanager
 def virtual_host(url: str, name: str, facts: dict[str, str], missing: dict[str, str]) -> Iterator[str | None]:
-    """A virtual host of this name where we may make one; else the one given, unless somebody works in it."""
+    """A new virtual host of this name. Where we may not create one: the given one, unless our queues have consumers in it."""
     if not url.startswith("amqp"):
         missing["amqp"] = "CELERY_BROKER_URL names no RabbitMQ"
         yield None
@@ -76,7 +76,7 @@ def _meet(parts: SplitResult, *, own: bool) -> str:
         for queue in () if own else QUEUES:
             with contextlib.suppress(amqp.exceptions.NotFound):
                 if connection.channel().queue_declare(queue, passive=True).consumer_count:
-                    raise NotMeasurable(f"somebody consumes {queue} in this virtual host: name another one in CELERY_BROKER_URL")
+                    raise NotMeasurable(f"queue {queue} has a consumer in this virtual host: name another one in CELERY_BROKER_URL")
         return str(connection.server_properties.get("version", "?"))
 
 
@@ -87,7 +87,7 @@ def _rabbitmqctl(*arguments: str) -> bool:
 
 @contextmanager
 def redis_database(url: str, facts: dict[str, str], missing: dict[str, str]) -> Iterator[str | None]:
-    """The last empty database of this Redis, emptied again afterwards."""
+    """The empty database of this Redis with the highest number. It is emptied again afterwards."""
     base = urlsplit(url)
     mine = None
     try:

@@ -1,4 +1,4 @@
-"""Child processes of a measurement: each in a group of its own, logged, and never left behind."""
+"""Child processes of a measurement. Each has its own process group and log, and ends with the measurement."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
-# Not our own settings: with any Django settings in its environment Celery behaves as in a Django program.
+# Without our Django settings: with them in its environment, a peer's Celery would behave as in a Django program.
 INHERITED = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One process to be: its name (of its log, too), its words, what its environment has besides."""
+    """How to start one process. name: also of its log. words: the command line. env: additional variables."""
 
     name: str
     words: Sequence[str]
@@ -31,14 +31,14 @@ class Command:
 
 
 class Children:
-    """Started together, ended together."""
+    """The child processes of one measurement."""
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, command: Command) -> subprocess.Popen[bytes]:
-        """Start it; what it says goes to its log."""
+        """Start it. Its output goes to its log."""
         self.logs.mkdir(parents=True, exist_ok=True)
 
         def begin() -> None:
@@ -62,7 +62,7 @@ class Children:
         return process
 
     def run(self, command: Command, *, patience: float = 600) -> str:
-        """Start it, wait for its end, and return what it said. Raises where it failed."""
+        """Start it, wait for its end, and return its output. Raises ChildFailed if it failed."""
         process = self.start(command)
         try:
             code = process.wait(patience)
@@ -75,7 +75,7 @@ class Children:
         return (self.logs / f"{command.name}.log").read_text(errors="replace")
 
     def stop(self, names: Sequence[str] | None = None, patience: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL for whoever is left after a while."""
+        """Send SIGTERM, and after `patience` seconds SIGKILL to those that still run."""
         chosen = [name for name in (list(self.running) if names is None else names) if name in self.running]
         for name in chosen:
             self._signal(name, signal.SIGTERM)
@@ -86,7 +86,7 @@ class Children:
         self.kill(chosen)
 
     def kill(self, names: Sequence[str] | None = None) -> None:
-        """SIGKILL, the whole group of each, to all before the first is waited for."""
+        """Send SIGKILL to all process groups first, then wait for each of them."""
         chosen = list(self.running) if names is None else names
         for name in chosen:
             self._signal(name, signal.SIGKILL)
@@ -98,11 +98,11 @@ class Children:
             os.killpg(self.running[name].pid, number)
 
     def pids(self, *prefixes: str) -> list[int]:
-        """Of those whose name begins so."""
+        """The process ids of the children whose names begin with one of these."""
         return [process.pid for name, process in self.running.items() if name.startswith(prefixes)]
 
     def dead(self) -> str | None:
-        """What became of one that has ended by itself, if one has."""
+        """A message about a child that has ended by itself, if there is one."""
         for name, process in self.running.items():
             if process.poll() is not None:
                 return f"{name} ended with {process.returncode}: {self.last_words(name)}"
@@ -114,7 +114,7 @@ class Children:
         return " / ".join(line.strip() for line in lines[-3:])[-400:]
 
     def wait_until_said(self, name: str, words: str, patience: float = 60.0) -> None:
-        """Until its log has these words."""
+        """Wait until its log contains these words."""
         path, deadline = self.logs / f"{name}.log", time.monotonic() + patience
         while words not in (path.read_text(errors="replace") if path.exists() else ""):
             if (problem := self.dead()) or time.monotonic() > deadline:
@@ -123,12 +123,12 @@ class Children:
 
 
 class ChildFailed(RuntimeError):
-    """A process could not do what it was started for; the message has its last words."""
+    """A child process failed; the message has the end of its log."""
 
 
 @contextmanager
 def children(logs: Path) -> Iterator[Children]:
-    """Some processes, all ended in the end."""
+    """A group of child processes, all of them ended on exit."""
     group = Children(logs)
     try:
         yield group

@@ -1,6 +1,6 @@
 """The load: one process that submits orders to one system, the same way for all. `python -m benchmarks.client --help`.
 
-A system's module offers `connect()`, which returns a function that submits one order for each of the given begins.
+A system's module offers `connect()`, which returns a function that submits one order for each of the given start times.
 SIGTERM ends the load; the last line of output says how many orders were submitted, and how fast.
 """
 
@@ -23,7 +23,7 @@ stop = threading.Event()
 
 
 class Load:
-    """Threads that submit, and what they have submitted so far."""
+    """The threads that submit, and how many orders each of them has submitted so far."""
 
     def __init__(self, submit: Submit, threads: int, bulk: int) -> None:
         self.submit = submit
@@ -61,7 +61,7 @@ class Load:
             thread.join()
 
     def at_rate(self, rate: float) -> None:
-        """One order every 1/rate seconds, whatever becomes of them."""
+        """Submit one order every 1/rate seconds, without waiting for their ends."""
         due = time.monotonic()
         while not stop.is_set():
             self.submit([time.monotonic()])
@@ -70,7 +70,7 @@ class Load:
             stop.wait(max(0.0, due - time.monotonic()))
 
     def all_at_once(self, count: int) -> None:
-        """This many orders, in commits of `bulk`."""
+        """Submit this many orders, in commits of `bulk`."""
         while self.submitted < count and not stop.is_set():
             part = min(self.bulk, count - self.submitted)
             self.submit([time.monotonic()] * part)

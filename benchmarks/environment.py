@@ -1,7 +1,7 @@
 """The peers' own environment: `.venv-bench` from `requirements-peers.txt`, and Restate's server from npm.
 
-Made once, made again when the requirements or the interpreter change. What cannot be installed is named, with the
-peers that must do without a row.
+It is made once, and again when the requirements or the interpreter change. The output names the packages that cannot be
+installed; the peers that need them get no row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACE = ROOT / ".venv-bench"
 PYTHON = PLACE / "bin" / "python"
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements-peers.txt"
 RESTATE = "@restatedev/restate-server@1"
-DISTRIBUTIONS = {  # what names a peer's version
+DISTRIBUTIONS = {  # the packages whose versions are reported for a peer
     "chain": ("celery",),
     "usual": ("Django", "celery"),
     "dbos": ("dbos",),
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Peers:
-    """What is there to be measured. missing: why each of the others is not."""
+    """versions: of the peers that can be measured. missing: why each of the others cannot."""
 
     versions: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def requirements() -> dict[str, list[str]]:
 
 
 def prepare(wanted: list[str], say: Say) -> Peers:
-    """Make the environment if need be, and say which of the wanted peers are in it."""
+    """Make the environment if necessary; returns which of the wanted peers it has."""
     peers = Peers()
     if not wanted:
         return peers
@@ -98,7 +98,7 @@ def _install(say: Say) -> dict[str, str]:
 
 
 def _pip(*packages: str) -> str | None:
-    """Install with this environment's pip into the other one; the problem, if there is one."""
+    """Install with this environment's pip into the peers' one; returns the error, if there is one."""
     command = [sys.executable, "-m", "pip", "--python", str(PYTHON), "--disable-pip-version-check", "install", "--quiet"]
     done = subprocess.run([*command, *packages], capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -143,7 +143,7 @@ def _add_restate(peers: Peers, say: Say) -> None:
             found = _server_in(modules)
             if not found:
                 words = (done.stderr or done.stdout).strip().splitlines()
-                peers.missing["restate"] = f"npm could not install its server ({words[-1] if words else 'it says nothing'})"
+                peers.missing["restate"] = f"npm could not install its server ({words[-1] if words else 'no output'})"
     if found:
         done = subprocess.run([str(found), "--version"], capture_output=True, text=True, check=False)
         peers.restate_server = found

@@ -1,4 +1,4 @@
-"""What we want to reach, and whether a run has reached it."""
+"""The goals of the benchmark, and whether a run has reached them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MS_NOBODY_MINDS = 15.0
 
 @dataclass(frozen=True)
 class Goal:
-    """One figure and its bound. Above the bound is better, or below it."""
+    """One figure and its bound: a lower bound, or with `at_most` an upper bound."""
 
     title: str
     bound: float
@@ -22,7 +22,7 @@ class Goal:
     at_most: bool = False
 
     def verdict(self, results: Results) -> tuple[str, str] | None:
-        """The figure as text, and whether it is reached; None where it was not measured."""
+        """The figure as text, and whether the goal is reached; None where it was not measured."""
         found = self.measured(results)
         if found is None:
             return None
@@ -49,7 +49,7 @@ def _memory(results: Results) -> Spread | None:
 
 
 def _tail(results: Results) -> Spread | None:
-    """p99 against the chain's; nobody minds 15 ms whatever the chain does."""
+    """p99 against the chain's. Up to 15 ms the goal is reached, independent of the chain's p99."""
     own = results.spread("latency", "ours-4", "p99_ms")
     ratio = results.ratio(("latency", "ours-4"), ("latency", "chain"), "p99_ms")
     if own is not None and own.median <= MS_NOBODY_MINDS:

@@ -1,7 +1,7 @@
-"""Load for a web server: kept connections that ask again as soon as they are answered, or at a fixed rate.
+"""Load for a web server: persistent connections that send the next request after each response, or at a fixed rate.
 
-`python -m benchmarks.http_load PORT orders|page --seconds S --connections N [--rate R]`; prints one JSON object. Answers
-are read to their end; every one that is not what was expected counts as an error.
+`python -m benchmarks.http_load PORT orders|page --seconds S --connections N [--rate R]`; prints one JSON object. Responses
+are read to their end. A response with another status than the expected one counts as an error.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Load:
         self.errors: dict[str, int] = {}
 
     async def connection(self, until: float, pause: float, first: float) -> None:
-        """Ask, read, and ask again, on one connection as long as the server keeps it."""
+        """Send requests one after the other, on one connection as long as the server keeps it open."""
         due, streams = time.monotonic() + first, None
         while (now := time.monotonic()) < until:
             if pause:
                 await asyncio.sleep(max(0.0, due - now))
-                began, due = due, due + pause  # who waits for a slow answer is late for the next: that counts
+                began, due = due, due + pause  # a slow response delays the next request, and this delay counts
             else:
                 began = now
             try:
@@ -82,7 +82,7 @@ def request(what: str, token: str) -> tuple[bytes, int]:
 
 
 async def main() -> None:
-    """Send for a while, then print what came of it."""
+    """Send for a while, then print the figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.http_load", description=__doc__)
     parser.add_argument("port", type=int)
     parser.add_argument("what", choices=("orders", "page"))

@@ -1,7 +1,7 @@
-"""Where measurements take place: scratch databases, a virtual host, a Redis database, all removed afterwards.
+"""The databases and brokers of a benchmark run: scratch databases, a virtual host, a Redis database, removed afterwards.
 
-A database is copied from a template for every measurement, so that each begins with empty tables and none inherits
-what another left.
+Every measurement gets a database copied from a template, so that it begins with empty tables and without leftovers of
+another measurement.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TELLING = ("full_page_writes", "shared_buffers", "max_connections", "max_wal_siz
 
 @dataclass
 class Lab:
-    """One run's place."""
+    """The databases, the brokers and the directory of one run."""
 
     server: dict[str, str]
     amqp_url: str | None
@@ -53,7 +53,7 @@ class Lab:
         return f"{PREFIX}_{os.getpid()}_{kind}"
 
     def url(self, kind: str, *, host_last: bool = False) -> str:
-        """Its URL; `host_last` for those that read the directory of a socket in no other place."""
+        """Its URL. host_last: with the host as a parameter, for libraries that read a socket directory only there."""
         user, password = quote(self.server["user"], safe=""), quote(self.server.get("password", ""), safe="")
         who = f"{user}:{password}" if password else user
         host, port = quote(self.server["host"], safe=""), self.server["port"]
@@ -67,12 +67,12 @@ class Lab:
         return {variable: self.server.get(key, "") for variable, key in names.items()} | {"PGDATABASE": self.name(kind)}
 
     def connect(self, kind: str | None = None) -> psycopg.Connection[Any]:
-        """A connection to it, or to the server's own database."""
+        """A connection to the database of this kind, or without a kind to the server's default database."""
         name = self.server["dbname"] if kind is None else self.name(kind)
         return psycopg.connect(make_conninfo(**{**self.server, "dbname": name}), autocommit=True)
 
     def fresh_database(self, kind: str) -> None:
-        """An empty one with its tables."""
+        """Make an empty database of this kind, with its tables."""
         if kind not in self._templates:
             self.say(f"preparing the tables of {kind}")
             self._create(f"{kind}_template", None)
@@ -83,7 +83,7 @@ class Lab:
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Now rather than while something is measured: what is touched for the first time after it is logged whole."""
+        """Checkpoint now, so that none comes during a measurement: after one, the first change of each page logs all of it."""
         with self.connect() as admin, contextlib.suppress(psycopg.errors.InsufficientPrivilege):
             admin.execute("CHECKPOINT")
 
@@ -112,7 +112,7 @@ class Lab:
 
     @property
     def token(self) -> Path:
-        """The file with the token that the shop's tables know."""
+        """The file with an API token of the shop."""
         return self.directory / "token"
 
     def wal(self) -> int:
@@ -127,20 +127,20 @@ class Lab:
         return {"amqp": self.amqp_url, "redis": self.redis_url, "pgmq": "pgmq://"}[broker]
 
     def empty_broker(self, broker: str) -> None:
-        """Remove what an earlier measurement may have left."""
+        """Remove queues and messages that an earlier measurement may have left."""
         if broker == "amqp" and self.amqp_url:
             brokers.delete_queues(self.amqp_url)
         if broker == "redis" and self.redis_url:
             brokers.flush(self.redis_url)
 
     def database_processes(self) -> list[int]:
-        """The server's first process, where it is on this machine."""
+        """The postmaster, if the server is on this machine."""
         host, port = self.server["host"], int(self.server["port"])
         found = machine.socket_peer(f"{host}/.s.PGSQL.{port}") if host.startswith("/") else machine.listener(host, port)
         return [found] if found else []
 
     def broker_processes(self, broker: str) -> list[int]:
-        """The broker's process; the database's own when it is the broker."""
+        """The broker's process, if it is on this machine; none for pgmq, which runs in the database's processes."""
         url = {"amqp": self.amqp_url, "redis": self.redis_url}.get(broker)
         parts = urlsplit(url or "")
         found = machine.listener(parts.hostname or "", parts.port or 5672) if url else None
@@ -148,7 +148,7 @@ class Lab:
 
 
 def our_settings() -> dict[str, str]:
-    """What our own processes need besides database and broker."""
+    """The environment variables of our own processes, apart from database and broker."""
     return {
         "SECRET_KEY": "measured, not deployed: fifty characters that are no secret",
         "DEBUG": "0",
@@ -164,7 +164,7 @@ def our_settings() -> dict[str, str]:
 
 @contextmanager
 def open_lab(database_url: str, broker_url: str, redis_url: str, peers: Peers, say: Callable[[str], None]) -> Iterator[Lab]:
-    """A place to measure in, removed with everything in it. Refuses a server that forgets what it committed."""
+    """A lab for one run, removed afterwards with everything in it. Refuses a server that may lose commits in a crash."""
     server = {key: str(value) for key, value in conninfo_to_dict(database_url).items()}
     server = {"host": "127.0.0.1", "port": "5432", "user": os.environ.get("USER", "postgres"), "dbname": "postgres", **server}
     with contextlib.ExitStack() as leaving:
@@ -188,12 +188,12 @@ def _look_at(lab: Lab, url: str) -> None:
         version = f"{connection.info.server_version // 10000}.{connection.info.server_version % 10000}"
     off = [name for name in MUST_BE_ON if settings[name] == "off"]
     if off:
-        raise brokers.NotMeasurable(f"{' and '.join(off)} off: this server forgets what it commits, and its figures would mean nothing")
+        raise brokers.NotMeasurable(f"{' and '.join(off)} off: this server may lose commits in a crash, so its figures would mean nothing")
     lab.facts["PostgreSQL"] = f"{version} ({', '.join(f'{name} {value}' for name, value in settings.items())})"
 
 
 def _drop_databases(lab: Lab, *, of_the_dead: bool = False) -> None:
-    """This run's databases; or those of runs that were killed, whose process is no more."""
+    """Drop the databases of this run. of_the_dead: those of killed runs instead, whose process no longer exists."""
     pattern = re.compile(rf"{PREFIX}_(\d+)_\w+")
     with lab.connect() as admin:
         for (name,) in admin.execute("SELECT datname FROM pg_database").fetchall():

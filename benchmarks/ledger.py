@@ -1,8 +1,8 @@
-"""What was done, counted in shared memory: the same way for every system that is measured.
+"""Counts finished steps and orders in shared memory, in the same way for every system that is measured.
 
 Each process counts in a file of its own, mapped into memory: 8 bytes of steps, 8 bytes of orders, then the seconds each
-order took. A count costs less than a microsecond, no system call and no query. Standard library only: it is imported
-by the peers, in their own environment, too.
+order took. A count costs less than a microsecond, no system call and no query. This module uses the standard library
+only, because the peers import it in their own environment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _mine() -> _Page | None:
 
 
 def step() -> None:
-    """A step is done."""
+    """Count a finished step."""
     page = _mine()
     if page is not None:
         with page.lock:
@@ -61,7 +61,7 @@ def step() -> None:
 
 
 def order(began: float) -> None:
-    """An order is done that was submitted at `began`, a `time.monotonic()` value of any process of this machine."""
+    """Count a finished order, submitted at `began`: a `time.monotonic()` value of any process of this machine."""
     page = _mine()
     if page is not None:
         now = time.monotonic()
@@ -81,7 +81,7 @@ class Reader:
         self._looked = float("-inf")
 
     def _look(self) -> None:
-        # New processes are rare and a directory listing is dear.
+        # New processes are rare and a directory listing is slow.
         if time.monotonic() - self._looked < 0.2:
             return
         self._looked = time.monotonic()
@@ -105,12 +105,12 @@ class Reader:
         return self.counts()[1]
 
     def marks(self) -> dict[str, int]:
-        """Where each process stands now; for `seconds`."""
+        """The order count of each process now; an argument for `seconds`."""
         self._look()
         return {name: _HEAD.unpack_from(page, 0)[1] for name, page in self._pages.items()}
 
     def seconds(self, since: dict[str, int] | None = None) -> list[float]:
-        """How long the orders took that were done since these marks, sorted."""
+        """The durations of the orders that were finished since these marks, sorted."""
         found: list[float] = []
         for name, done in self.marks().items():
             first = max((since or {}).get(name, 0), done - ROOM)

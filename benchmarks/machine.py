@@ -1,4 +1,4 @@
-"""What the machine is and what processes cost, read from /proc. Where there is no /proc the figures are missing."""
+"""Describes the machine, and measures CPU and memory of processes in /proc. Without /proc the figures are missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Process:
 
 
 def processes() -> dict[int, Process]:
-    """All of this machine, by process id."""
+    """All processes of this machine, by process id."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = {}
     for entry in PROC.iterdir() if PROC.is_dir() else ():
@@ -63,7 +63,7 @@ def family(roots: Iterable[int], table: dict[int, Process]) -> list[Process]:
 
 @dataclass
 class Parties:
-    """Which processes belong to whom: the first of each tree."""
+    """The processes of each group: the root of each process tree."""
 
     workers: list[int] = field(default_factory=list)
     client: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Parties:
     broker: list[int] = field(default_factory=list)
 
     def cpu_seconds(self) -> dict[str, float]:
-        """User and system time so far, by group; a server's children that have ended are in what it has reaped."""
+        """User and system time so far, by group. Children that have ended are included, as the time that their parent reaped."""
         table = processes()
         return {group: sum(each.cpu_seconds + each.reaped_seconds for each in family(getattr(self, group), table)) for group in GROUPS}
 
@@ -81,7 +81,7 @@ class Parties:
 
 
 def listener(host: str, port: int) -> int | None:
-    """The process that listens there, where it is on this machine and we may see it."""
+    """The process that listens there, if it is on this machine and we may see it."""
     if not PROC.is_dir() or host not in ("127.0.0.1", "localhost", "::1", socket.gethostname()):
         return None
     inodes = set()
@@ -96,7 +96,7 @@ def listener(host: str, port: int) -> int | None:
                 if any(os.readlink(link) in inodes for link in (entry / "fd").iterdir()):
                     return int(entry.name)
             except OSError:
-                continue  # not ours to look at, or gone
+                continue  # we may not read it, or it has ended
     return None
 
 
@@ -122,7 +122,7 @@ def description() -> dict[str, str]:
 
 
 def busy_share() -> tuple[int, int]:
-    """Ticks this machine has worked, and ticks in all; two readings tell how busy others keep it."""
+    """The busy ticks of this machine, and all its ticks. Two readings tell how busy it was between them."""
     fields = [int(value) for value in next(iter(_lines(PROC / "stat")), "cpu 0 0 0 1").split()[1:]]
     idle = fields[3] + (fields[4] if len(fields) > 4 else 0)
     return sum(fields) - idle, sum(fields)

@@ -1,4 +1,4 @@
-"""How long and how often: the three profiles."""
+"""The three profiles: how long and how often each row is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Profile:
     latency_seconds: float  # at 10 orders/s
     backlog: int  # orders
     finished: int  # steps in the large table
-    snapshot: int  # orders that go by while a snapshot is held
+    snapshot: int  # orders consumed while a snapshot is held
     api_seconds: float
     rows: tuple[str, ...]
     peers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Results as bars, in SVG: nothing to install, and the same picture on every machine."""
+"""Draws results as bars in SVG. It needs no library, and draws the same picture on every machine."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def section(results: Results) -> str:
-    """Everything that comes from a run."""
+    """The section of the document that comes from a run."""
     passes = max((each["pass"] for each in results.samples), default=0) + 1
     often = "one pass" if passes == 1 else f"medians of {passes} passes (smallest - largest)"
     what = f"`./run bench {results.profile}`, {results.when}; {often}."
@@ -27,7 +27,7 @@ def section(results: Results) -> str:
 
 
 def _folded(line: str, width: int = 125) -> str:
-    """One line in as many as it takes."""
+    """Break a line into lines of this width."""
     words, lines = line.split(), [""]
     for word in words:
         if len(lines[-1]) + len(word) > width:
@@ -37,7 +37,7 @@ def _folded(line: str, width: int = 125) -> str:
 
 
 def write(results: Results, docs: Path = DOCS) -> None:
-    """Replace what the last run wrote."""
+    """Replace the section that the last report wrote."""
     path = docs / "performance.md"
     text = path.read_text()
     before, begin, rest = text.partition(BEGIN)

@@ -16,7 +16,7 @@ READY_SECONDS = 60.0
 
 
 def start(group: Children, lab: Lab) -> dict[str, str]:
-    """Start it; returns what endpoint and client need to know. Its own defaults, but nothing leaves this machine."""
+    """Start it with its defaults, without telemetry and on local addresses; returns the variables for endpoint and client."""
     chosen: dict[str, int] = {}
     for name, usual in (("ingress", 18080), ("admin", 19070), ("node", 15122), ("service", 19080)):
         chosen[name] = ports.choose("127.0.0.1", None, usual=usual, but=set(chosen.values()))
@@ -33,7 +33,7 @@ def start(group: Children, lab: Lab) -> dict[str, str]:
     }
     service = {"RESTATE_SERVICE_PORT": str(chosen["service"]), "RESTATE_INGRESS_PORT": str(chosen["ingress"])}
     group.start(Command("restate-server", [str(lab.peers.restate_server)], env))
-    # The endpoint is the worker; a first one is needed to register, and gives its port to the one that is measured.
+    # The endpoint is the worker. The server registers only a running one: a first endpoint runs until then, on the same port.
     group.start(Command("first-endpoint", [str(PYTHON), "-m", "benchmarks.peers.restate_orders"], service))
     _register(group, chosen)
     group.stop(["first-endpoint"])

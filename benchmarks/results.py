@@ -1,4 +1,4 @@
-"""What was measured, kept as JSON, and what follows from it: medians, spreads, ratios within a pass."""
+"""The measurements, kept as JSON, and the figures computed from them: medians, spreads, ratios within a pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Of these values, or None where there are none."""
+    """The spread of these values; None if there are none."""
     return Spread(statistics.median(values), min(values), max(values), len(values)) if values else None
 
 
@@ -50,7 +50,7 @@ class Results:
         self.samples.append({"row": row, "entry": entry, "pass": number, **facts})
 
     def entries(self, row: str) -> list[str]:
-        """Those of which there is a figure, in the order in which they were measured."""
+        """The row's entries that have a figure, in the order of measurement."""
         return list(dict.fromkeys(each["entry"] for each in self.samples if each["row"] == row and "error" not in each))
 
     def of(self, row: str, entry: str) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ class Results:
         return [each for each in self.samples if each["row"] == row and each["entry"] == entry]
 
     def by_pass(self, row: str, entry: str, key: str) -> dict[int, float]:
-        """One figure, by pass; `cpu_us.workers` reaches into a group."""
+        """One figure, by pass. A key such as `cpu_us.workers` names a figure inside a group."""
         found = {}
         for each in self.of(row, entry):
             value: Any = each
@@ -77,7 +77,7 @@ class Results:
         return spread(self.values(row, entry, key))
 
     def median(self, row: str, entry: str, key: str) -> float | None:
-        """Its median."""
+        """The median of one figure over the passes."""
         found = self.spread(row, entry, key)
         return found.median if found else None
 
@@ -92,7 +92,7 @@ class Results:
         return max(found) if found else None
 
     def errors(self) -> list[str]:
-        """What could not be measured, and orders that did not end."""
+        """Messages about failed measurements, and about orders that did not end."""
         failed = [f"{each['row']}, {each['entry']}, pass {each['pass'] + 1}: {each['error']}" for each in self.samples if "error" in each]
         left = [
             f"{each['row']}, {each['entry']}, pass {each['pass'] + 1}: {each['unfinished']} orders did not end in time"
@@ -102,7 +102,7 @@ class Results:
         return failed + left
 
     def save(self, path: Path | None = None) -> Path:
-        """Write it."""
+        """Write the results to a file; returns its path."""
         path = path or DIRECTORY / f"{self.when.replace(' ', '-').replace(':', '')}-{self.profile}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
@@ -110,12 +110,12 @@ class Results:
 
 
 def load(path: Path) -> Results:
-    """Read it."""
+    """Read results from a file."""
     return Results(**json.loads(path.read_text()))
 
 
 def newest() -> Path | None:
-    """The newest results, those of a full run before all others."""
+    """The file of the newest full run; without a full run, of the newest run."""
     found = sorted(DIRECTORY.glob("*.json"))
     full = [path for path in found if path.stem.endswith("-full")]
     return (full or found or [None])[-1]

@@ -1,4 +1,4 @@
-"""The shop's tables for the row that measures the API: products, an account, a token. Run as `python -m benchmarks.shop`.
+"""Makes the shop's tables for the API row: with products, an account, a token. Run as `python -m benchmarks.shop`.
 
 The token goes into the file that BENCH_TOKEN names.
 """
@@ -17,7 +17,7 @@ STOCK = 100_000_000
 
 
 def main() -> None:
-    """Make them."""
+    """Make the tables and their contents."""
     django.setup()
     call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
     call_command("seed_catalogue", stdout=io.StringIO())

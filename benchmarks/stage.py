@@ -1,4 +1,4 @@
-"""One system at work: its tables and queues fresh, its workers running, a client beside them, everything ended afterwards."""
+"""Runs one system for a measurement: with fresh tables and queues, its workers and a client. All of them end afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = 4  # of an order
 
 @dataclass
 class Stage:
-    """What is running, and how to read what it does."""
+    """A running system, and the reader of its counts."""
 
     lab: Lab
     system: System
@@ -40,30 +40,30 @@ class Stage:
     extra: Mapping[str, str]
 
     def start_workers(self) -> None:
-        """All of the system's worker processes."""
+        """Start all of the system's worker processes."""
         for command in self.system.workers(self.lab, slow=self.slow):
             self.group.start(_with(command, self.extra))
 
     def start_client(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
-        """The process that submits."""
+        """Start the process that submits."""
         self.group.start(_with(self.system.load(self.lab, *arguments, slow=self.slow, env=env), self.extra))
 
     def stop_client(self) -> int:
-        """End the load; how many orders it had submitted."""
+        """End the load; returns how many orders it submitted."""
         self.group.stop(["client"])
         lines = (self.group.logs / "client.log").read_text(errors="replace").splitlines()
         facts = [line for line in lines if line.startswith('{"submitted"')]
         if not facts:
-            raise ChildFailed(f"the client said nothing: {self.group.last_words('client')}")
+            raise ChildFailed(f"the client reported no count: {self.group.last_words('client')}")
         return int(json.loads(facts[-1])["submitted"])
 
     def parties(self) -> Parties:
-        """Whose processes are whose."""
+        """The processes of workers, client, database and broker."""
         broker = self.lab.broker_processes(self.system.broker or "") + self.group.pids("restate")
         return Parties(self.group.pids("worker"), self.group.pids("client"), self.lab.database_processes(), broker)
 
     def wait_for_orders(self, count: int, patience: float) -> bool:
-        """Until so many orders are done; whether they were in time."""
+        """Wait until so many orders are done; returns whether they were in time."""
         deadline = time.monotonic() + patience
         while self.reader.orders() < count:
             if problem := self.group.dead():
@@ -74,13 +74,13 @@ class Stage:
         return True
 
     def processed(self) -> int:
-        """Ours: orders that the database says are Processed."""
+        """The number of Processed orders in our engine's database."""
         with self.lab.connect("ours") as connection:
             row = connection.execute("SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'").fetchone()
         return int(row[0]) if row else 0
 
     def unfinished(self, submitted: int, patience: float = DRAIN_SECONDS) -> int:
-        """Wait for the orders under way; how many have not ended in time. Ours are counted in the database."""
+        """Wait for the orders under way; returns how many did not end in time. Our engine's are counted in the database."""
         counted = self.wait_for_orders(submitted, patience)
         if not self.system.is_ours:
             return 0 if counted else submitted - self.reader.orders()
@@ -96,7 +96,7 @@ def _with(command: Any, extra: Mapping[str, str]) -> Any:
 
 @contextmanager
 def stage(lab: Lab, system: System, *, slow: bool = False, env: Mapping[str, str] | None = None) -> Iterator[Stage]:
-    """The system with fresh tables and queues; nothing runs yet, save the server that Restate needs."""
+    """The system with fresh tables and queues. No process runs yet, except for Restate's server."""
     if system.kind:
         lab.fresh_database(system.kind)
     lab.empty_broker(system.broker or "")
@@ -113,7 +113,7 @@ def stage(lab: Lab, system: System, *, slow: bool = False, env: Mapping[str, str
 
 @dataclass
 class Window:
-    """What was measured between two moments. An order is four steps: some systems end orders in waves, steps flow."""
+    """The measurements of one period. orders: steps / 4, because some systems finish orders in bursts, but steps steadily."""
 
     seconds: float
     orders: float
@@ -124,7 +124,7 @@ class Window:
     durations: list[float]
 
     def facts(self) -> dict[str, Any]:
-        """As it goes into the results."""
+        """The figures for the results."""
         orders = max(1, self.orders)
         cpu = {group: seconds / orders * 1e6 for group, seconds in self.cpu.items()}
         return {
@@ -142,7 +142,7 @@ class Window:
 
 
 def observe(play: Stage, seconds: float) -> Window:
-    """Look on for so long."""
+    """Measure the running system for so many seconds."""
     parties = play.parties()
     marks, (steps, _) = play.reader.marks(), play.reader.counts()
     cpu, wal, began = parties.cpu_seconds(), play.lab.wal(), time.monotonic()
@@ -164,7 +164,7 @@ def observe(play: Stage, seconds: float) -> Window:
 
 
 def closed_loop(lab: Lab, system: System, *, seconds: float, warm: float, slow: bool = False) -> dict[str, Any]:
-    """Orders a second in steady state, and what one costs. All that were accepted must have ended well afterwards."""
+    """Measure orders a second in steady state, and the cost of one. All accepted orders must end well afterwards."""
     with stage(lab, system, slow=slow) as play:
         play.start_workers()
         window = system.wide if slow else system.window
@@ -178,13 +178,13 @@ def closed_loop(lab: Lab, system: System, *, seconds: float, warm: float, slow: 
 
 
 def at_rate(lab: Lab, system: System, *, rate: float, seconds: float) -> dict[str, Any]:
-    """From before the submission to the end of the last step (ours: to the commit that closed the run), at a low rate."""
+    """Measure latency at a low rate: from before the submission to the last step's end (our engine: the run's last commit)."""
     with stage(lab, system) as play:
         play.start_workers()
         play.start_client("--rate", str(rate), env={"BENCH_HEARD": "1"})
         if not play.wait_for_orders(1, FIRST_ORDER_SECONDS):
             raise ChildFailed(f"no order was done in {FIRST_ORDER_SECONDS:.0f} s: {_all_last_words(play)}")
-        time.sleep(3.0)  # everybody has opened its connections
+        time.sleep(3.0)  # until all processes have opened their connections
         marks = play.reader.marks()
         time.sleep(seconds)
         durations = play.reader.seconds(marks)

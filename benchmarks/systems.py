@@ -1,4 +1,4 @@
-"""The systems that are measured: ourselves in a few settings, and the peers, each as its own people would run it."""
+"""The measured systems: our engine in a few configurations, and the peers, each configured as its users would do it."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ class System:
     threads: int = 1
     bulk: int = 1
     durable: str = "yes"
-    roles: Mapping[str, int] = field(default_factory=dict)  # ours: processes of each role
+    roles: Mapping[str, int] = field(default_factory=dict)  # our engine's: processes of each role
     env: Mapping[str, str] = field(default_factory=dict)
-    tuned: Mapping[str, str] = field(default_factory=dict)  # besides, with slow steps
-    words: Sequence[str] = ()  # a peer's worker
-    wide_words: Sequence[str] = ()  # with slow steps
+    tuned: Mapping[str, str] = field(default_factory=dict)  # additional variables with slow steps
+    words: Sequence[str] = ()  # the command of a peer's worker
+    wide_words: Sequence[str] = ()  # the same with slow steps
     processes: int = 1
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the product."""
+        """Whether it is our engine."""
         return self.kind == "ours"
 
     @property
     def peer(self) -> str | None:
-        """What has to be installed for it."""
+        """The peer that has to be installed; None for our engine."""
         return None if self.is_ours else self.name
 
     def missing(self, lab: Lab) -> str | None:
-        """Why it cannot be measured here."""
+        """Why it cannot be measured here; None if it can."""
         if self.peer and self.peer in lab.peers.missing:
             return lab.peers.missing[self.peer]
         return lab.missing.get(self.broker or "")
 
     def environment(self, lab: Lab, *, slow: bool) -> dict[str, str]:
-        """What its processes find in their environment."""
+        """The environment variables of its processes."""
         env = {**self.env, **(self.tuned if slow else {}), "BENCH_SLEEP": "0.02" if slow else "0"}
         if self.broker:
             env["CELERY_BROKER_URL"] = lab.broker_url(self.broker) or ""
@@ -64,7 +64,7 @@ class System:
         return env
 
     def workers(self, lab: Lab, *, slow: bool) -> list[Command]:
-        """Its worker processes."""
+        """The commands of its worker processes."""
         env = self.environment(lab, slow=slow)
         if self.is_ours:
             lines = procfile()
@@ -77,7 +77,7 @@ class System:
         return [Command(f"worker-{n}", [word.replace("{n}", str(n)) for word in words], env) for n in range(self.processes)]
 
     def load(self, lab: Lab, *arguments: str, slow: bool = False, env: Mapping[str, str] | None = None) -> Command:
-        """The process that submits."""
+        """The command of the process that submits."""
         python = sys.executable if self.is_ours else str(PYTHON)
         words = [python, "-W", "ignore", "-m", "benchmarks.client", self.client, "--bulk", str(self.bulk), *arguments]
         return Command("client", words, {**self.environment(lab, slow=slow), "SAS_ROLE": "client", **(env or {})})
@@ -177,7 +177,7 @@ PEERS = ("chain", "usual", "dbos", "procrastinate", "restate")
 
 
 def with_agents(count: int) -> System:
-    """Ourselves with so many processes of agents, 32 calls side by side in each."""
+    """Our engine with so many agents processes, each with 32 calls at a time."""
     name = f"ours-agents-{count}"
     title = f"this engine, {count} agents process{'es' if count > 1 else ''}"
     return replace(OURS, name=name, title=title, roles={**EVERY_ROLE, "agents": count}, tuned={})

@@ -155,7 +155,7 @@ def _recovery(results: Results) -> Iterator[list[str]]:
 
 
 def as_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table as GitHub reads it."""
+    """A table in GitHub's Markdown."""
     head, *body = rows
     lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

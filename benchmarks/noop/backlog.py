@@ -1,4 +1,4 @@
-"""Orders that wait: `python -m benchmarks.noop.backlog COUNT` writes them as Pending runs, through the engine's own verbs."""
+"""Makes waiting orders: `python -m benchmarks.noop.backlog COUNT` writes Pending runs with the engine's own functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PORTION = 1000
 
 
 def write(count: int) -> None:
-    """So many runs whose first step is due, nobody at work on them."""
+    """Write so many runs whose first step is due, and that no worker has claimed."""
     hints.enabled = False
     for first in range(0, count, PORTION):
         now = time.monotonic()

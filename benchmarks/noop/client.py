@@ -1,4 +1,4 @@
-"""Our own load: orders through the engine's public call, one committed submission each (or `bulk` per commit)."""
+"""The load of our engine: submits orders through its public function, one per commit (or `bulk` per commit)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ heard = os.environ.get("BENCH_HEARD") == "1"
 
 
 def order(began: float) -> submission.NewSubmission:
-    """An order of usual size."""
+    """An order of normal size."""
     facts = {
         "began": began,
         "email": "ada@example.com",
@@ -34,7 +34,7 @@ def order(began: float) -> submission.NewSubmission:
 
 
 def connect() -> Callable[[Sequence[float]], None]:
-    """One commit for the orders of each call."""
+    """A function that submits orders, with one commit for each call."""
 
     def submit(begins: Sequence[float]) -> None:
         submission.accept([order(began) for began in begins])

@@ -1,4 +1,4 @@
-"""What the store's verbs cost beside many finished rows, and while somebody holds an old snapshot.
+"""Measures what the store's functions cost beside many finished rows, and while another transaction holds an old snapshot.
 
 `python -m benchmarks.noop.store_costs finished ROWS` or `snapshot ORDERS [held]`; prints one JSON object.
 """
@@ -43,14 +43,14 @@ UPDATE supervision_stepstate SET started_at = now() - interval '20 s', complete_
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """How long this takes."""
+    """How long this work takes."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000
 
 
 def finished(rows: int) -> dict[str, float]:
-    """Claims of 200 and sweeps of 1,000 expired, beside so many finished steps."""
+    """Measure claims of 200 steps and sweeps of 1,000 expired steps, beside so many finished steps."""
     db.fetch(FINISHED_RUNS, {"runs": rows // 4})
     db.fetch(FINISHED_STEPS)
     backlog.write(CLAIMS * COHORT + SWEEPS * EXPIRED)
@@ -75,7 +75,7 @@ def finished(rows: int) -> dict[str, float]:
 
 
 def snapshot(orders: int, *, held: bool) -> dict[str, float]:
-    """Batches of submissions consumed and steps claimed, the first ones and the last ones, with a snapshot open or not."""
+    """Measure the first and the last batches of consumed submissions and claimed steps. held: while a snapshot is open."""
     connection.ensure_connection()
     other = connections.create_connection("default")
     if held:
@@ -108,7 +108,7 @@ def snapshot(orders: int, *, held: bool) -> dict[str, float]:
 
 
 def vacuum() -> None:
-    """As autovacuum would have done by now."""
+    """Vacuum the tables, as autovacuum would have done by now."""
     db.fetch("VACUUM (ANALYZE) supervision_submission, supervision_run, supervision_stepstate, supervision_stepevent")
 
 

@@ -1,4 +1,4 @@
-"""Where the time goes: what each verb costs PostgreSQL and Python, one after the other in one process, cohort by cohort.
+"""Measures what each verb of the store costs PostgreSQL and Python: one after the other in one process, cohort by cohort.
 
 `python -m benchmarks.noop.verb_costs COHORT ORDERS` prints one JSON object: per verb, microseconds and bytes per order.
 The times are CPU times (of the connection's own server process and of this one), so a busy machine hardly disturbs them.
@@ -26,7 +26,7 @@ RESULT = {"ok": True, "agent": "shipping"}
 
 
 class Meter:
-    """CPU of the server process and of this one, and bytes of log, by verb."""
+    """Totals by verb: CPU of the server process, CPU of this process, bytes of write-ahead log."""
 
     def __init__(self) -> None:
         self.server = Path(f"/proc/{db.fetch('SELECT pg_backend_pid()')[0][0]}/schedstat")
@@ -38,7 +38,7 @@ class Meter:
         return server, time.thread_time() * 1e6, wal
 
     def of(self, verb: str, work: Callable[[], Any]) -> Any:
-        """Do it and note what it cost."""
+        """Do the work and add its cost to the verb's totals."""
         before = self._look()
         answer = work()
         after = self._look()
@@ -48,7 +48,7 @@ class Meter:
 
 
 def cohort(meter: Meter, size: int) -> None:
-    """So many orders on their whole way."""
+    """Process so many orders, from the submission to the last step."""
     now = time.monotonic()
 
     def accept() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
     meter = Meter()
     for _ in range(3):
         cohort(meter, size)
-    # What looking costs is not the verbs' doing.
+    # The cost of the readings themselves is subtracted.
     empty = [Meter._look(meter) for _ in range(50)]
     looking = [(empty[-1][n] - empty[0][n]) / (len(empty) - 1) for n in range(3)]
     meter.totals = {verb: [0.0, 0.0, 0.0] for verb in VERBS}

@@ -1,7 +1,7 @@
-"""Four steps that do nothing, or wait for BENCH_SLEEP seconds: what is measured is the engine.
+"""Four steps that do nothing, or wait for BENCH_SLEEP seconds, so that the benchmark measures the engine alone.
 
-`noop` counts an order when its last step has been called; whoever measures checks afterwards that all are Processed.
-`noop-heard` counts it when the commit that closed its run has returned, which is what latency means.
+`noop` counts an order when its last step has been called; the benchmark checks afterwards that all orders are Processed.
+`noop-heard` counts it when the commit that closed its run has returned: latency is measured until then.
 The agents that BENCH_EFFECTS names (comma separated) write a row of the effect ledger for each call.
 """
 
@@ -35,7 +35,7 @@ SLEEP = float(os.environ.get("BENCH_SLEEP", "0"))
 NAMES = ("stock", "payment", "shipping", "email")
 LAST = NAMES[-1]
 WITH_EFFECTS = frozenset(filter(None, os.environ.get("BENCH_EFFECTS", "").split(",")))
-HEARD = "heard"  # in the payload of orders that count when they are closed
+HEARD = "heard"  # in the payload of orders that are counted when their runs are closed
 
 
 class NoopAgent(Agent):
@@ -54,7 +54,7 @@ class NoopAgent(Agent):
         return {"ok": True, "agent": self.name}
 
     def compensate(self, request: StepRequest) -> dict[str, object]:
-        """Nothing was done."""
+        """There is nothing to undo."""
         return {}
 
 
@@ -62,7 +62,7 @@ class EffectAgent(NoopAgent):
     """The same, with one external operation: its row is committed before the call and settled after it."""
 
     def opens_with(self, request: StepRequest) -> Intention:
-        """The call's row."""
+        """The effect ledger's row for the call."""
         return Intention("call", request.idempotency_key, self.name)
 
 
@@ -77,7 +77,7 @@ class Intake:
         return NewRun(payload=payload)
 
     def write(self, runs: Sequence[AcceptedRun]) -> None:
-        """No application, no rows."""
+        """There is no application, so there are no rows to write."""
 
 
 def count_closed(runs: Sequence[ClosedRun]) -> None:

@@ -1,1 +1,1 @@
-"""The peers, as their users would write them. Run in an environment of their own (`requirements-peers.txt`)."""
+"""The peers, written as their users would do it. They run in an environment of their own (`requirements-peers.txt`)."""

@@ -1,4 +1,4 @@
-"""A plain Celery chain of four tasks. The broker is all that remembers: no step state, nothing to recover from."""
+"""A plain Celery chain of four tasks. Only the broker keeps state: there are no rows of steps to recover from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DBOS: a workflow of four steps on a durable queue in PostgreSQL.
 
-`python -m benchmarks.peers.dbos_orders` is a worker, with `schema` it only makes the tables.
+`python -m benchmarks.peers.dbos_orders` is a worker. With `schema` it only makes the tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Procrastinate: four jobs, each deferring the next; jobs live in PostgreSQL.
+"""Procrastinate: four jobs, each of which defers the next. Jobs are rows in PostgreSQL.
 
 `python -m benchmarks.peers.procrastinate_orders schema|worker`.
 """

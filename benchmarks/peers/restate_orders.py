@@ -33,7 +33,7 @@ async def fulfil(context: restate.Context, order: dict[str, Any]) -> dict[str, A
 
 
 def connect() -> Callable[[Sequence[float]], None]:
-    """One POST per order on one kept connection; the server answers when it has journalled the call."""
+    """One POST per order on one persistent connection; the server answers when it has journalled the call."""
     ingress = http.client.HTTPConnection("127.0.0.1", int(os.environ["RESTATE_INGRESS_PORT"]), timeout=30)
     ingress.connect()
     ingress.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -50,7 +50,7 @@ def connect() -> Callable[[Sequence[float]], None]:
 
 
 def main() -> None:
-    """Serve over HTTP/2, with limits that never bind."""
+    """Serve over HTTP/2, with limits that are never reached."""
     config = hypercorn.Config()
     config.bind = [f"127.0.0.1:{os.environ['RESTATE_SERVICE_PORT']}"]
     config.h2_max_concurrent_streams = 2**31 - 1

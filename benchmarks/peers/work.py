@@ -1,4 +1,4 @@
-"""The step every peer performs: nothing, or so many seconds of waiting for a remote service."""
+"""The step that every peer performs: it does nothing, or waits BENCH_SLEEP seconds like a call of a remote service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST = len(STEPS) - 1
 
 
 def perform(position: int) -> dict[str, Any]:
-    """Do the step."""
+    """Perform the step."""
     if SLEEP:
         time.sleep(SLEEP)
     ledger.step()

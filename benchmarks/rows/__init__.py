@@ -1,4 +1,4 @@
-"""What is measured, row by row."""
+"""The rows of the benchmark."""
 
 from __future__ import annotations
 

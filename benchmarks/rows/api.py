@@ -1,4 +1,4 @@
-"""The shop's own web role under load, its workers working off what it accepts meanwhile."""
+"""The shop's web role under load, while the workers process the orders that it accepts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _ask(group: Children, env: dict[str, str], port: int, what: str, seconds: fl
 
 
 def _progress(lab: Lab) -> tuple[int, int]:
-    """Orders Processed, and orders accepted that are not."""
+    """How many orders are Processed, and how many accepted orders are not yet."""
     with lab.connect("shop") as connection:
         row = connection.execute(
             "SELECT (SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'), (SELECT count(*) FROM supervision_submission)"

@@ -1,4 +1,4 @@
-"""The engine alone: a backlog of Pending orders worked off by one agents process, nobody submitting meanwhile."""
+"""The engine alone: one agents process works off a backlog of Pending orders. No client submits meanwhile."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from benchmarks.lab import Lab
 from benchmarks.plan import Entry, Facts, Profile, Row
 from benchmarks.stage import FIRST_ORDER_SECONDS, STEPS, Stage, stage
 
-BEGINNING_SECONDS = 1.0  # plans are made and connections opened
-END_SHARE = 0.97  # the last cohorts are smaller
+BEGINNING_SECONDS = 1.0  # not measured: query plans are made and connections opened
+END_SHARE = 0.97  # measured until then: the last cohorts are smaller
 
 
 def fill(play: Stage, orders: int) -> None:
-    """So many orders, Pending."""
+    """Write so many Pending orders."""
     words = [sys.executable, "-W", "ignore", "-m", "benchmarks.noop.backlog", str(orders)]
     play.group.run(Command("backlog", words, {**play.system.environment(play.lab, slow=False), "SAS_ROLE": "client"}))
 
 
 def drain(lab: Lab, profile: Profile) -> Facts:
-    """Durable steps a second, in the first and the last third of the backlog, and the memory that it takes."""
+    """Measure durable steps a second, also in the first and the last third of the backlog alone, and the memory in use."""
     total = profile.backlog * STEPS
     with stage(lab, systems.OURS) as play:
         fill(play, profile.backlog)
-        lab.checkpoint()  # else it comes in the middle, and the last third pays for it
+        lab.checkpoint()  # otherwise one comes in the middle, and slows the last third
         play.start_workers()
         if not play.wait_for_orders(1, FIRST_ORDER_SECONDS):
             raise ChildFailed(f"no order was done in {FIRST_ORDER_SECONDS:.0f} s")

@@ -1,4 +1,4 @@
-"""What this PostgreSQL can do at all: one-row commits on one connection, one after the other."""
+"""The limit that this PostgreSQL sets: one-row commits on one connection, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGKILL for every worker at full load, all started again at once: how long until it is as fast as before."""
+"""Kills every worker with SIGKILL at full load and restarts all at once: how long until the throughput is back?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 60.0
 
 
 def kill(lab: Lab, profile: Profile) -> Facts:
-    """Seconds from the kill to nine tenths of the former throughput, and to the end of the last order it hit."""
+    """Seconds from the kill to nine tenths of the former throughput, and to the end of the last order under way at the kill."""
     env = {"SUPERVISION_COMPLETE_WITHIN": str(COMPLETE_WITHIN), "SUPERVISION_SWEEP_SECONDS": str(SWEEP)}
     with stage(lab, systems.OURS, env=env) as play:
         play.start_workers()
@@ -60,7 +60,7 @@ def _under_way(play: Stage) -> tuple[int, int]:
 
 
 def _left(play: Stage, newest: int) -> bool:
-    """Whether an order that was there at the kill has not ended."""
+    """Whether an order that existed at the kill has not ended yet."""
     with play.lab.connect("ours") as connection:
         row = connection.execute(
             "SELECT EXISTS (SELECT FROM supervision_run"

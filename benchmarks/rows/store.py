@@ -1,4 +1,4 @@
-"""What claims and sweeps cost: beside many finished rows, and while somebody holds an old snapshot."""
+"""What claims and sweeps cost: beside many finished rows, and while another transaction holds an old snapshot."""
 
 from __future__ import annotations
 

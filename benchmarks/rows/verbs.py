@@ -1,4 +1,4 @@
-"""Where the time goes: each verb's CPU in PostgreSQL and in Python, and its log, measured verb by verb."""
+"""What each verb of the store costs: CPU in PostgreSQL, CPU in Python, and bytes of write-ahead log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.lab import Lab
 from benchmarks.plan import Entry, Facts, Profile, Row
 from benchmarks.stage import stage
 
-COHORTS = (1, 50, 200)  # quiet, at work, full
+COHORTS = (1, 50, 200)  # under low, medium and full load
 
 
 def _costs(cohort: int, lab: Lab, profile: Profile) -> Facts:

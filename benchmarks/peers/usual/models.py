@@ -1,4 +1,4 @@
-"""An order and its four steps; the index is the one a supervisor would want."""
+"""An order and its four steps. The index serves a search for overdue steps, as a supervisor would do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class State(models.IntegerChoices):
-    """Where an order or a step is."""
+    """The state of an order or a step."""
 
     PENDING = 0
     PROCESSING = 1

@@ -1,7 +1,7 @@
 """Claim with an update, work, complete with an update, publish the next step on commit, acknowledge late.
 
-In its favour: `CELERY_DB_REUSE_MAX` keeps the connections that Celery would close around every task (without it this
-program does a third of the orders).
+For a fair comparison `CELERY_DB_REUSE_MAX` keeps the connections that Celery would close around every task. Without it
+this program does a third of the orders.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def connect() -> Callable[[Sequence[float]], None]:
 
 
 def create_tables() -> None:
-    """The tables, in the database of the environment."""
+    """Create the tables in the database that the environment names."""
     from django.core.management import call_command
 
     call_command("migrate", run_syncdb=True, verbosity=0)
