@@ -1,4 +1,4 @@
-# Aliases of ./run, for those who type make.
+# Aliases of ./run for make.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench chaos mutants
 
@@ -20,5 +20,5 @@ bench: ## the benchmarks
 chaos: ## the long fault-injection runs
 	@./run chaos
 
-mutants: ## break each requirement and see its test fail
+mutants: ## break each requirement, and check that its test fails
 	@./run mutants

@@ -1,11 +1,11 @@
-"""Prints what becomes of orders, as the status messages arrive in a private reply queue.
+"""Prints the status messages of orders as they arrive in a private reply queue.
 
     python examples/follow_orders.py --broker amqp://user:password@broker// --queue reply.0123...
     python examples/follow_orders.py --broker redis://broker:6379/0          --queue reply.0123...
     python examples/follow_orders.py --broker pgmq://user:password@database/orders --queue reply.0123...
 
-The queue is what `POST /api/v1/reply-tokens/` answered; orders that name the token as `reply_to` are told there. It can
-be read at any time: what was sent meanwhile waits in it. Needs nothing of the shop's code: `pip install "kombu[redis,pgmq]"`.
+`POST /api/v1/reply-tokens/` returns a token and its queue. The shop sends the status of orders that name the token as
+`reply_to` to this queue, where messages wait until they are read. Needs only `pip install "kombu[redis,pgmq]"`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
 def connect(url: str) -> Connection:
-    """The broker of this address. PGMQ's queues are tables: it wants the database's own connection string."""
+    """Connect to the broker at this address. PGMQ's queues are tables: its transport needs the database's connection string."""
     if url.startswith("pgmq://"):
         database = make_conninfo(**conninfo_to_dict("postgresql://" + url.removeprefix("pgmq://")))
         return Connection("pgmq://", transport_options={"conn_string": database, "init_extension": False, "polling_interval": 0.2})
@@ -29,9 +29,9 @@ def connect(url: str) -> Connection:
 
 
 def follow(connection: Connection, name: str, patience: float | None = None) -> Iterator[dict[str, Any]]:
-    """Yield status messages; each is acknowledged when the next one is asked for, so one that was not dealt with stays.
+    """Yield status messages. A message is acknowledged when the caller asks for the next one: until then it stays queued.
 
-    Ends when nothing has come for `patience` seconds.
+    Ends when no message has come for `patience` seconds.
     """
     arrived: list[tuple[dict[str, Any], Message]] = []
 
@@ -54,17 +54,17 @@ def follow(connection: Connection, name: str, patience: float | None = None) -> 
 
 
 def main() -> int:
-    """Print one line for each message, and say when one has come before."""
+    """Print one line for each message, and mark late or repeated messages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--broker", required=True, help="amqp://, redis:// or pgmq://")
     parser.add_argument("--queue", required=True, help="the name that came with the token")
-    parser.add_argument("--patience", type=float, default=None, metavar="SECONDS", help="end when nothing comes for so long")
+    parser.add_argument("--patience", type=float, default=None, metavar="SECONDS", help="end when no message comes for so long")
     options = parser.parse_args()
     newest: dict[str, int] = {}
     with connect(options.broker) as connection:
         for message in follow(connection, options.queue, options.patience):
             order, seq, status = message["data"]["order"], message["data"]["seq"], message["data"]["status"]
-            # Messages come at least once and in no promised order: seq tells which is the newest.
+            # Messages are delivered at least once and in any order: the highest seq is the newest.
             note = "" if seq > newest.get(order, 0) else "   (late or repeated)"
             newest[order] = max(seq, newest.get(order, 0))
             print(f"{message['timestamp']}  {order}  {seq:>3}  {status}{note}", flush=True)

@@ -1,9 +1,9 @@
-"""Receives webhooks and verifies their signatures, with nothing but Python.
+"""Receives webhooks and verifies their signatures, with the standard library only.
 
     WEBHOOK_SECRET=whsec_... python examples/verify_webhook.py --port 9000
 
-The secret is what `POST /api/v1/webhooks/` answered. `verify` is all there is to copy; libraries that do the same exist
-for most languages (standardwebhooks.com).
+`POST /api/v1/webhooks/` returns the secret. Copy `verify` into your own program. Libraries that do the same exist for
+most languages (standardwebhooks.com).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE_SECONDS = 300
 
 
 def verify(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
-    """Whether this very body was signed with our secret, a short while ago."""
+    """Whether this body was signed with our secret, not longer than TOLERANCE_SECONDS ago."""
     message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not message_id or not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > TOLERANCE_SECONDS:
         return False
@@ -35,14 +35,14 @@ def verify(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Answers quickly, and deals with each message once."""
+    """Answers quickly, and processes each message once."""
 
     protocol_version = "HTTP/1.1"
     secret = ""
-    seen: set[str] = set()  # in earnest: a table with a unique column
+    seen: set[str] = set()  # in production: a table with a unique column
 
     def do_POST(self) -> None:
-        """One message."""
+        """Receive one message."""
         body = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), 1_000_000))
         genuine = verify(self.secret, {name.lower(): value for name, value in self.headers.items()}, body)
         if genuine and self.headers["webhook-id"] not in self.seen:
@@ -54,11 +54,11 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing but messages is printed."""
+        """Print no access log."""
 
 
 def main() -> int:
-    """Listen."""
+    """Listen for webhooks until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9000)

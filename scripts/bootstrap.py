@@ -1,7 +1,7 @@
 """Makes `.venv` and runs one command in it. Standard library only; called by `./run`.
 
-The promise: works where Python has neither pip nor ensurepip (Debian's), takes packages from wherever pip is
-configured to take them, and costs nothing when the requirements have not changed.
+It works where Python has neither pip nor ensurepip (Debian's). It takes packages from the index that pip is configured
+for. It does nothing when the requirements have not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pip_wheel  # found beside this file
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-# What takes long. A crash at every failpoint, and hazards; every change of a workflow, rolled out in any order.
+# The long test runs. matrix: a crash at every failpoint, and hazards. deploys: every change of a workflow, in any order.
 LONG = {
     "matrix": ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2"),
     "deploys": ("tests/e2e/test_deploys.py", "-m", "nightly or not nightly"),
@@ -31,14 +31,14 @@ LONG = {
 
 USAGE = """usage: ./run COMMAND [arguments]
 
-  demo    start the whole shop on this machine, nothing else needed (./run demo --help)
+  demo    start the whole shop on this machine, without other servers (./run demo --help)
   test    run the test suite (arguments go to pytest)
   check   lint, types, migrations, tests: what CI runs
   bench   the benchmarks (arguments go to benchmarks/)
   chaos   break a running shop on purpose, and prove that it kept its promises (./run chaos --help)
           `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
           `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
-  mutants break each requirement on purpose, and see that its test notices (./run mutants --help)
+  mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   manage  any Django command, with the demo's settings: ./run manage orders --state Error
   setup   only prepare .venv
   help    this text
@@ -47,7 +47,7 @@ PYTHON=/path/to/python3 chooses the interpreter; pip's own configuration chooses
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare what the command needs, then become it."""
+    """Install what the command needs, then replace this process by the command."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("help", [])
     if command in ("help", "-h", "--help"):
         print(USAGE)
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
     os.environ["PATH"] = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     os.environ["VIRTUAL_ENV"] = str(VENV)
-    # A shop is a dozen processes: where none may keep what it compiled, each compiles the project anew.
+    # A shop is a dozen processes. Without bytecode files each of them would compile the project again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if command == "manage" and not os.environ.get("SECRET_KEY"):
         os.environ.setdefault("DEBUG", "1")
@@ -78,19 +78,19 @@ def main(arguments: list[str]) -> int:
 
 
 def check(pytest_arguments: list[str]) -> int:
-    """Every check, all of them even when one fails; pytest last, so that its summary ends the output."""
+    """Run every check, even after one has failed. pytest is last, so that its summary ends the output."""
     failed: list[str] = []
     for title, command in (
         ("ruff check", ["ruff", "check", "."]),
         ("ruff format", ["ruff", "format", "--check", "."]),
         ("mypy", ["mypy"]),
         ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
-        # Side by side: most tests wait for processes more than they compute. A file's tests stay together.
+        # Two workers: most tests wait for processes more than they compute. One worker runs all tests of a file.
         ("pytest", ["pytest", "-n", "2", "--dist", "loadfile", *pytest_arguments]),
     ):
         print(f"==> {title}", flush=True)
         arguments = command if "manage.py" in command else ["-m", *command]
-        # Types and migrations are read off the settings, which want a key; the tests bring their own.
+        # mypy and makemigrations import the settings, which need a SECRET_KEY or DEBUG. The tests set their own.
         environment = {**os.environ, "DEBUG": "1"} if title in ("mypy", "migrations") else None
         if failed and title == "pytest":
             print(f"run: already failed: {', '.join(failed)}", file=sys.stderr, flush=True)
@@ -100,7 +100,7 @@ def check(pytest_arguments: list[str]) -> int:
 
 
 def ensure(requirements: Path) -> None:
-    """`.venv` holds what `requirements` asks for. Two callers at once wait for each other."""
+    """Install `requirements` in `.venv`, unless they are installed. A second caller waits for the first."""
     stamp = VENV / f".installed-{requirements.stem}"
     wanted = fingerprint(requirements)
     if is_current(stamp, wanted):
@@ -118,12 +118,12 @@ def ensure(requirements: Path) -> None:
 
 
 def is_current(stamp: Path, wanted: str) -> bool:
-    """The stamp says so and the interpreter behind it still runs."""
+    """Whether the stamp has the wanted fingerprint, and the interpreter of `.venv` still runs."""
     return stamp.is_file() and stamp.read_text() == wanted and works(PYTHON)
 
 
 def fingerprint(requirements: Path) -> str:
-    """Changes when the file, one that it includes, or the place of the environment does."""
+    """A hash of the file, the files that it includes, and the path of the environment."""
     digest = hashlib.sha256(str(VENV).encode())
     waiting = [requirements]
     while waiting:
@@ -135,7 +135,7 @@ def fingerprint(requirements: Path) -> str:
 
 
 def make_venv() -> None:
-    """A virtual environment with pip, from a Python that may have neither pip nor ensurepip."""
+    """Make a virtual environment with pip. The Python may have neither pip nor ensurepip."""
     if not works(PYTHON):
         say(f"making .venv with Python {sys.version.split()[0]}")
         shutil.rmtree(VENV, ignore_errors=True)
@@ -154,7 +154,7 @@ def make_venv() -> None:
 
 
 def works(python: Path) -> bool:
-    """The interpreter exists, starts, and is new enough."""
+    """Whether the interpreter exists, starts, and is new enough."""
     probe = [str(python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
     try:
         return subprocess.run(probe, capture_output=True, check=False).returncode == 0
@@ -163,19 +163,19 @@ def works(python: Path) -> bool:
 
 
 def pip(*arguments: str) -> None:
-    """pip, as configured by its files and environment."""
+    """Run pip, as its files and the environment configure it."""
     run([str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments])
 
 
 def run(command: list[str]) -> None:
-    """The command, or the end: its own messages say why."""
+    """Run the command, and exit if it fails. The command's own messages say why."""
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     if code != 0:
         sys.exit(f"run: this failed with exit code {code}: {' '.join(command[2:])} (is the package index reachable?)")
 
 
 def say(text: str) -> None:
-    """Progress for the person waiting; standard output stays the command's own."""
+    """Print progress to standard error. Standard output belongs to the command."""
     print(f"run: {text}", file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Fetches pip itself, from wherever pip is configured to look, for a Python that has none. Standard library only.
+"""Fetches pip for a Python that has none, from the index that pip is configured for. Standard library only.
 
-Reads the same configuration pip would (environment before the user's file before the system's): find-links, index-url,
-extra-index-url, cert. Without any it asks the public index.
+Reads the same configuration as pip (environment before the user's file before the system's): find-links, index-url,
+extra-index-url, cert. Without any configuration it asks the public index.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ OLDEST = (22, 3)  # the first that installs for Python 3.11
 
 
 class NotFound(Exception):
-    """No pip wheel could be fetched; the message says where we looked."""
+    """No pip wheel could be fetched; the message names the places that were tried."""
 
 
 @dataclass(frozen=True, order=True)
 class Found:
-    """One wheel on offer."""
+    """One wheel that an index offers."""
 
     version: tuple[int, ...]
     url: str
@@ -40,7 +40,7 @@ class Found:
 
 
 def fetch(directory: Path) -> Path:
-    """Download the newest pip wheel on offer into `directory`, its checksum verified where the index gives one."""
+    """Download the newest pip wheel into `directory`, and verify its checksum if the index has one."""
     config = pip_configuration()
     context = ssl.create_default_context(cafile=config.get("cert")) if config.get("cert") else ssl.create_default_context()
     problems: list[str] = []
@@ -64,7 +64,7 @@ def places(config: dict[str, str]) -> list[str]:
 
 
 def pip_configuration() -> dict[str, str]:
-    """pip's `[global]` and `[install]` options, the environment's last word included."""
+    """pip's `[global]` and `[install]` options. Environment variables override the files."""
     home = Path(os.environ.get("HOME") or "/")
     user = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     files = [
@@ -117,7 +117,7 @@ def listing(place: str, context: ssl.SSLContext) -> list[Found]:
 
 
 def download(wheel: Found, directory: Path, context: ssl.SSLContext) -> Path:
-    """The wheel's file, refused when its checksum is wrong."""
+    """Download the wheel; returns its path. Raises ValueError when its checksum is wrong."""
     with open_url(wheel.url, context, accept="*/*") as answer:
         body = answer.read()
     if wheel.sha256 and hashlib.sha256(body).hexdigest() != wheel.sha256:
@@ -130,7 +130,7 @@ def download(wheel: Found, directory: Path, context: ssl.SSLContext) -> Path:
 def open_url(url: str, context: ssl.SSLContext, *, accept: str) -> Any:  # urllib's own type differs per scheme
     """urllib's answer; a user and password in the URL become an Authorization header."""
     parts = urllib.parse.urlsplit(url)
-    request = urllib.request.Request(  # noqa: S310 - the person's own pip configuration says where
+    request = urllib.request.Request(  # noqa: S310 - the user's own pip configuration has the URL
         urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), headers={"Accept": accept}
     )
     if parts.username:
@@ -145,12 +145,12 @@ def open_url(url: str, context: ssl.SSLContext, *, accept: str) -> Any:  # urlli
 
 
 def as_url(place: str) -> str:
-    """A find-links entry may be a plain path."""
+    """A find-links entry as a URL; the entry may be a plain path."""
     return place if "://" in place or place.startswith("file:") else Path(place).expanduser().absolute().as_uri()
 
 
 def show(place: str) -> str:
-    """The place without a password."""
+    """The place without user and password."""
     parts = urllib.parse.urlsplit(place)
     return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
