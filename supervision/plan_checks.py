@@ -22,7 +22,7 @@ _off = False
 
 @register(TAG)
 def check_plans(app_configs: object, **_: Any) -> list[CheckMessage]:
-    """A version of a workflow means the same in this code as in the database."""
+    """Report the versions of workflows whose plan in this code differs from the one in the database."""
     if _off or connection.in_atomic_block:
         return []
     try:

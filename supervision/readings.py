@@ -36,7 +36,7 @@ UPDATE supervision_receipt SET deliveries = deliveries - 1, reader = 'a process 
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading that has begun. unfinished: how many processes died during theirs before."""
+    """A reading that has begun. unfinished: how many processes before this one died during theirs."""
 
     unfinished: int
 

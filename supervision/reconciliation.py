@@ -92,7 +92,7 @@ _sources: dict[str, Source] = {}
 
 
 def register(source: Source) -> Source:
-    """Make a service's comparison known."""
+    """Register the source of a service."""
     _sources[source.service] = source
     return source
 
@@ -176,7 +176,7 @@ def _compare(source: Source, since: datetime | None) -> int:
 
 
 def _look_again(source: Source, began: datetime) -> None:
-    """Ask again about open findings that the lists did not show: they are older than the comparison, or no longer true."""
+    """Ask again about open findings that the lists did not show: they are older than the compared time, or no longer true."""
     after = 0
     while True:
         params = {"service": source.service, "began": began, "after": after, "limit": BATCH}

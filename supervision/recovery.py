@@ -54,13 +54,13 @@ OUR_OWN = (NO_TIME, CLAIM_LOST, UNRECORDED)  # transient failures for which the 
 MOST_CODE = 100  # characters of a failure's code, which names its incident
 LOST_DISPATCHES = 5  # so many claims in a row that no agent started raise an alert
 DAY_SECONDS = 86_400.0
-CLOCK_SLACK = timedelta(minutes=1)  # a clock that was ahead by less costs no more than this delay
+CLOCK_SLACK = timedelta(minutes=1)  # a clock that was ahead by less is not corrected for: it costs no more than this delay
 
 log = logging.getLogger(__name__)
 
 
 class Facts(NamedTuple):
-    """What a decision about one failed attempt needs, read under its row's lock."""
+    """The facts for a decision about one failed attempt, read under its row's lock."""
 
     run_id: int
     direction: str

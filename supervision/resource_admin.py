@@ -65,7 +65,7 @@ class ResourceForm(forms.ModelForm):
             )
 
     def clean_settings(self) -> Any:
-        """An object, because agents look names up in it."""
+        """Require an object, because agents look names up in it."""
         value = self.cleaned_data["settings"]
         if value is None:
             return {}
@@ -148,7 +148,7 @@ class ResourceAdmin(ModelAdmin):
 
     @admin.action(description=_("Close the breaker of the selected resources now"), permissions=["change"])
     def close_breakers(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
-        """The operator knows that the service is back and does not want to wait for the next probe."""
+        """For an operator who knows that the service is back and does not want to wait for the next probe."""
         closed = limits.close_breakers(list(queryset.values_list("name", flat=True)), by=person(request))
         text = ngettext("%(n)d breaker was closed.", "%(n)d breakers were closed.", len(closed))
         self.message_user(request, text % {"n": len(closed)}, messages.SUCCESS)

@@ -27,7 +27,7 @@ Dispatch = Callable[[Place, Sequence[Claim]], None]
 
 @dataclass
 class ScheduleReport:
-    """What one pass did: submissions consumed and set aside, steps claimed, chains sent."""
+    """The counts of one pass: submissions consumed, dead letters, steps claimed, chains sent."""
 
     consumed: int = 0
     dead_letters: int = 0

@@ -221,7 +221,7 @@ def hold(place: Place, claims: Sequence[Claim]) -> set[int]:
 
 
 def lock_earlier(place: Place, claims: Sequence[Claim]) -> None:
-    """Lock the earlier rows before a step from which the whole run may be locked. Every transaction locks in this order."""
+    """Lock the run's earlier rows. Call it before locking a step if the whole run may follow: all transactions use this order."""
     if place.position > 0 or place.direction == Direction.UNDO:
         db.fetch(sql.LOCK_EARLIER, addressed(place, claims))
 
@@ -344,7 +344,7 @@ def _afterwards(work: Callable[[], object], what: str) -> None:
 def _with_hook(
     place: Place, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """Execute the statement and its runs' hook in one commit. If the hook raises, a second one calls it run by run or defers it."""
+    """Execute the statement and its runs' hook in one commit. If it raises, a second one calls it run by run and defers failed calls."""
     hook = place.definition.on_processed
 
     def work(trusting: bool) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The engine's Celery tasks. Messages carry ids only; the engine checks each message against the rows."""
+"""The engine's Celery tasks. Messages carry ids; the engine checks them against the rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
 
 @shared_task(name="supervision.sweep", ignore_result=True)
 def sweep() -> None:
-    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and messages."""
+    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the courier."""
     if leadership.lead("supervisor") is not None:
         report = supervisor.sweep_once()
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")

@@ -1,7 +1,7 @@
 """Which processes know which versions of a workflow, from the heartbeats of the living processes.
 
-A process leaves runs of versions that its code does not know to processes that know them. If the runs need a role and no
-living process of that role knows their version, they wait, and one incident for each version says so.
+A process leaves runs of versions that its code does not know to processes that know them. If no living process of a needed
+role knows a version, its runs wait, and one incident for each version says so.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _PAUSE_ORDER = ("order", "all", "workflow", "agent")
 
 
 def why_waiting(run_ids: Sequence[int], *, inside: bool = True) -> dict[int, str | None]:
-    """One sentence for each of these runs, in two statements, however many they are."""
+    """One sentence for each of these runs, in two statements for any number of runs."""
     found: dict[int, str | None] = dict.fromkeys(run_ids)
     standing = orders(run_ids) if run_ids else []
     if standing:

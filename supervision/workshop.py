@@ -46,7 +46,7 @@ class Workshop:
         self._report = report
         self.pool = CallPool(conf.get().agent_threads)
         self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self.reported = threading.Event()  # no late answer is being reported right now
+        self.reported = threading.Event()  # set while no late answer is being reported
         self.reported.set()
         self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
         self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()

@@ -93,11 +93,11 @@ def diagram(moves: Iterable[Move], final: Iterable[str]) -> list[str]:
 
 
 def table(moves: Iterable[Move]) -> list[str]:
-    """The same moves in words, with their occasion."""
+    """The same moves as a table, with their reasons."""
     rows = [f"| {move.source or '(new)'} | {move.target} | {move.mover} | {move.why} |" for move in moves]
     return ["| From | To | Moved by | When |", "|---|---|---|---|", *rows]
 
 
 def words(names: Iterable[str]) -> str:
-    """`a`, `b`, `c`."""
+    """The names as `a`, `b`, `c`."""
     return ", ".join(f"`{name}`" for name in names)
