@@ -1,7 +1,7 @@
 """Fixtures for the engine's tests: real commits on real PostgreSQL, one clean store per test.
 
-The engine compares with the database's now(), which stands still inside a transaction; so these tests commit, and the
-store is emptied afterwards (deleting a few rows is quicker than truncating every table of the project).
+The engine compares with the database's now(), which does not move inside a transaction. So these tests commit, and the
+fixture empties the store afterwards. Deleting a few rows is quicker than truncating every table of the project.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def empty_the_store() -> None:
 
 @pytest.fixture(scope="session")
 def store_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The test database, also in a session none of whose tests carries pytest-django's mark."""
+    """The test database, also for sessions in which no test has pytest-django's mark."""
     mine = None
     with django_db_blocker.unblock():
         if not connection.introspection.table_names():
@@ -66,7 +66,7 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
         plans.forget()
         consuming._seen = (0.0, 0)
         if execution._the_workshop is not None:
-            execution._the_workshop.pool._pace.clear()  # no test knows how quick another's agents were
+            execution._the_workshop.pool._pace.clear()  # forget how quick the agents of earlier tests were
         try:
             yield
         finally:
@@ -89,7 +89,7 @@ def tuned(settings: Any) -> Any:
 
 @pytest.fixture
 def broker() -> Iterator[Callable[[str], list[Any]]]:
-    """Celery's in-memory broker, empty; takes what waits in a queue."""
+    """Celery's in-memory broker, empty; yields a function that takes all messages of a queue."""
     with current_app.connection_for_write() as connection:
         channel = connection.default_channel
         for queue in QUEUES:

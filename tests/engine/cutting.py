@@ -1,4 +1,4 @@
-"""A way to the database that can be cut between a commit and its answer."""
+"""A proxy in front of the database that can cut a connection between a commit and its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import connection
 
 
 class Way:
-    """Passes bytes on in both directions; `cut` when its condition is true as an answer arrives: the answer is lost."""
+    """A TCP proxy. When an answer arrives and `condition` is true, it drops the answer and closes the connection."""
 
     def __init__(self, host: str, port: int) -> None:
         self._to = (host, port)
@@ -57,9 +57,9 @@ class Way:
 
 @contextmanager
 def by_a_way_that_can_be_cut(observe: Any) -> Iterator[Callable[[str], Way]]:
-    """This thread's connection goes a detour. `lose(statement)`: the answer is lost that finds this SELECT answer true.
+    """Send this thread's connection through a `Way`. `lose(statement)`: drop the first answer after this SELECT returns true.
 
-    observe: a psycopg connection of its own, in autocommit, that looks whether the commit has happened.
+    observe: another psycopg connection, in autocommit, which runs that SELECT to see whether the commit has happened.
     """
     settings = connection.settings_dict
     before = {name: settings[name] for name in ("HOST", "PORT")}

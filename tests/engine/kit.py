@@ -1,4 +1,4 @@
-"""What the engine's tests share: looking at runs, walking them to a place, and doing things at the same time."""
+"""Helpers of the engine's tests: look at runs, bring runs to a step, run functions at the same time."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ def open_alerts(key: str) -> list[str]:
 
 
 def incidents() -> list[str]:
-    """The causes of the open incidents, after the supervisor has looked."""
+    """Let the supervisor look for incidents; returns the causes of the open ones."""
     looked()
     return list(Incident.objects.filter(closed_at__isnull=True).order_by("id").values_list("cause", flat=True))
 
 
 def looked() -> Any:
-    """What the supervisor's look at the incidents changed."""
+    """Let the supervisor look for incidents; returns what that changed."""
     return incident_table.look()
 
 
 def told() -> int:
-    """How many times people were told of incidents."""
+    """How many notifications about incidents are in the outbox."""
     return Notification.objects.filter(kind="incident").count()
 
 
 def fetch(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
-    """Plain SQL on this thread's connection."""
+    """Run SQL on this thread's connection; returns its rows."""
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return cursor.fetchall() if cursor.description else []
@@ -79,19 +79,19 @@ def seqs_are_gapless() -> bool:
 
 
 def healthy() -> bool:
-    """Every invariant of the engine holds on the rows."""
+    """Check with the audit that every invariant of the engine holds."""
     broken = [violation for violation in audit.violations() if "orders_" not in violation.detail]
     assert broken == [], broken
     return True
 
 
 def others_succeed(resource: str) -> None:
-    """Other orders' calls of this resource succeed all the while: what fails there is an order's own failure, and counts."""
+    """Note recent successes of this resource, so that the engine counts a failed call as the order's own failure."""
     governance.know([resource])
     fetch("UPDATE supervision_resource SET successes = '[9e9, 9e9, 9e9, 9e9, 9e9]' WHERE name = %s", [resource])
 
 
-# ------------------------------------------------------------------------------------------------------ walking
+# -------------------------------------------------------------------------------------- bringing runs to a step
 
 
 def claimed(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Claim]]:
@@ -135,14 +135,14 @@ def refusal(message: str = "refused") -> Any:
 
 
 def go(sent: Sequence[tuple[Place, Sequence[Claim]]]) -> None:
-    """Perform what a scheduler's pass sent, to its end."""
+    """Perform the messages of a scheduler's pass and all that follow from them."""
     for onward in sent:
         while onward is not None:
             onward = execution.run(*onward)
 
 
 def hours_pass(hours: float) -> None:
-    """Everything that was written lies so much further back."""
+    """Move every timestamp of the store back by this many hours."""
     for table, column in fetch(
         "SELECT table_name, column_name FROM information_schema.columns"
         " WHERE table_name LIKE 'supervision\\_%%' AND data_type = 'timestamp with time zone'"
@@ -154,7 +154,7 @@ def hours_pass(hours: float) -> None:
 
 
 def at_once(*functions: Callable[[], Any]) -> list[Any]:
-    """Call these at the same moment, each in a thread with a connection of its own; exceptions are answers too."""
+    """Call these at the same moment, each in a thread with its own connection; returns results and exceptions."""
     barrier = threading.Barrier(len(functions))
     answers: list[Any] = [None] * len(functions)
 
@@ -190,14 +190,14 @@ def another_connection() -> Iterator[psycopg.Connection[Any]]:
 
 
 def blocked_backends() -> int:
-    """How many sessions of this database wait for somebody's lock."""
+    """How many sessions of this database wait for another session's lock."""
     return int(
         fetch("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0")[0][0]
     )
 
 
 def until(condition: Callable[[], Any], within: float = 20.0) -> Any:
-    """Wait for a condition of the database, inside a thread."""
+    """Wait until this condition is true; usable inside a thread."""
     deadline = time.monotonic() + within
     while not (value := condition()):
         assert time.monotonic() < deadline, "it never came true"
@@ -206,7 +206,7 @@ def until(condition: Callable[[], Any], within: float = 20.0) -> Any:
 
 
 class Process:
-    """A process of its own on the test's database, running one verb of `tests.engine.process`."""
+    """A separate process on the test's database that runs one verb of `tests.engine.process`."""
 
     def __init__(self, verb: str, *arguments: str, **environ: str) -> None:
         name = str(connection.settings_dict["NAME"])
@@ -232,7 +232,7 @@ class Process:
         return self
 
     def answer(self) -> Any:
-        """What it printed as JSON at its end."""
+        """Wait for its end; returns the JSON that it printed."""
         output, _ = self._process.communicate(timeout=60)
         assert self._process.returncode == 0, output
         return json.loads(output)

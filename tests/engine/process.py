@@ -19,7 +19,7 @@ from tests.support import toy  # noqa: E402, F401
 
 
 def claim(size: str) -> list[int]:
-    """Claim until nothing is left; the run ids, in the order they were claimed."""
+    """Claim until no step is left; returns the run ids in the order of the claims."""
     mine: list[int] = []
     while places := store.claim(int(size)):
         mine += [item.run_id for claims in places.values() for item in claims]
@@ -27,17 +27,17 @@ def claim(size: str) -> list[int]:
 
 
 def sweep() -> int:
-    """Sweep until nothing is overdue; how many claims this process recovered."""
+    """Sweep until no claim is overdue; returns how many claims this process recovered."""
     return supervisor.sweep_once().overdue
 
 
 def schedule() -> int:
-    """One pass of the scheduler, whose messages go nowhere."""
+    """One pass of the scheduler; its messages are dropped."""
     return scheduler.schedule_once(lambda place, claims: None).claimed
 
 
 def archived(size: str) -> int:
-    """Archive everything that has ended, in batches; how many orders this process moved."""
+    """Archive all finished orders in batches; returns how many orders this process moved."""
     return sum(moved.runs for moved in archive.batches(timedelta(0), size=int(size)))
 
 

@@ -1,4 +1,4 @@
-"""The engine's part of the console: landing page, alerts, dead letters, processes, schedules; and who may see them."""
+"""The engine's part of the console: landing page, alerts, dead letters, processes, schedules, and the rights to see them."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_viewer_resolves_no_dead_letter(viewer: Client):
 
 
 def every_page() -> list[str]:
-    """One address of each kind that the console has, with rows behind it."""
+    """One URL of each kind of page in the console, with rows to show."""
     fail()
     letter(reason=ATTACK, body=ATTACK.encode(), content_type=ATTACK[:100], headers={"x": ATTACK}, source=ATTACK[:60])
     submission.accept([submission.NewSubmission(public_id="waiting", payload=ATTACK, client=ATTACK)])
@@ -337,7 +337,7 @@ def test_the_task_of_a_schedule_is_chosen_from_the_registered_ones(client: Clien
     assert '<option value="supervision.sweep"' in html
 
 
-# --- Words ------------------------------------------------------------------------------------------------------------
+# -- Wording -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_state_has_a_tone():

@@ -1,4 +1,4 @@
-"""`manage.py audit`: silent about what the engine writes, and loud about everything else."""
+"""`manage.py audit` reports nothing about rows that the engine wrote and names every broken invariant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 class LedgerAgent(Agent):
-    """Does what the payload says: nothing, or refuse the named step."""
+    """An agent that refuses the step that the payload names and performs all others."""
 
     name = "audit-ledger"
     transactional = True
@@ -35,7 +35,7 @@ class LedgerAgent(Agent):
 
 
 class Intake:
-    """The payload is the run's."""
+    """An intake that uses the submission's payload for the run."""
 
     @staticmethod
     def read(body: str) -> NewRun:
@@ -43,7 +43,7 @@ class Intake:
 
     @staticmethod
     def write(runs: Sequence[Any]) -> None:
-        """Nothing of our own."""
+        """Write no application rows."""
 
 
 register_agent(LedgerAgent())
@@ -64,7 +64,7 @@ def drive() -> None:
     """Let scheduler and agents work until nothing is left to do."""
     sent = True
     while sent:
-        # The clock of this test's one transaction stands still, and "due now" of a later statement lies ahead of it.
+        # now() does not move in this test's one transaction, so a step that becomes due during it lies in the future.
         testing.make_due()
         sent = testing.schedule()
         for where, claims in sent:
@@ -73,7 +73,7 @@ def drive() -> None:
 
 @pytest.fixture
 def healthy() -> dict[str, int]:
-    """One run in every state an audit may meet, by name, made by the engine alone."""
+    """One run in every state that an audit may meet, by name; the engine alone wrote them."""
     keys = {"processed": place(), "error": place(refuse="two"), "cancelled": place(refuse="three")}
     drive()
     operations.cancel(keys["cancelled"], by="test", reason="no longer wanted")
@@ -93,7 +93,7 @@ def sql(statement: str, **params: Any) -> None:
 
 
 def unguarded() -> None:
-    """As if the database had lost its constraints and triggers, for this transaction."""
+    """Remove the database's constraints and triggers for this transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT conrelid::regclass::text, conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid"
@@ -110,7 +110,7 @@ STEP = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction
 RUN = "UPDATE supervision_run SET {} WHERE id = %(run)s"
 UNDO = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'undo' AND position = {}"
 
-# invariant -> (whose run, the statement that breaks it)
+# invariant -> (name of the run, the statement that breaks the invariant)
 EFFECT = (
     "INSERT INTO supervision_effect (run_id, direction, position, key, operation, generation, attempt, service, outcome, actor)"
     " VALUES (%(run)s, 'do', 1, 'k', 'book', 1, 1, 'carrier', '{}', 'x')"

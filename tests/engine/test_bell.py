@@ -1,4 +1,4 @@
-"""The bell: a scheduler hears of a new order from the database, and of one nobody took from the broker."""
+"""NOTIFY wakes a scheduler for a new order; a hint through the broker follows only if no consumer took the order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture
 def messages():
-    """How many hints wait for consumers."""
+    """A function that returns how many hints wait in the broker."""
     with current_app.connection_for_write() as connection:
         connection.default_channel.queue_declare("submissions")
         connection.default_channel.queue_purge("submissions")
@@ -26,7 +26,7 @@ def messages():
 
 @pytest.fixture
 def hinter(monkeypatch):
-    """Asks for a hint as a web process does, with a bell, though this session's broker is in memory."""
+    """Ask for a hint as a web process does, with NOTIFY switched on although this session's broker is in memory."""
 
     def want() -> hints._Hinter:
         monkeypatch.setattr(hints, "enabled", True)
@@ -40,11 +40,11 @@ def hinter(monkeypatch):
 
 @pytest.fixture
 def listening():
-    """A listener; yields the event that says that it was called."""
+    """A running listener; yields the event that its callback sets."""
     called = threading.Event()
     listener = bell.Listener(called.set)
     listener.start()
-    assert called.wait(10), "it begins with a look"
+    assert called.wait(10), "the listener calls back when it starts"
     called.clear()
     yield called
     listener.stop()
@@ -62,7 +62,7 @@ def test_it_listens_again_after_its_connection_was_cut(listening):
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s AND datname = current_database()",
         [f"LISTEN {bell.CHANNEL}"],
     ) == [(True,)]
-    assert listening.wait(10), "what was rung meanwhile is looked for"
+    assert listening.wait(10), "the listener calls back after it reconnected"
     listening.clear()
 
     bell.ring()

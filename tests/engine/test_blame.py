@@ -1,4 +1,4 @@
-"""Blame by evidence: an order's own failure is told from an outage, and a service is tried out with different orders."""
+"""Blame by evidence: the engine tells an order's own failure from an outage, and probes a service with different orders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 def failing(poisonous=lambda request: True, error=lambda: OutcomeUnknown("failed (500)")):
-    """What beta does: fails the calls of these orders for good, and answers all others."""
+    """Let beta fail every call of these orders and answer all others."""
 
     def behave(request):
         if poisonous(request):
@@ -38,7 +38,7 @@ def cool_down_passes():
 
 
 def work_on(rounds):
-    """Let every wait pass, and have done what can be done, so many times over."""
+    """This many times: let every wait pass, then perform every step that is due."""
     for _ in range(rounds):
         make_due()
         cool_down_passes()
@@ -59,7 +59,7 @@ def bad(request):
 def test_three_poisonous_orders_among_forty_end_in_error_and_stop_nobody():
     failing(bad)
     poison = submit_many("toy-five", [{"n": -n} for n in (1, 2, 3)])
-    work_on(4)  # nobody else is there: the breaker opens
+    work_on(4)  # there are no other orders, so the breaker opens
     healthy = submit_many("toy-five", [{"n": n} for n in range(40)])
 
     for _ in range(40):
@@ -77,7 +77,7 @@ def test_three_poisonous_orders_among_forty_end_in_error_and_stop_nobody():
 
 
 def test_a_lone_order_whose_service_fails_waits_longer_and_longer_and_never_stops_in_error():
-    """Its step's threshold (3) is below the breaker's (5): the one lone order ended in Error before."""
+    """The step's threshold (3) is below the breaker's (5). In an earlier version such an order ended in Error."""
     failing()
     key = submit("toy-plain", {"n": 1})
 
@@ -156,7 +156,7 @@ def test_what_was_counted_before_the_breaker_opened_is_given_back():
         run_until_idle()
     assert step(first, "beta-step").failure_count == 2
 
-    failing()  # now it is out for all
+    failing()  # now the service fails for every order
     others = submit_many("toy-five", [{"n": n} for n in range(5)])
     run_until_idle()
 
@@ -249,7 +249,7 @@ def test_a_successor_waits_unclaimed_while_its_service_is_out():
     assert step(late, "beta-step").not_before is not None
 
 
-# --------------------------------------------------------------------------------------------------- trying it out
+# ---------------------------------------------------------------------------------------------------------- probes
 
 
 def half_open(orders=6, **settings):
@@ -283,7 +283,7 @@ def test_a_refusal_is_an_answer_and_closes_the_breaker():
 
 def test_waiters_write_nothing_while_the_probe_is_out():
     half_open()
-    held = probes.claim("beta")  # by another scheduler
+    held = probes.claim("beta")  # another scheduler has claimed the probe
     assert sum(map(len, held.values())) == 1
     before = events_of_beta()
 
@@ -307,7 +307,7 @@ def test_of_many_schedulers_at_once_one_gets_the_probe():
 def test_probes_take_orders_that_have_not_failed_first_and_then_each_in_turn():
     keys = half_open(5)
     late = submit_many("toy-plain", [{"n": 100 + n} for n in range(2)])
-    run_until_idle()  # the probe failed; the late ones wait
+    run_until_idle()  # the probe failed; the later orders wait
     toy.BETA.performed.clear()
 
     for _ in range(8):
@@ -317,7 +317,7 @@ def test_probes_take_orders_that_have_not_failed_first_and_then_each_in_turn():
     assert len(asked) == 8
     assert set(asked[:2]) <= set(late) | set(keys)
     assert set(late) <= set(asked[:3])
-    assert len(set(asked[:7])) >= 6  # nobody twice while others have not had their turn
+    assert len(set(asked[:7])) >= 6  # no order is the probe twice while others have not been
 
 
 @pytest.mark.parametrize("error", [Postpone("later"), ZeroDivisionError("our own mistake")], ids=["postponed", "our own"])

@@ -1,4 +1,4 @@
-"""The breaker's rules, without a database: whose fault is a failed call, when is a service out, who tries it again."""
+"""The circuit breaker's rules without a database: who is to blame, when it opens, and which calls are its probes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOW = 1_000_000.0
 
 
 def at(breaker, seconds):
-    """The same row, so many seconds later."""
+    """The same row this many seconds later."""
     breaker.now = NOW + seconds
     return breaker
 
@@ -60,7 +60,7 @@ def test_a_refused_key_opens_it_at_once():
 def test_a_failure_counts_for_its_order_once_another_call_has_succeeded_since_its_first():
     breaker = Breaker(NOW)
     assert not fails(breaker, 7).blames[7].own
-    breaker.succeeded([0.5], just_now=True)  # ended before the failure
+    breaker.succeeded([0.5], just_now=True)  # this call ended before the failure
     assert not fails(at(breaker, 1), 7, failing_for=1.0).blames[7].own
 
     at(breaker, 3).succeeded([0.1], just_now=True)
@@ -136,7 +136,7 @@ def test_no_more_probes_than_allowed_go_and_one_that_never_ends_is_given_up():
     assert breaker.room() == 2
     breaker.probe([1])
 
-    assert breaker.admit([9, 1, 8]) == [1, 9]  # the one that was chosen, and one more
+    assert breaker.admit([9, 1, 8]) == [1, 9]  # the chosen order and one more
     assert (breaker.room(), breaker.admit([7])) == (0, [])
     assert at(breaker, PROBE_SECONDS + 1).room() == 2
 

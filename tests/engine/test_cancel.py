@@ -1,4 +1,4 @@
-"""Cancelling: at every moment, in every race, an order ends Processed or Cancelled with net effect zero, never both."""
+"""Cancelling at every moment and in every race: an order ends Processed, or Cancelled with net effect zero."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cancel(key: str) -> str:
 
 
 def net_effects(keys: list[str]) -> dict[str, int]:
-    """Effects minus undone effects of each order, as the toy services saw them: each key counts once."""
+    """Effects minus undone effects of each order at the toy services; each key counts once."""
     net = dict.fromkeys(keys, 0)
     for agent in (toy.ALPHA, toy.BETA, toy.GAMMA):
         did = {request.perform_key: request.run_key for request in agent.performed}
@@ -36,7 +36,7 @@ def net_effects(keys: list[str]) -> dict[str, int]:
 
 
 def test_a_failure_that_waited_for_the_cancel_is_decided_by_what_the_cancel_made_of_the_order():
-    """The report reads its step before the cancel commits and gets the lock after it."""
+    """The failure report reads its step before the cancel commits and gets the lock after that commit."""
     key, place, items = kit.at_step(1)
 
     def cancel_slowly() -> None:
@@ -55,7 +55,7 @@ def test_a_failure_that_waited_for_the_cancel_is_decided_by_what_the_cancel_made
 
 
 def held(key: str) -> bool:
-    """Whether somebody has locked this order's steps."""
+    """Whether another session has locked this order's steps."""
     found = kit.fetch("SELECT 1 FROM supervision_stepstate WHERE run_id = %s FOR UPDATE SKIP LOCKED", [Run.objects.get(key=key).pk])
     return not found
 
@@ -155,7 +155,7 @@ def test_a_second_cancel_changes_nothing():
 
 
 def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exactly_one_way():
-    """Workers carry orders through all steps while customers cancel them: many orders, many moments."""
+    """Agents perform all steps of many orders while customers cancel them at many moments."""
     dice = random.Random(7)
     execution.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
     keys = submit_many("toy", [{"n": n} for n in range(240)])

@@ -1,4 +1,4 @@
-"""Causes that no step tells of: dead letters, forgotten pauses, receivers that take nothing."""
+"""Causes of incidents that no step shows: dead letters, forgotten pauses, receivers that accept nothing."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
     assert kit.incidents() == ["delivery_failed:notifications"]
 
 
-# ------------------------------------------------------------------------------------------------ who is held
+# ------------------------------------------------------------------------------ the orders that a cause holds
 
 
 def test_an_order_behind_its_sessions_head_is_held_by_what_holds_the_head():

@@ -1,4 +1,4 @@
-"""System checks: each contradiction in the settings is found at start, by its id, with a hint."""
+"""System checks find each contradiction in the settings at start and report its id and a hint."""
 
 from __future__ import annotations
 

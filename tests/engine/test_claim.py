@@ -129,7 +129,7 @@ def test_nothing_is_claimed_beyond_what_may_be_in_flight(tuned):
 
 
 def leave(sent: list, count: int) -> None:
-    """So many of these claims fail for good, and make room."""
+    """Let this many of these claims fail for good, so that fewer are in flight."""
     places = [(place, claim) for place, claims in sent for claim in claims][:count]
     for place, claim in places:
         store.start(place, [claim])
@@ -159,7 +159,7 @@ def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
 
     consuming.take_room(3)
     assert consuming.room(1) == 97
-    store.claim(5)  # as another process does
+    store.claim(5)  # stands for a claim by another process
 
     assert kit.until(lambda: consuming.room(1) == 95, within=5)
 

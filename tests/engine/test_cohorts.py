@@ -1,4 +1,4 @@
-"""Many orders in one message: one culprit harms nobody, a slow one holds nobody up, and threads are bounded."""
+"""Many orders in one message: a failing or slow order does not affect the others, and the number of threads is bounded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _raise(error: Exception) -> Any:
     return behave
 
 
-# -------------------------------------------------------------------------------------------- one culprit at most
+# --------------------------------------------------------------------------------- only the failing order suffers
 
 
 def test_words_the_database_cannot_keep_harm_nobody():
@@ -186,7 +186,7 @@ def test_no_more_calls_run_at_once_than_the_pool_has_threads():
 
     before = threading.active_count()
     pool.run(call, list(range(20)), "slow")
-    threads = threading.active_count() - before  # all that there will be: they are started before `run` returns
+    threads = threading.active_count() - before  # no more threads come later: all are started before `run` returns
 
     assert threads == 3
     assert all(finished.acquire(timeout=10) for _ in range(20))

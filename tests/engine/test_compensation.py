@@ -1,4 +1,4 @@
-"""Undoing: in reverse, what was done or may have been, once; and cancelling at every moment ends in exactly one end."""
+"""Undoing: in reverse order, once, each step that had or may have had an effect. A cancel at any moment has exactly one end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 class Mailer(toy.ToyAgent):
-    """What it does cannot be undone."""
+    """An agent without an undo."""
 
     undoable = False
 
@@ -37,12 +37,12 @@ def refuse(request: Any) -> None:
 
 
 def undone() -> list[str]:
-    """The steps that were undone, in the order it happened."""
+    """The undone steps, in the order of their undos."""
     rows = kit.fetch("SELECT name FROM supervision_stepstate WHERE direction = 'undo' AND process_state = 'Processed' ORDER BY finished_at")
     return [row[0] for row in rows]
 
 
-# ------------------------------------------------------------------------------------------------ what is undone
+# ---------------------------------------------------------------------------------------- which steps are undone
 
 
 def test_what_was_done_is_undone_in_reverse_under_keys_of_its_own():

@@ -1,4 +1,4 @@
-"""Dead letters: requeued byte for byte or discarded, once, by somebody with a reason."""
+"""Dead letters: an operator requeues one byte for byte or discards it, once, with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new epoch begins when the database was put back: numbers jump, old claims are worth nothing, and everybody looks first."""
+"""A restored database begins a new epoch: attempt numbers jump, old claims are void, and agents look before they call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def first_epoch(engine: None) -> Iterator[None]:
 
 
 def put_back() -> None:
-    """What the rows look like after a promotion: they were written on an earlier timeline."""
+    """Make the rows look as after a promotion: written on an earlier timeline."""
     kit.fetch("UPDATE supervision_epoch SET timeline = timeline - 1")
 
 
@@ -153,7 +153,7 @@ def test_a_new_connection_sees_that_it_leads_to_another_life_of_the_database():
     with kit.another_connection() as other:
         other.execute("UPDATE supervision_epoch SET timeline = timeline - 1")
         other.commit()
-    epochs._current = (0.0, None)  # what a process that has just started knows
+    epochs._current = (0.0, None)  # a process that has just started knows no epoch
     connection.close()
 
     connection.ensure_connection()

@@ -1,4 +1,4 @@
-"""Random histories: whatever happens in whatever order, the invariants hold after every step and every order can end.
+"""Random histories: for any events in any order, the invariants hold after every step and every order can end.
 
 A seeded walk (the seed is in the test's id) of submissions, claims, deliveries (duplicated, delayed, dropped), answers
 (late, repeated, wrong), expiries, sweeps and operators. Nothing is mocked and nothing waits: time passes by moving deadlines.
@@ -29,7 +29,7 @@ RUNS = {(move.source, move.target) for move in RUN_MOVES}
 
 
 class History:
-    """One walk: its messages and started attempts are kept for ever, so that any of them may come again."""
+    """One walk. It keeps all its messages and started attempts, so that any of them may come again."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -41,7 +41,7 @@ class History:
         self.final: dict[int, str] = {}
         self.trail: list[str] = []
 
-    # ------------------------------------------------------------------------------------- what may happen
+    # ------------------------------------------------------------------------------------------ the events
 
     def submit(self) -> None:
         if len(self.keys) < 5:
@@ -111,7 +111,7 @@ class History:
         for run in Run.objects.filter(process_state="Error"):
             operations.resubmit(run.key, by="olga", reason="fixed", new_generation=self.dice.random() < 0.3)
 
-    # ---------------------------------------------------------------------------------- what must always hold
+    # ----------------------------------------------------------------------------------------- the invariants
 
     def step(self) -> None:
         names = ["submit", "consume", "claim", "claim", "deliver", "deliver_the_newest", "deliver_the_newest", "lose", "finish", "finish"]
@@ -146,7 +146,7 @@ class History:
         return "\n".join([" ".join(self.trail[-40:]), *(f"{e} {e.direction}{e.position} {e.from_state} {e.why}" for e in rows)])
 
     def end(self) -> None:
-        """However it stands: with patient operators and services that work, every order ends."""
+        """From any state: when the services work and operators resubmit, every order ends."""
         for _ in range(8):
             expire()
             supervisor.sweep_once()
@@ -170,7 +170,7 @@ def test_every_invariant_holds_through_a_random_history_and_every_order_ends(see
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_invariant_holds_when_everybody_works_at_once(seed):
-    """Workers, supervisors, customers and operators in threads of their own, with agents that fail now and then."""
+    """Workers, supervisors, customers and operators run in separate threads; the agents fail now and then."""
     dice = random.Random(seed)
     lucky = [random.Random(seed * 10 + n) for n in range(3)]
     errors = [TransientFailure("busy"), OutcomeUnknown("reset"), PermanentFailure("no")]

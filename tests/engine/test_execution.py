@@ -1,4 +1,4 @@
-"""A cohort's way through an agent: stale messages dropped, late answers kept out, nobody held up, one culprit at most."""
+"""How an agent performs a cohort: it drops stale messages and late answers, and one failing order does not stop the others."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_worker_that_serves_the_next_queue_goes_on_without_a_message():
     assert kit.seqs_are_gapless()
 
 
-# --------------------------------------------------------------------------------------- what an agent may say
+# ----------------------------------------------------------------------------------------- answers of an agent
 
 
 def test_a_step_that_failed_for_now_waits_and_is_counted():

@@ -1,4 +1,4 @@
-"""Faults on purpose: named, refused unless allowed, and exactly what was asked for."""
+"""Failpoints: each has a name, needs ALLOW_FAILPOINTS, and acts exactly as configured."""
 
 from __future__ import annotations
 

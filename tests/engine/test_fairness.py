@@ -1,4 +1,4 @@
-"""Fair turns and aging: a flood waits behind itself, the urgent go first, and nobody waits for ever."""
+"""Fair turns and aging: one client's flood delays only that client, urgent orders go first, and no order waits for ever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _fresh():
 
 
 def claimed_order(count):
-    """The keys in the order in which the claim takes them, one by one."""
+    """The keys in the order in which CLAIM takes them, one by one."""
     taken = [claims[0].run_id for _ in range(count) for claims in store.claim(1).values()]
     names = dict(Run.objects.filter(pk__in=taken).values_list("pk", "key"))
     return [names[run_id] for run_id in taken]
@@ -59,7 +59,7 @@ def test_high_overtakes_and_low_has_its_turn_within_its_bound_under_constant_hig
     for minute in range(30):
         urgent = [submit("toy-plain", {"n": n, "priority": 1}, client=f"c{n}") for n in range(3)]
         consuming.consume_batch(born=False)
-        order = claimed_order(3)  # room for three a minute, and three urgent ones come every minute
+        order = claimed_order(3)  # there is room for three claims a minute, and three urgent orders come every minute
         if low in order:
             waited = minute
             break

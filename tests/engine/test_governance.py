@@ -1,4 +1,4 @@
-"""The breaker: one row for all processes; an outage is nobody's failure."""
+"""The circuit breaker: one row for all processes; an outage counts as no order's failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_five_failures_open_the_breaker_and_count_for_no_order_from_then_on():
     keys = break_down(8)
 
     assert the_breaker().breaker_state == "open"
-    assert {step(key, "beta-step").failure_count for key in keys} == {0}  # the batch that opened it counts for none
+    assert {step(key, "beta-step").failure_count for key in keys} == {0}  # the failures that opened the breaker count for no order
     assert {run_of(key).process_state for key in keys} == {"Processing"}
     assert {step(key, "beta-step").process_state for key in keys} == {"Pending"}
 
@@ -62,7 +62,7 @@ def test_nothing_is_called_while_it_is_open():
     run_until_idle()
 
     assert len(toy.BETA.performed) == asked
-    assert step(late, "alpha-step").process_state == "Processed"  # other steps go on
+    assert step(late, "alpha-step").process_state == "Processed"  # steps that call other services go on
     assert step(late, "beta-step").process_state == "Pending"
 
 
@@ -179,7 +179,7 @@ def test_a_waiting_order_says_that_the_breaker_is_open():
 def test_looking_costs_no_statement_while_all_is_well(django_db_blocker):
     governance.admit("beta", [1])
 
-    with django_db_blocker.block():  # any statement would raise
+    with django_db_blocker.block():  # any statement raises
         assert len(governance.admit("beta", range(200)).runs) == 200
         governance.succeeded("beta", [time.monotonic()])
 

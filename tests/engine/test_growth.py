@@ -1,4 +1,4 @@
-"""What every order leaves in the tables is bounded: rows, indexes, and the settings that let vacuum keep up."""
+"""What every order leaves in the tables is bounded: rows, index entries; and the settings let autovacuum keep up."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 HOT = ("run", "stepstate", "stepevent", "submission")
 
-# Each is written for every order, most of them several times. Who reads it stands beside it.
+# The database writes to each of these for every order, to most of them several times. The comment names the readers.
 INDEXES = {
-    "supervision_run_pkey",  # everybody
-    "a_submission_becomes_one_run",  # doors, by public id
+    "supervision_run_pkey",  # all roles
+    "a_submission_becomes_one_run",  # API, shop and console, by public id
     "run_overdue",  # the sweep
     "run_unfinished",  # the console, metrics
     "run_session",  # sessions; empty without any
-    "supervision_stepstate_pkey",  # everybody
+    "supervision_stepstate_pkey",  # all roles
     "a_run_processes_one_step_at_a_time",  # guards; the sweep
     "step_claimable",  # the claim
     "step_starving",  # the sweep; empty when all is well
     "step_in_error",  # the console; empty when all is well
     "supervision_stepevent_pkey",  # histories
     "supervision_submission_pkey",  # the consumer
-    "a_public_id_names_one_submission",  # doors
-    "a_client_key_names_one_submission",  # doors; only of clients with keys
+    "a_public_id_names_one_submission",  # API, shop and console
+    "a_client_key_names_one_submission",  # the API; only for clients with keys
     "submission_waiting",  # the consumer; empty when all is well
     "submission_session_waiting",  # the consumer, for orders of sessions; empty without any
     "orders_order_pkey",
-    "orders_order_public_id_key",  # doors
-    "orders_order_number_key",  # doors
+    "orders_order_public_id_key",  # API, shop and console
+    "orders_order_number_key",  # shop and console
     "orders_order_run_id_key",  # lists, the archive
     "order_newest_first",  # lists
     "orders_orderline_pkey",
@@ -41,7 +41,7 @@ INDEXES = {
 }
 # Django puts a hash into these names.
 GENERATED = ("orders_order_account_id_", "orders_order_email_", "orders_orderline_order_id_", "orders_stockreservation_order_key_")
-TWICE = {"orders_order_email_"}  # one of them for LIKE: the console finds addresses by their beginning
+TWICE = {"orders_order_email_"}  # one of the two is for LIKE: the console finds addresses by their prefix
 
 
 def test_an_order_writes_no_index_that_nobody_reads():
@@ -68,7 +68,7 @@ def test_vacuum_comes_by_rows_changed_and_not_by_a_fifth_of_the_table(table):
     )
 
     assert float(options["autovacuum_analyze_scale_factor"]) <= 0.05
-    if table == "stepevent":  # written once
+    if table == "stepevent":  # its rows are never updated
         assert float(options["autovacuum_vacuum_insert_scale_factor"]) <= 0.1
     else:
         assert float(options["autovacuum_vacuum_scale_factor"]) <= 0.02
@@ -76,7 +76,7 @@ def test_vacuum_comes_by_rows_changed_and_not_by_a_fifth_of_the_table(table):
 
 
 def test_what_an_order_leaves_in_the_hot_tables_is_bounded():
-    """Bytes of rows, without indexes and free space: three steps, nothing went wrong."""
+    """Bytes of rows without indexes and free space, for an order of three steps without failures."""
     kit.submit("toy-plain", {"n": 1})
     run_until_idle()
 

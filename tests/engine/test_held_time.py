@@ -1,4 +1,4 @@
-"""Held time: an outage, a pause, a limit or a session takes nothing of an order's own time."""
+"""Held time: the time that an order waits for an outage, a pause, a limit or a session does not count against its own time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def comes_back(name: str) -> None:
 
 
 def left(key: str) -> float:
-    """Hours that the order has left."""
+    """Hours until the order's complete_by."""
     return float(kit.fetch("SELECT extract(epoch FROM complete_by - now()) / 3600 FROM supervision_run WHERE key = %s", [key])[0][0])
 
 
@@ -69,7 +69,7 @@ def test_an_outage_of_25_hours_leads_no_waiting_order_to_error(service):
     comes_back(service)
     kit.hours_pass(22.5)
     sweep()
-    assert {kit.state(key) for key in keys} == {"Pending"}  # it had used one hour of its 24
+    assert {kit.state(key) for key in keys} == {"Pending"}  # each order had used one hour of its 24
     assert left(keys[0]) == pytest.approx(0.5, abs=0.01)
     run_until_idle()
     assert {kit.state(key) for key in keys} == {"Processed"}
@@ -97,7 +97,7 @@ def test_an_order_of_another_service_is_not_given_time(service):
     key, place, items = kit.at_step(0)
     goes_down(service)
     comes_back(service)
-    kit.store.finish(place, [(items[0], {})], wait=True)  # beta, which calls no service, is due now
+    kit.store.finish(place, [(items[0], {})], wait=True)  # the step of beta, which calls no service, is due now
     goes_down(service)
     kit.hours_pass(25)
 
@@ -233,11 +233,11 @@ def test_a_pause_of_others_takes_time():
 
 
 def test_an_order_released_after_its_time_starts_with_its_budget_and_in_no_hurry():
-    """Its complete_by is moved on before it is over, so that START does not cut the step's own time."""
+    """The sweep moves complete_by on before it passes, so that START does not shorten the step's own time."""
     waiting()
     pauses.pause("all", reason="an inventory", by="ada")
     kit.hours_pass(23.9)
-    kit.hours_pass(0.099)  # 3.6 s are left by the row, all 24 hours by right
+    kit.hours_pass(0.099)  # the row leaves 3.6 s; without the held time all 24 hours are left
     sweep()
     pauses.lift("all", by="ada")
 
@@ -250,7 +250,7 @@ def test_an_order_released_after_its_time_starts_with_its_budget_and_in_no_hurry
 
 
 def test_an_order_whose_time_ran_out_between_release_and_claim_is_sent_again():
-    """Nobody had looked at it: START refuses, and the sweep sees that it was held."""
+    """No sweep has added the held time yet: START refuses the step, and the next sweep adds it."""
     (key,) = waiting()
     pauses.pause("all", reason="an inventory", by="ada")
     kit.hours_pass(25)
@@ -304,7 +304,7 @@ def test_a_new_start_by_an_operator_gives_the_whole_time_once(service):
     kit.hours_pass(24.5)
     sweep()
 
-    assert kit.state(key) == "Error"  # what it had waited before is in its new time
+    assert kit.state(key) == "Error"  # the resubmit gave the whole time; the earlier held hours are not added again
 
 
 def test_every_order_that_is_over_is_stopped_and_every_held_one_is_not_however_many(tuned, service):

@@ -1,4 +1,4 @@
-"""Held time of an order that fails where nobody can tell whose fault it is: its time is not to blame."""
+"""Held time of an order whose failures cannot be attributed: it must not stop because its time is over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("engine", "service")
 
 @pytest.fixture
 def service(monkeypatch):
-    """Agent alpha alone calls a service."""
+    """Only agent alpha calls a service."""
     monkeypatch.setattr(type(agents.get_agent("alpha")), "resource", "the-service", raising=False)
     for name in ("beta", "gamma"):
         monkeypatch.setattr(agents.get_agent(name), "resource", None, raising=False)

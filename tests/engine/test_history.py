@@ -1,4 +1,4 @@
-"""The history says of every change who made it and why, whoever that was: an agent's answer, the supervisor, a person."""
+"""The history names the actor and the reason of every change: an agents process, the supervisor, or an operator."""
 
 from __future__ import annotations
 

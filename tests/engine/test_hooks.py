@@ -1,4 +1,4 @@
-"""Hooks that raise: the order keeps its state, the call is made again until it succeeds, and nobody else is held up."""
+"""Hooks that raise: the order keeps its state, the engine repeats the call until it succeeds, and other orders go on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT = "SELECT extract(epoch FROM not_before - now())::int FROM supervision_noti
 
 
 class Told:
-    """A hook that writes a row for each run it is told of, and raises while one of them is in `cursed`."""
+    """A hook that writes a row for each run it is called with, and raises while one of them is in `cursed`."""
 
     def __init__(self) -> None:
         self.cursed: set[str] = set()
@@ -43,7 +43,7 @@ class Told:
 
     @staticmethod
     def of() -> list[str]:
-        """The keys it was told of, as far as that was committed."""
+        """The keys of the runs whose rows were committed."""
         return sorted(Notification.objects.filter(kind="told").values_list("run__key", flat=True))
 
 
@@ -63,7 +63,7 @@ def define(workflow: Workflow) -> None:
 
 
 def about_to_fail(count: int) -> list[str]:
-    """Runs whose first step has expired for the last time that it may."""
+    """Runs whose first step has expired; the next sweep puts them into Error."""
     keys = submit_many("hooked", [{"n": n} for n in range(count)])
     for place, claims in schedule():
         kit.store.start(place, claims)
@@ -72,7 +72,7 @@ def about_to_fail(count: int) -> list[str]:
 
 
 def put_off() -> list[str]:
-    """The keys of the orders whose hook is still to be called."""
+    """The keys of the orders whose hook call is still due."""
     return sorted(Notification.objects.filter(kind="hook", delivered_at=None).values_list("run__key", flat=True))
 
 
@@ -80,7 +80,7 @@ def let_time_pass() -> None:
     kit.fetch("UPDATE supervision_notification SET not_before = now() WHERE kind = 'hook'")
 
 
-# -------------------------------------------------------------------------------------------- nobody is held up
+# ------------------------------------------------------------------------------------------- other orders go on
 
 
 def test_a_batch_of_orders_whose_hook_raises_hides_no_innocent_step(told, tuned):
@@ -89,7 +89,7 @@ def test_a_batch_of_orders_whose_hook_raises_hides_no_innocent_step(told, tuned)
     told.cursed = set(cursed)
     innocent, *_ = kit.started("toy-plain")
     kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 day' WHERE process_state = 'Processing'")
-    expire(innocent)  # the newest of all
+    expire(innocent)  # its deadline is the newest, so the sweep takes it last
 
     supervisor.sweep_once()
 
@@ -144,7 +144,7 @@ def test_a_hook_that_hides_a_failed_statement_is_put_off_like_one_that_raises(to
     assert (kit.state(key), put_off()) == ("Processed", [key])
 
 
-# ------------------------------------------------------------------------------------------------------- again
+# ---------------------------------------------------------------------------------------------- repeated calls
 
 
 def test_a_call_that_was_put_off_is_made_again_later_and_later_until_it_succeeds(told):
@@ -184,7 +184,7 @@ def test_two_processes_make_a_call_once(told):
 
 
 def test_the_call_and_the_note_that_it_was_made_are_one_commit(told):
-    """A process that dies after the hook's writes and before their commit leaves the call to be made."""
+    """When a process dies after the hook's writes and before the commit, the call is still due."""
     (key,) = about_to_fail(1)
     told.cursed = {key}
     supervisor.sweep_once()
@@ -206,12 +206,12 @@ def test_a_process_that_does_not_know_the_version_leaves_the_call_to_one_that_do
     consuming.consume_batch(born=False)
     known = definitions._workflows.pop(("hooked", 1))
 
-    operations.cancel(key, by="customer", reason="changed my mind")  # the web process may be the older one
+    operations.cancel(key, by="customer", reason="changed my mind")  # this web process may run older code
 
     assert (kit.state(key), put_off()) == ("Cancelled", [key])
     let_time_pass()
     assert hooks.retry_due() == 0
-    assert Notification.objects.get(kind="hook").tries == 0  # left alone, not tried
+    assert Notification.objects.get(kind="hook").tries == 0  # this process did not try the call
 
     define(known)
     assert hooks.retry_due() == 1
@@ -262,7 +262,7 @@ def test_a_call_that_waits_for_newer_code_is_told_of_only_when_it_waits_too_long
     assert [cause.orders for cause in hooks.failing()] == [1]
 
 
-# ------------------------------------------------------------------------------------------ what cannot be settled
+# ------------------------------------------------------------------------------------ steps that cannot be settled
 
 
 def test_a_step_whose_run_was_deleted_by_hand_ends_no_sweep(tuned):
@@ -281,7 +281,7 @@ def test_a_step_whose_run_was_deleted_by_hand_ends_no_sweep(tuned):
 
 @pytest.fixture
 def unwritable():
-    """Steps in their generation 99 cannot be written."""
+    """A trigger that refuses updates of steps in generation 99."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION refuse_99() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;"

@@ -1,4 +1,4 @@
-"""An old snapshot (a backup, a long report) keeps what was done in the indexes: looking for work does not walk over it."""
+"""An old snapshot (a backup, a long report) keeps dead index entries: the look for work does not read them again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Every look counts as slow."""
+    """Let every look count as slow."""
     monkeypatch.setattr(front, "SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(front, "SHARE", 1e-6)  # so that only `forget` or time leads back to the beginning
+    monkeypatch.setattr(front, "SHARE", 1e-6)  # so that only `forget` or time makes a look start at the first row again
 
 
 def pages(statement: str, params: dict[str, object]) -> int:
-    """Pages that a statement touches."""
+    """The number of pages that a statement touches."""
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) " + statement, params)
         text = "\n".join(row[0] for row in cursor.fetchall())

@@ -1,4 +1,4 @@
-"""At rest an order needs no message: an agents process without work takes it up, and the scheduler lets it go first."""
+"""An idle agents process takes a new order up itself, without a message. The scheduler waits a moment for that."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture(autouse=True)
 def rested(tuned):
-    """Whoever has nothing in hand has had nothing for long."""
+    """Without a hold-off, an agents process counts as idle as soon as it has no work."""
     tuned(HOLD_OFF_SECONDS=0)
 
 
 @pytest.fixture
 def sent(broker):
-    """The chains that went out since the last look: (position, runs)."""
+    """A function that returns the chains sent since its last call: (position, runs)."""
 
     def look() -> list[tuple[int, list[int]]]:
         agents = (toy.ALPHA, toy.BETA, toy.GAMMA)
@@ -68,7 +68,7 @@ def test_what_begins_with_the_commit_is_what_its_row_says():
     budget = place.definition.step(0).complete_within.total_seconds()
     assert (row.complete_by - row.started_at).total_seconds() == pytest.approx(budget)
     assert before < begun.deadline <= time.monotonic() + budget
-    assert store.start(place, [begun.claim]) == [], "a message about it finds nothing to begin"
+    assert store.start(place, [begun.claim]) == [], "START refuses a message for it"
 
 
 def test_an_order_that_began_in_a_process_that_died_is_done_by_another_under_its_key():
@@ -95,7 +95,7 @@ def test_a_process_with_work_in_hand_leaves_new_orders_to_the_scheduler(sent, tu
         idle.take_up()
         assert toy.ALPHA.performed == []
     idle.take_up()
-    assert toy.ALPHA.performed == [], "nor has it been idle for long"
+    assert toy.ALPHA.performed == [], "the process has not been idle for long enough"
 
     assert scheduler.consume()
 
@@ -214,10 +214,10 @@ def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_afte
         here.consume()
         return time.monotonic() - began
 
-    assert seconds() >= 0.2, "somebody else took what was announced"
+    assert seconds() >= 0.2, "another process took the announced order"
     assert seconds() >= 0.2
     submit("toy", {"n": 1})
-    assert seconds() >= 0.2, "nobody did"
+    assert seconds() >= 0.2, "no other process took it"
     assert len(sent()) == 1
     hurried = time.monotonic()
     submit("toy", {"n": 2})

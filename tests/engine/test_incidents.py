@@ -1,4 +1,4 @@
-"""Incidents: one row per cause, told once when it opens and once when it closes, whoever looks and however often."""
+"""Incidents: one row per cause, and one notification when it opens and one when it closes, for any number of looks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refuse(request):
 
 
 def news() -> list[tuple[int, str]]:
-    """What people were told: how many incidents in the notification, and what about them."""
+    """The notifications about incidents: how many incidents each names, and what it says of them."""
     rows = Notification.objects.filter(kind="incident").order_by("pk").values_list("payload", flat=True)
     return [(len(row["incidents"]), row["event"]) for row in rows]
 
@@ -35,7 +35,7 @@ def closed(cause: str, ago: timedelta) -> None:
 
 @pytest.fixture
 def standing():
-    """Causes of this test's own kind: what is put into the list stands."""
+    """A detector of this test's own kind; the causes in the list stand."""
     causes: list[Cause] = []
     incidents.detector("test-kind")(lambda: list(causes))
     yield causes
@@ -204,7 +204,7 @@ def test_a_card_that_was_refused_is_the_customers_matter():
 
 @pytest.mark.parametrize("times", [2, 3])
 def test_every_further_error_of_a_step_of_unknown_effect_has_an_open_alert_and_an_open_incident(times):
-    """The second Error of the same step in the same generation: resubmitting keeps the key where the effect is unknown."""
+    """A second Error of a step in the same generation: resubmitting keeps the key when the effect is unknown."""
     toy.ALPHA.on_perform = refuse
     key = kit.in_error(0, unknown=True)
     kit.looked()
@@ -282,7 +282,7 @@ def test_an_unknown_incident_and_a_missing_reason_are_refused(pk, reason):
 
 
 def test_a_run_in_error_without_an_open_alert_gets_one():
-    """What an older version of the code wrote, or a hand."""
+    """Older code or an operator's SQL may have written such a row."""
     key = kit.in_error(1)
     Alert.objects.update(closed_at=timezone.now())
 
@@ -347,7 +347,7 @@ def test_a_step_that_waits_longer_is_told_of_until_it_runs_again():
 
 
 def fail(request):
-    raise TransientFailure("busy", code="unrecorded")  # ours, so no service is blamed
+    raise TransientFailure("busy", code="unrecorded")  # the fault is our own, so no service is blamed
 
 
 def test_claims_that_nobody_starts_are_told_of_until_one_is_started():
@@ -364,7 +364,7 @@ def test_claims_that_nobody_starts_are_told_of_until_one_is_started():
     assert (kit.incidents(), kit.open_alerts(key)) == ([], [])
 
 
-# -------------------------------------------------------------------------------------------------- who is held
+# -------------------------------------------------------------------------------------------------- held orders
 
 
 def test_held_money_is_what_the_application_says(monkeypatch):

@@ -1,4 +1,4 @@
-"""The leader lease: one leader at a time, a successor when it falls silent, and no harm when there are two."""
+"""Leader election by lease: one leader at a time, a successor when it stops renewing, and no harm when two act at once."""
 
 from __future__ import annotations
 

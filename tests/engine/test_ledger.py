@@ -1,4 +1,4 @@
-"""The effect ledger: an operation is committed before its call, settled after it, and never forgotten by a later attempt."""
+"""The effect ledger: an operation is committed before its call and settled after it; later attempts keep its row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows(key: str) -> list[tuple[Any, ...]]:
 
 
 def again(key: str) -> None:
-    """The step that waits for its next attempt is due now."""
+    """Make the step that waits for its next attempt due now."""
     fetch(
         "UPDATE supervision_stepstate s SET not_before = now(), turn_at = now() FROM supervision_run r"
         " WHERE r.id = s.run_id AND r.key = %s AND s.process_state = 'Pending' AND s.not_before IS NOT NULL",
@@ -183,8 +183,8 @@ def test_a_step_sees_what_it_did_in_every_generation_and_in_both_directions():
     operations.cancel(key, by="ada", reason="enough")
     go(schedule())
 
-    assert seen[0] == []  # its own intention is no news to it
-    assert seen[1] == [("do", "book", "unknown", 1)]  # the refusal of its second call says nothing of its first
+    assert seen[0] == []  # a request does not list its own intention
+    assert seen[1] == [("do", "book", "unknown", 1)]  # a refusal of the second call does not settle the first
     assert seen[2] == [("do", "book", "unknown", 1)]
     assert seen[3] == [("do", "book", "unknown", 1), ("do", "book", "refused", 2)]
     assert state(key) == "Cancelled"
@@ -223,7 +223,7 @@ def test_no_sweep_takes_a_step_over_whose_operation_is_being_noted():
 
     noting = threading.Thread(target=note_slowly, args=(first,))
     with another_connection() as other:
-        # The same row, not committed: the intention holds its claim and waits for it.
+        # Another transaction has inserted the same row: `intend` holds the claim's lock and waits for that transaction.
         other.execute(
             "INSERT INTO supervision_effect (run_id, direction, position, key, operation, generation, attempt, service, actor)"
             " VALUES (%s, 'do', 0, %s, 'book', 1, 1, 'carrier', 'x')",
@@ -252,7 +252,7 @@ def note_slowly(first: Started) -> None:
 
 
 class Opening(toy.ToyAgent):
-    """Books, and lets the engine note it beforehand."""
+    """An agent that books; the engine writes its first operation into the ledger before the call."""
 
     def opens_with(self, request: StepRequest) -> Intention:
         if request.payload["n"] == "poison":

@@ -1,4 +1,4 @@
-"""Lists reach PostgreSQL as they are, whatever is in them."""
+"""Lists reach PostgreSQL unchanged, with any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live updates: announced at commit by the database itself, never for what did not happen, heard by whoever listens."""
+"""Live updates: the database announces each committed change to its listeners, and announces no change that rolled back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture
 def listening():
-    """A session that listens; what it has heard within a moment."""
+    """A session that listens; yields a function that returns the notifications that arrive within a moment."""
     params = connection.get_connection_params()
     kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
     with psycopg.connect(autocommit=True, **kept) as session:
@@ -113,7 +113,7 @@ def test_a_subscriber_keeps_being_announced_to(monkeypatch):
     monkeypatch.setattr(live, "AUDIENCE_SECONDS", 0.6)
 
     async def visit() -> float:
-        news = live.subscribe("nobody")
+        news = live.subscribe("no-such-order")
         waiting = asyncio.ensure_future(anext(news))
         await asyncio.sleep(1.5)
         ((left,),) = kit.fetch("SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM supervision_audience")
@@ -125,12 +125,12 @@ def test_a_subscriber_keeps_being_announced_to(monkeypatch):
 
 
 def test_what_committed_while_a_subscriber_came_is_looked_at_again(monkeypatch):
-    """A transaction that asked before the audience was there announces nothing, and commits a moment later."""
+    """A transaction that looked for an audience before the subscriber came announces nothing, and commits a moment later."""
     monkeypatch.setattr(live, "POLL_SECONDS", 20.0)
     monkeypatch.setattr(live, "UNDER_WAY_SECONDS", 0.3)
 
     async def visit() -> float:
-        news = live.subscribe("nobody")
+        news = live.subscribe("no-such-order")
         await anext(news)
         began = asyncio.get_running_loop().time()
         await asyncio.wait_for(anext(news), 5)
@@ -145,7 +145,7 @@ def test_a_subscriber_looks_again_by_itself_when_nothing_is_announced(monkeypatc
 
     async def visit() -> int:
         looks = 0
-        async for _ in live.subscribe("nobody"):
+        async for _ in live.subscribe("no-such-order"):
             looks += 1
             if looks == 3:
                 return looks
@@ -158,7 +158,7 @@ def test_a_visitor_who_leaves_is_forgotten(monkeypatch):
     monkeypatch.setattr(live, "POLL_SECONDS", 0.05)
 
     async def visit() -> int:
-        news = live.subscribe("nobody")
+        news = live.subscribe("no-such-order")
         await anext(news)
         listener = live._listeners[id(asyncio.get_running_loop())]
         await news.aclose()

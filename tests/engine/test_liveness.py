@@ -1,6 +1,6 @@
-"""Liveness: the audit names every order that stands still for no reason, and none that has one."""
+"""Liveness: the audit names every order that makes no progress without a known reason, and no other order."""
 
-# ruff: noqa: S608 - what is put into statements here are the words of this file
+# ruff: noqa: S608 - only constants of this file are put into statements
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def service(engine, monkeypatch):
 
 
 def unguarded() -> None:
-    """These rows are written by no code of ours: constraints are no help against what they show."""
+    """Switch constraints and triggers off: the engine's code never writes these rows, so a test has to force them in."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
 
 
 def seed(name: str, count: int = 1, *, run: str = "Processing", agent: str = "alpha", step: str, more: str = "", **columns: str) -> None:
-    """Runs whose first step stands so, and about which nothing was written for an hour."""
+    """Write runs whose first step has these columns and whose newest event is an hour old."""
     first = kit.fetch("SELECT coalesce(max(id), 0) + 1 FROM supervision_run")[0][0]
     session, workflow, direction = (
         columns.get(name, other) for name, other in (("session", "NULL"), ("workflow", "'toy'"), ("direction", "'do'"))
@@ -104,7 +104,7 @@ def incident(cause: str, *, closed: bool = False) -> None:
 
 
 def seed_stuck() -> set[str]:
-    """Twelve ways, and some more, in which an order can stand still without anybody being told."""
+    """Every known way in which an order can stand still without an incident."""
     incident("step_error:x", closed=True)
     seed("overdue", step=RUNNING + "- interval '30 min'")
     seed("never-due", run="Pending", step="process_state='Pending'")
@@ -133,20 +133,20 @@ def seed_stuck() -> set[str]:
     )
     seed("no-turn", step="not_before=now() - interval '1 h'")
     seed("for-years", step="not_before=now() + interval '8000 years';turn_at=now() - interval '1 h'")
-    seed("nobody", step=DUE)
+    seed("unclaimed", step=DUE)
     kit.fetch(
         "INSERT INTO supervision_deadletter (source, body, reason, public_id, created_at)"
         " VALUES ('q', '', 'r', 'letter1', now() - interval '1 h')"
     )
     names = (
         "overdue never-due no-alert closed-alert closed-incident no-undo no-open-step unconsumed session-head unknown-version no-steps"
-        " hook paused silent-outage no-turn for-years nobody letter"
+        " hook paused silent-outage no-turn for-years unclaimed letter"
     )
     return {f"{name}1" for name in names.split()}
 
 
 def seed_healthy(each: int) -> None:
-    """What waits, runs or has failed, and says why."""
+    """Write orders that run, that wait, or that failed, each with a known reason."""
     for cause in ("step_error:x", "outage:the-service", "unknown_version:gone:1", "pause_overrun:agent:gamma"):
         incident(cause)
     kit.fetch(
@@ -163,7 +163,7 @@ def seed_healthy(each: int) -> None:
     seed("ok-error", each, run="Error", step="process_state='Error'", more=ALERT.format(closed="NULL"))
     seed("ok-acknowledged", each, run="Error", step="process_state='Error'", more=ALERT.format(closed="NULL"))
     kit.fetch("UPDATE supervision_alert SET acknowledged_at = now()")
-    # At the head of the queue of `delta` a step is begun now and then; behind it they wait in turn.
+    # The agent `delta` starts a step now and then; the other steps wait for their turn.
     seed(
         "ok-served",
         1,
@@ -235,14 +235,14 @@ def test_one_that_is_passed_by_later_ones_is_not_waiting_for_its_turn():
 
 def test_the_bound_is_the_setting_or_the_commands(tuned):
     unguarded()
-    seed("nobody", step=DUE)
+    seed("unclaimed", step=DUE)
 
     tuned(LIVENESS_SECONDS=7200)
     assert named() == set()
-    assert "nobody1" in audit("--bound", "60")
+    assert "unclaimed1" in audit("--bound", "60")
     assert named() == set()
     tuned(LIVENESS_SECONDS=60)
-    assert named() == {"nobody1"}
+    assert named() == {"unclaimed1"}
     assert conf.get().liveness.total_seconds() == 60
 
 
@@ -261,7 +261,7 @@ def audit(*arguments: str) -> str:
 
 
 def test_an_incident_that_is_looked_for_holds_what_it_counts():
-    """What the detectors open on real rows satisfies the audit."""
+    """The audit accepts the incidents that the detectors open for real rows."""
     key = kit.in_error()
     kit.hours_pass(1)
     assert named() == {key}

@@ -1,4 +1,4 @@
-"""The supervisor's look, from beat's timetable to the step that runs again: what is sent, who sweeps, and who never calls."""
+"""The periodic sweep, from beat's schedule to the step that runs again: which task beat sends, and that only the leader sweeps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture(autouse=True)
 def _no_courier(monkeypatch):
-    """Its threads would outlive these tests; what it carries is not looked at here."""
+    """Keep the courier's threads from starting: they would outlive these tests, which do not look at deliveries."""
     monkeypatch.setattr(tasks.courier, "wake", lambda: None)
 
 
 def timetable():
-    """What beat would send, and how often, read from the rows that the migrations have made."""
+    """Beat's schedule, read from the rows that the migrations have made."""
     scheduler = Scheduler(app=current_app, lazy=True)
     try:
         return scheduler.all_as_schedule()

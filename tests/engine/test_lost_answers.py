@@ -1,4 +1,4 @@
-"""A connection that is cut between a commit and its answer: what was committed is recognised, and nobody is blamed."""
+"""A connection that is cut between a commit and its answer: the engine recognises its own commit and counts no failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNDONE = "SELECT EXISTS (SELECT FROM supervision_stepstate WHERE direction = 'un
 
 @pytest.fixture
 def lose():
-    """`lose(statement)`: the answer that arrives when this is true does not arrive."""
+    """`lose(statement)`: drop the first answer that arrives after this SELECT returns true."""
     params = connection.get_connection_params()
     kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
     with psycopg.connect(autocommit=True, **kept) as observe, by_a_way_that_can_be_cut(observe) as lose:
@@ -86,7 +86,7 @@ def test_a_lost_answer_to_a_claim_costs_time_and_counts_no_failure(lose):
     kit.supervisor.scheduler.consuming.consume_batch(born=False)
     way = lose(CLAIMED)
 
-    assert schedule() == []  # whose claims these are cannot be told from those that another thread has in hand
+    assert schedule() == []  # after the lost answer the process cannot tell these claims from those of its other threads
 
     assert way.cuts == 1
     expire(key)
@@ -129,7 +129,7 @@ def test_a_lost_answer_to_an_undo_is_no_stray_reply(lose):
 
 
 def test_what_another_process_finished_is_not_taken_for_our_own(lose):
-    """A duplicate that comes late, over a bad line: its answer is stray as ever."""
+    """A late duplicate on a connection that is cut: its answer is still a stray reply."""
     key, place, items = kit.started()
     kit.finish(place, items)
     kit.fetch("UPDATE supervision_stepevent SET actor = 'somebody else' WHERE to_state = 'Processed'")
@@ -148,7 +148,7 @@ def test_a_successor_that_was_claimed_anew_meanwhile_is_not_performed_twice(lose
     original = db.with_lost
 
     def later(*arguments):
-        """Between the lost answer and the next try the successor has expired and been claimed again."""
+        """Between the lost answer and the repetition the successor has expired and was claimed again."""
         kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
         kit.recovery.sweep(10)
         store.claim(10)

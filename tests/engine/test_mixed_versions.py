@@ -1,4 +1,4 @@
-"""Processes with different code beside each other: each performs what its rows say, or leaves it to others."""
+"""Processes with different code at the same time: each performs what the rows say, or leaves it to another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THIRD = Step("third", agent="gamma")
 
 @pytest.fixture
 def code(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`code({1: (FIRST, SECOND)})`: which versions of the workflow `changing` this process knows from now on."""
+    """`code({1: (FIRST, SECOND)})`: from now on this process knows these versions of the workflow `changing`."""
 
     def deploy(versions: dict[int, tuple[Step, ...]]) -> None:
         monkeypatch.setattr(workflow, "_workflows", {})
@@ -36,7 +36,7 @@ def code(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def asked() -> list[tuple[str, str]]:
-    """Every call of an agent: its name and the key it was called under, without the order's."""
+    """Every call of an agent: the agent's name and the idempotency key without the order's part."""
     calls = [(agent.name, request) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA) for request in agent.performed]  # type: ignore[attr-defined]
     return [(name, request.idempotency_key.partition(":")[2]) for name, request in calls]
 
@@ -86,7 +86,7 @@ def test_a_successor_that_is_not_what_this_code_expects_becomes_due_for_others(c
     key = submit("changing", {"n": 1})
     sent = schedule()
 
-    execution.served.update({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would go on with it itself
+    execution.served.update({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would perform the next step itself
     code({1: (FIRST, other)})
     kit.go(sent)
 
@@ -119,7 +119,7 @@ def test_a_run_with_a_step_more_than_the_code_knows_of_is_not_closed(code):
 
 @pytest.fixture
 def beyond(code) -> str:
-    """An order of version 2, which this process does not know; others have registered it."""
+    """An order of version 2, which another process has registered and this one does not know."""
     code({1: (FIRST, SECOND), 2: (THIRD, FIRST)})
     key = submit("changing", {"n": 2})
     scheduler.schedule_once(lambda place, claims: None)
@@ -134,7 +134,7 @@ def test_a_scheduler_claims_nothing_of_a_version_it_does_not_know_and_everything
 
     run_until_idle()
 
-    assert not scheduler.due()  # or it would try for ever
+    assert not scheduler.due()  # otherwise the scheduler would try for ever
     assert (kit.state(own), run_of(own).version) == ("Processed", 1)
     row = step(beyond, "third")
     assert (row.process_state, row.attempt) == ("Pending", 1)
@@ -251,7 +251,7 @@ def test_a_submission_of_a_workflow_that_only_other_code_knows_is_left_to_that_c
     assert kit.state(key) == "Processed"
 
 
-# -------------------------------------------------------------------------------------------------- nobody knows it
+# ------------------------------------------------------------------------------------- no process knows the version
 
 
 def process(name: str, queues: list[str], workflows: Any, *, age: float = 0.0) -> None:
@@ -272,7 +272,7 @@ def causes() -> list[tuple[str, int]]:
 
 @pytest.fixture
 def waiting(beyond) -> str:
-    """It has waited for longer than a roll-out's moment."""
+    """The same order, older than the time that the detector allows for a roll-out."""
     kit.fetch("UPDATE supervision_run SET created_at = now() - interval '2 min'")
     return beyond
 

@@ -1,4 +1,4 @@
-"""The database refuses what must not be, whoever writes it: raw SQL against every constraint and trigger."""
+"""The database refuses forbidden rows from any writer: raw SQL against every constraint and trigger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = "UPDATE supervision_run SET {} WHERE id = %s"
 
 
 def refuses(statement: str, *params: object) -> str:
-    """The name of what refused it, or the trigger's words."""
+    """The name of the constraint that refused the statement, or the trigger's message."""
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
         kit.fetch(statement, params)
     diagnosis = refused.value.__cause__.diag  # type: ignore[union-attr]
@@ -85,7 +85,7 @@ def test_a_finished_run_never_moves_on_whoever_writes(target):
     key = submit("toy-plain", {"n": 1})
     run_until_idle()
 
-    # With finished_at as the other constraint wants it, so that only the rule in question can refuse.
+    # finished_at satisfies the other constraint, so that only the rule in question can refuse.
     finished = "finished_at" if target == "Cancelled" else "NULL"
     words = refuses(RUN.format(f"process_state = '{target}', direction = 'undo', finished_at = {finished}"), run_of(key).pk)
 

@@ -1,4 +1,4 @@
-"""The outbox: told after the commit, at least once, by mail through a real SMTP server; one failing receiver harms nobody."""
+"""The outbox: after the commit and at least once, by mail through a real SMTP server; a failing receiver delays no other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 class Mailbox(Message):
-    """Keeps what arrives."""
+    """Keeps the mails that arrive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Mailbox(Message):
 
 @pytest.fixture
 def mailbox(settings, tuned):
-    """A real SMTP server on a free port, which the settings name; the operators' address."""
+    """A real SMTP server on a free port, in the settings; OPERATOR_EMAILS has one address."""
     box = Mailbox()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -51,7 +51,7 @@ def mailbox(settings, tuned):
 
 @pytest.fixture
 def told():
-    """A kind of notification of this test's own; what was told."""
+    """A handler for a kind of notification of this test's own; yields the ids that it delivered."""
     kinds: list[int] = []
     notifications.handler("test-kind")(lambda notification: kinds.append(notification.pk))
     yield kinds
@@ -318,4 +318,4 @@ def test_a_rolled_back_error_tells_nobody():
 
     assert (Notification.objects.count(), Alert.objects.count(), kit.incidents()) == (0, 0, [])
     assert (run_of(key).process_state, step(key, "alpha-step").process_state) == ("Processing", "Processing")
-    assert toy.TOLD["error"] == [key]  # a hook writes in the transaction; what it keeps elsewhere is its own affair
+    assert toy.TOLD["error"] == [key]  # a hook writes in the transaction; a rollback does not reach what it keeps elsewhere

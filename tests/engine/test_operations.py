@@ -1,4 +1,4 @@
-"""Operators' verbs: each acts once or says why not, is audited in its own transaction, and shows its plan first."""
+"""Operators' verbs: each acts once or says why not, is logged in the same transaction, and shows its plan first."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_of_two_callers_at_once_one_wins():
         answers = kit.at_once(*[lambda key=key, seen=seen: operations.resubmit(key, by="x", reason="r", attempt=seen)] * 2)
 
         assert sorted(type(answer).__name__ for answer in answers) == ["ChangedMeanwhile", "str"]
-        assert [event.to_state for event in kit.events(key)].count("Error") == 2  # the step's and the run's
+        assert [event.to_state for event in kit.events(key)].count("Error") == 2  # one event of the step and one of the run
         run_until_idle()
 
 
@@ -264,7 +264,7 @@ def test_every_verb_demands_a_reason(verb, reason):
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_says_so_when_nobody_knows_the_order(verb):
     with pytest.raises(UnknownRun):
-        verb("nobody", by="olga", reason="r")
+        verb("no-such-order", by="olga", reason="r")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,4 +1,4 @@
-"""An order has a time of its own, and no step of it is given longer (X7)."""
+"""An order has a deadline of its own, and no step gets a later one (X7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def nearly_over(key: str) -> None:
 
 
 def remaining(key: str, name: str) -> float:
-    """Seconds that the step's deadline lies before the order's."""
+    """By how many seconds the step's deadline lies before the order's."""
     rows = kit.fetch(
         "SELECT extract(epoch FROM r.complete_by - s.complete_by)::float8 FROM supervision_stepstate s"
         " JOIN supervision_run r ON r.id = s.run_id WHERE r.key = %s AND s.name = %s",

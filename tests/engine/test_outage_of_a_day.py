@@ -1,4 +1,4 @@
-"""A service that is out for longer than an order may take: nobody stops in Error, one incident tells of it, and all end."""
+"""A service that is out for longer than an order may take: no order stops in Error, there is one incident, all orders end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINUTES_DOWN = 20
 
 
 def a_minute_passes() -> None:
-    """With what a minute brings: a sweep, and what the scheduler may claim."""
+    """Let a minute pass, then run a sweep and a pass of the scheduler."""
     kit.hours_pass(1 / 60)
     resources.forget()
     supervisor.sweep_once()

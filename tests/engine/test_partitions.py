@@ -1,4 +1,4 @@
-"""Partitioned queues: spread by a stable hash, and a changed count loses nothing."""
+"""Partitioned queues: a stable hash spreads the orders, and a changed number of queues loses no order."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_a_worker_goes_on_by_itself_only_when_it_serves_every_partition(tuned):
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (4, 1), (1, 4)])
 def test_the_number_of_queues_may_change_while_orders_are_under_way(tuned, before, after):
-    """What was sent to a queue nobody consumes any more is sent again when its claim's lease is over."""
+    """A message in a queue that no worker consumes any more is sent again when its claim's lease has expired."""
     tuned(PARTITIONS={"alpha": before})
     keys = submit_many("toy-plain", [{"n": n} for n in range(20)])
-    assert sum(len(claims) for _, claims in schedule()) == 20  # lost with their queues
+    assert sum(len(claims) for _, claims in schedule()) == 20  # these messages are lost with their queues
     tuned(PARTITIONS={"alpha": after})
 
     expire()

@@ -1,4 +1,4 @@
-"""A pause stops claims and nothing else: orders are still accepted, what runs finishes, what waits goes on afterwards."""
+"""A pause stops claims and nothing else: orders are accepted, running steps finish, waiting steps go on afterwards."""
 
 from __future__ import annotations
 

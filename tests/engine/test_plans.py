@@ -1,6 +1,6 @@
-"""How the database executes the hot statements: by key or by a partial index, never through the table.
+"""How the database executes the hot statements: by key or by a partial index, never with a scan of the table.
 
-The tables are filled and analysed inside one transaction that is rolled back; asked is for the plan only.
+The tests fill and analyse the tables inside one transaction, ask for plans only, and roll back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def big() -> Iterator[None]:
 
 
 def scans(statement: str, params: dict[str, object]) -> set[tuple[str, str]]:
-    """(relation, how it is read) of every scan in the plan."""
+    """Every scan in the plan as (relation, kind of scan or index)."""
     found: set[tuple[str, str]] = set()
 
     def walk(node: dict) -> None:
@@ -93,7 +93,7 @@ def test_a_claimed_step_is_found_by_its_key_however_many_are_running(statement, 
 
 @pytest.mark.parametrize("statement", [sql.START, sql.FINISH, sql.FINISH_LAST, sql.CLAIM], ids=["START", "FINISH", "FINISH_LAST", "CLAIM"])
 def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big):
-    """The planner expects one row of each part, and joins them in a nested loop: 40,000 comparisons for a cohort of 200."""
+    """The planner expects one row of each CTE and would join them in a nested loop: 40,000 comparisons for a cohort of 200."""
     more = {"budget": 1.0, "results": ["{}"] * 20, "fuse": False, "wait": False, "agent": "beta", "workflow": "toy"}
     params = {**CLAIMS, **more, "limit": 50, "shut": [], "only": None, "since": "-infinity", "known": []}
     with connection.cursor() as cursor:
@@ -102,7 +102,7 @@ def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big
 
     def parts_of(node: dict) -> set[str]:
         below = [part for child in node.get("Plans", []) if "Subplan Name" not in child for part in parts_of(child)]
-        read = {node["CTE Name"]} - {"g"} if node["Node Type"] == "CTE Scan" else set()  # g: one row, whatever the cohort
+        read = {node["CTE Name"]} - {"g"} if node["Node Type"] == "CTE Scan" else set()  # g has one row for any size of cohort
         if node["Node Type"] in ("Nested Loop", "Hash Join", "Merge Join"):
             assert len(below) < 2, f"{below} are joined: {node}"
         return {*below, *read}
@@ -116,7 +116,7 @@ def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big
 
 
 def test_no_guard_of_a_row_found_by_its_key_proves_a_partial_index():
-    """The plan that follows reads all unfinished runs for every step, and no statistics of a test's make it come for sure."""
+    """With such a guard the planner may read all unfinished runs for every step; no test's statistics force that plan reliably."""
     texts = {**vars(sql), **vars(recovery_sql)}
     statements = {name: " ".join(value.split()) for name, value in texts.items() if name.isupper() and isinstance(value, str)}
     assert len(statements) > 20
@@ -135,7 +135,7 @@ def test_a_checkpoint_is_written_by_its_key(big):
 def test_a_claim_reads_only_what_may_be_claimed(big):
     found = scans(sql.CLAIM, {"limit": 50, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []})
 
-    found.discard(("stepevent", "Seq Scan"))  # asked for undo steps only, and empty here
+    found.discard(("stepevent", "Seq Scan"))  # CLAIM reads it for undo steps only, and the table is empty here
 
     assert ("stepstate", "step_claimable") in found
     assert found - {("stepstate", "step_claimable")} <= KEY
@@ -153,7 +153,7 @@ def test_claims_from_the_future_are_looked_for_only_among_what_is_running(big):
 
     found = scans(recovery_sql.RECALL, {"slack": 60.0, "limit": 50}) - KEY
 
-    # Events are looked up by run, for those that are running; this table of them is empty, so any way to read it will do.
+    # RECALL looks events up by the runs that are running. The table is empty here, so any plan for it is fine.
     steps = {(relation, how) for relation, how in found if relation == "stepstate" or how == running}
     assert steps in ({("stepstate", running)}, {("bitmap", running), ("stepstate", "Bitmap Heap Scan")})
 
@@ -199,7 +199,7 @@ def test_the_supervisors_other_duties_never_read_a_whole_table(duty, report, big
 
 
 def cost(statement: str, params: dict[str, object]) -> int:
-    """Pages touched when it is really executed."""
+    """Pages that the statement touches when it is executed."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) " + statement, params)
         text = "\n".join(row[0] for row in cursor.fetchall())

@@ -1,4 +1,4 @@
-"""The read side: what screens and metrics show is what the rows say."""
+"""The queries behind pages and metrics show what the rows say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that comes again is blamed only for processes that died while they read it."""
+"""A redelivered message is blamed only for processes that died while they read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code means by a version is kept once per database, and code that means something else does not start."""
+"""The database keeps one definition of each version, and a process whose code has another one does not start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THIRD = Step("third", agent="gamma")
 
 @pytest.fixture
 def code(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`code(FIRST, SECOND)`: what a process that starts now means by version 1 of the workflow `changing`."""
+    """`code(FIRST, SECOND)`: the steps of version 1 of the workflow `changing` in a process that starts now."""
 
     def deploy(*steps: Step, version: int = 1, **fields: Any) -> Workflow:
         monkeypatch.setattr(workflow, "_workflows", {})
@@ -47,7 +47,7 @@ def refusal() -> str:
 
 
 class Indelible(Agent):
-    """As alpha, but nothing can be undone."""
+    """Like alpha, but without an undo."""
 
     name = "alpha"
     undoable = False
@@ -177,7 +177,7 @@ def test_no_run_is_written_by_code_that_means_something_else(code):
     assert [run.process_state for run in Run.objects.all()] == ["Processed"]
 
 
-# ----------------------------------------------------------------------------------------------------- who refuses
+# ------------------------------------------------------------------------------------------- the roles that refuse
 
 
 def test_a_process_that_begins_with_other_plans_ends_with_one_line(code, capsys):

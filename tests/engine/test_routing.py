@@ -1,4 +1,4 @@
-"""The resolver: entity -> partition -> resource; several resources behind one agent; what stays where it was sent."""
+"""The resolver: entity -> partition -> resource; several resources behind one agent; steps that keep their resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture
 def two_accounts(engine):
-    """Two resources serve what agent beta calls."""
+    """Two resources behind agent beta."""
     Resource.objects.filter(name="beta").delete()
     for name, settings in (("beta-north", {"url": "north"}), ("beta-south", {"url": "south"})):
         Resource.objects.create(name=name, service="beta", capacity=10, settings=settings)

@@ -1,4 +1,4 @@
-"""The scheduler's messages: ids and nothing else, one chain per cohort, on the agents' queues; losing them loses nothing."""
+"""The scheduler's messages: only ids, one chain per cohort, on the agents' queues; a lost message loses no order."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_broker_that_is_away_is_no_error_and_loses_no_order(monkeypatch):
     assert scheduler.schedule_once().claimed == 1
 
     monkeypatch.setattr(hints, "enabled", True)
-    assert hints.publish(hints.SCHEDULE) is False  # said, and nothing else comes of it
+    assert hints.publish(hints.SCHEDULE) is False  # the hint fails with a log line and has no other consequence
     monkeypatch.setattr(hints, "enabled", False)
     kit.expire(key)
     kit.supervisor.sweep_once()
@@ -131,7 +131,7 @@ def test_whether_something_is_due_or_waits_is_answered_by_the_rows():
 
 @pytest.fixture
 def worker(broker):
-    """Celery's own way of executing a message, link by link: returns the tasks executed, by queue."""
+    """Execute messages as Celery does, link by link; returns the queues of the executed tasks."""
 
     def work(*queues: str) -> list[str]:
         done: list[str] = []
@@ -197,7 +197,7 @@ def test_a_message_delivered_twice_carries_its_order_on_once(worker, broker):
     [
         [None, "toy", 1, "do", 0],
         [[["x", 1]], "toy", 1, "do", 0],
-        [[[1, 1]], "nobody's", 1, "do", 0],
+        [[[1, 1]], "no-such-workflow", 1, "do", 0],
         [[[1, 1]], "toy", 1, "do", 99],
         [[[1, 1]], "toy"],
     ],

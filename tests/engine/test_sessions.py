@@ -1,4 +1,4 @@
-"""Sessions: one client's orders with one key run one after another; nobody else waits for them."""
+"""Sessions: one client's orders with one session key run one after another; other orders do not wait for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def finished_in_order(keys):
 def test_twenty_orders_of_one_customer_run_strictly_in_sequence_while_others_pass(tuned):
     tuned(LINGER_SECONDS=10.0)
     mine = in_session(10)
-    others = submit_many("toy-plain", [{"n": n} for n in range(30)])  # with one of mine they are begun at once
+    others = submit_many("toy-plain", [{"n": n} for n in range(30)])  # all of them start together with the first order of the session
     mine += in_session(10)
     busy: set[str] = set()
     overlaps = []
@@ -41,7 +41,7 @@ def test_twenty_orders_of_one_customer_run_strictly_in_sequence_while_others_pas
 
     toy.ALPHA.on_perform, toy.GAMMA.on_perform = watch, leave
     kit.go(schedule())
-    assert {run_of(key).process_state for key in others} == {"Processed"}  # nobody waits for a stranger's session
+    assert {run_of(key).process_state for key in others} == {"Processed"}  # other clients' orders do not wait for this session
 
     run_until_idle()
 
@@ -103,7 +103,7 @@ def test_a_cancelled_order_lets_the_next_of_its_session_go(begun):
 
 def test_a_release_forgotten_by_a_killed_process_is_made_up_for_by_the_supervisor(monkeypatch):
     first, second = in_session(2)
-    monkeypatch.setattr(sessions, "release", lambda ended: 0)  # the process died between its commit and the release
+    monkeypatch.setattr(sessions, "release", lambda ended: 0)  # as if the process had died between its commit and the release
     run_until_idle()
     assert (run_of(first).process_state, step(second, "alpha-step").not_before) == ("Processed", None)
 
@@ -114,7 +114,7 @@ def test_a_release_forgotten_by_a_killed_process_is_made_up_for_by_the_superviso
 
 
 def blocked(sessions_: int, each: int) -> None:
-    """So many sessions with so many orders, of which the first may begin and the others wait for it."""
+    """Write sessions of several orders each: the first order may begin, the others wait for it."""
     submit("toy-plain", {"n": 0})
     run_until_idle()
     statements = (
@@ -197,7 +197,7 @@ def test_a_stuck_order_holds_up_only_its_own_session():
 
 
 def test_an_order_whose_door_did_not_say_its_session_holds_up_all_of_its_client():
-    """Accepted by older code: it may be in any session."""
+    """Older code accepted it without a session key, so it may belong to any session of its client."""
     unknown = submit("toy-plain", {"n": 1, "session_key": "ada"}, client="user:1", session_key="")
     same = submit("toy-plain", {"n": 2, "session_key": "ada"}, client="user:1")
     stranger = submit("toy-plain", {"n": 3, "session_key": "ada"}, client="user:2")
@@ -214,7 +214,7 @@ def test_an_order_whose_door_did_not_say_its_session_holds_up_all_of_its_client(
 def test_two_consumers_never_let_a_later_order_of_a_session_overtake_an_earlier_one():
     earlier, later = in_session(2)
     with kit.another_connection() as other:
-        other.execute("SELECT id FROM supervision_submission WHERE public_id = %s FOR UPDATE", [earlier])  # in other hands
+        other.execute("SELECT id FROM supervision_submission WHERE public_id = %s FOR UPDATE", [earlier])  # another consumer holds it
         report = consuming.consume_batch()
         assert (report.consumed, report.deferred) == (0, 1)
 
@@ -224,7 +224,7 @@ def test_two_consumers_never_let_a_later_order_of_a_session_overtake_an_earlier_
 
 
 def test_an_order_that_is_written_while_the_one_before_it_ends_is_never_forgotten():
-    """The end of one and the arrival of the next, at the same moment, many times."""
+    """The first order ends and the next one is consumed at the same moment, many times."""
     for turn in range(15):
         session = f"s{turn}"
         (first,) = in_session(1, session)
@@ -234,7 +234,7 @@ def test_an_order_that_is_written_while_the_one_before_it_ends_is_never_forgotte
         kit.at_once(lambda p=place, i=items: kit.finish(p, i), lambda: consuming.consume_batch(born=False))
 
         assert run_of(first).process_state == "Processed"
-        assert step(second, "alpha-step").not_before is not None, "nobody will ever run it"
+        assert step(second, "alpha-step").not_before is not None, "no process will ever run it"
 
 
 def _walk_to_last(key):

@@ -1,4 +1,4 @@
-"""Capacity and rate: never more calls in flight, never more per second, and who may not go now has not failed."""
+"""Capacity and rate limits: never more calls in flight or per second, and a step that has to wait counts no failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def holders(count, first=1):
 
 
 class Gauge:
-    """How many calls were under way at once, at most; each takes a while."""
+    """Measures the most calls in flight at once; each call takes a while."""
 
     def __init__(self, seconds=0.02):
         self.now = self.most = self.calls = 0
@@ -50,7 +50,7 @@ class Gauge:
 
 
 def work_off(keys, within=30.0):
-    """Schedule and perform until all of these are Processed, letting waits pass."""
+    """Schedule and perform until all of these are Processed; waits are skipped."""
     deadline = time.monotonic() + within
     run_until_idle()
     while any(run_of(key).process_state != "Processed" for key in keys):
@@ -78,7 +78,7 @@ def test_never_more_calls_in_flight_than_the_capacity_and_nobody_fails(tuned):
 def test_the_claim_never_takes_more_than_there_is_capacity_for():
     limit(capacity=4)
     keys = submit_many("toy-plain", [{"n": n} for n in range(30)])
-    kit.go(schedule())  # the first steps, after which the second are due
+    kit.go(schedule())  # performs the first steps, so that the second ones are due
 
     sent = [claim for _, claims in schedule() for claim in claims]
 
@@ -144,7 +144,7 @@ def test_a_slot_is_leased_for_as_long_as_the_call_may_last():
 
 
 class Outlasting:
-    """For each call: by how many seconds it may last longer than its slot."""
+    """For each call: by how many seconds its deadline lies after its slot's expiry."""
 
     def __init__(self):
         self.seconds = []
@@ -168,7 +168,7 @@ def test_no_call_outlives_its_slot_however_long_it_waited_for_a_thread(one_threa
 
     def behave(request):
         outlasting.look(request)
-        # Time passes for whoever has a slot already.
+        # Let time pass for the calls that already have a slot.
         kit.fetch("UPDATE supervision_slot SET until = until - interval '10 s' WHERE run_id <> %s", [request.run_id])
         connection.close()
 
@@ -228,12 +228,12 @@ def test_schedulers_that_claim_at_the_same_moment_lead_to_no_more_calls_than_the
 
 @pytest.mark.parametrize("rate", [0.5, 3, 10, 40, 250])
 def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_late(rate):
-    """By the reserved moments: any window of a second, with each call up to JITTER_SECONDS late."""
+    """Checked on the reserved moments: any window of a second, when each call may be up to JITTER_SECONDS late."""
     limit(rate_per_second=rate)
     moments, now = [], 0.0
 
     def take_at(next_call: float, first: int) -> list[float]:
-        """What is granted when the next call is possible in so many seconds, as if the statements took no time."""
+        """The granted delays when the next call is possible in this many seconds, without the time of the statements."""
         kit.fetch("UPDATE supervision_resource SET next_call_at = clock_timestamp() + make_interval(secs => %s)", [next_call])
         granted = list(slots.take("beta", holders(300, first=first), lease_seconds=1).delays.values())
         kit.fetch("DELETE FROM supervision_slot")
@@ -247,7 +247,7 @@ def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_lat
             break
 
     assert len(moments) > min(rate * now * 0.8, 500) - 1
-    # Whatever arrives within one second was reserved within this.
+    # Calls that arrive within one second were reserved within this window.
     window = 1 + slots.JITTER_SECONDS - 0.001
     most = max(sum(moment <= other < moment + window for other in moments) for moment in moments)
     assert most <= max(1, rate) + 1e-9
@@ -256,7 +256,7 @@ def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_lat
 
 @contextmanager
 def slow(*tables, seconds=0.4):
-    """What touches one of these tables takes so long to commit, as it does while a checkpoint keeps the disk busy."""
+    """Delay every commit that wrote to one of these tables, as a checkpoint does that keeps the disk busy."""
     kit.fetch(f"CREATE FUNCTION a_slow_commit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END'")
     for table in tables:
         kit.fetch(
@@ -271,13 +271,13 @@ def slow(*tables, seconds=0.4):
 
 @pytest.fixture
 def slow_commits(engine):
-    """What touches a slot or a resource takes 0.4 s to commit."""
+    """Every commit that wrote to a slot or a resource takes 0.4 s."""
     with slow("supervision_slot", "supervision_resource"):
         yield
 
 
 def test_a_moment_does_not_move_when_the_commit_that_reserved_it_takes_long(slow_commits):
-    """It is missed, and asked for anew (`StepRequest.pace`): moved, it would fall among those of the next calls."""
+    """The call misses its moment and asks for a new one (`StepRequest.pace`). A moved moment would collide with later ones."""
     limit(rate_per_second=10)
 
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Work that nobody takes is told of once per agent; what a breaker, a pause, a limit or a session explains is not."""
+"""Steps that no process takes open one incident per agent, unless a breaker, pause, limit or session explains the wait."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_young_step_starves_nobody():
     assert kit.incidents() == []
 
 
-# ------------------------------------------------------------------------------------------------- explained
+# ------------------------------------------------------------------------------------------- explained waits
 
 
 def resource(**fields) -> None:
@@ -117,7 +117,7 @@ def test_a_pause_of_anything_else_explains_too(scope):
 
 
 def test_an_outage_is_no_starvation_and_its_end_is_no_alarm():
-    """Payment down for minutes: every waiting step is past its time, during the outage and in the minutes after it."""
+    """The service is down for minutes: every waiting step is overdue, during the outage and in the minutes after it."""
     waiting(20)
     resource(breaker_state="open", opened_at="2026-01-01T00:00Z", retry_at="2999-01-01T00:00Z")
     kit.looked()

@@ -1,4 +1,4 @@
-"""The state tables: every state can be reached, final ones are final, and the models know the same words."""
+"""The state tables: every state can be reached, final states have no exit, and the models have the same states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that have lost what should have followed: the supervisor goes on with them."""
+"""Runs whose next step was never made due: the supervisor finds them and lets them go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _from_the_beginning(monkeypatch):
 
 
 def loses_its_successor() -> str:
-    """A run whose first step is done and whose second nobody made due."""
+    """A run whose first step is done and whose second step was never made due."""
     key, place, items = kit.started("toy")
     kit.finish(place, items)
     kit.fetch(
@@ -35,7 +35,7 @@ def loses_its_successor() -> str:
 
 
 def all_done() -> str:
-    """A run whose steps are all done and that nobody closed."""
+    """A run whose steps are all done and that was never closed."""
     key, *_ = kit.at_step(2, "toy")
     kit.fetch(
         "UPDATE supervision_stepstate SET process_state = 'Processed', effect = 'done', finished_at = now(), locked_by = NULL,"

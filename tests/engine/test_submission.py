@@ -1,4 +1,4 @@
-"""From an accepted order to a run: one transaction, no order lost, no healthy order harmed by a sick one."""
+"""From an accepted order to a run: one transaction, no order lost, and a bad order does not affect the others."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_two_consumers_share_the_batch_and_write_each_order_once():
     assert kit.healthy()
 
 
-# ------------------------------------------------------------------------------------------- claimed from birth
+# ----------------------------------------------------------------------------------------- claimed when written
 
 
 def test_a_first_step_is_born_claimed_when_nothing_waits():

@@ -1,4 +1,4 @@
-"""The supervisor's other duties: orders past their own time, culprits that stop nobody, hints that were lost."""
+"""The supervisor's other duties: orders past their deadline, bad orders that do not stop the others, lost hints."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_undoing_goes_on_though_the_orders_own_time_is_over():
     assert kit.state(key) == "Cancelled"
 
 
-# ------------------------------------------------------------------------------------------- one culprit, the relay
+# ----------------------------------------------------------------------------------------- one bad order, the relay
 
 
 def test_an_order_whose_workflow_the_code_no_longer_knows_stops_nobodys_recovery():
@@ -107,7 +107,7 @@ def test_an_order_whose_workflow_the_code_no_longer_knows_stops_nobodys_recovery
 
 
 def store_version(workflow: Workflow) -> None:
-    """Known until the process ends, and replaced without a word: definitions of these tests come and go."""
+    """Put this definition into the process's registry without any check."""
     definitions._workflows[workflow.name, workflow.version] = workflow
     definitions._newest[workflow.name] = workflow
 
@@ -147,7 +147,7 @@ def test_a_sweep_stopped_by_a_fault_before_its_commit_leaves_no_trace():
 
 @pytest.fixture
 def broker():
-    """Celery's in-memory broker, empty; how many messages wait in a queue."""
+    """Celery's in-memory broker, empty; yields a function that returns how many messages wait in a queue."""
     assert current_app.conf.broker_url == "memory://"
     with current_app.connection_for_write() as connection:
         for queue in hints.QUEUES.values():

@@ -1,4 +1,4 @@
-"""Who is to blame for a reader's death: only what it was reading alone."""
+"""A submission is blamed for a consumer's death only if the consumer was reading it alone."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ TABLE = "supervision_submission"
 
 
 def died_with(*keys: str) -> None:
-    """A consumer took these in one batch, and its process ended before the commit."""
+    """Let a consumer lock these in one batch and end before its commit."""
     with kit.another_connection() as other:
         other.execute(f"SELECT id FROM {TABLE} WHERE public_id = ANY(%s) FOR UPDATE", [list(keys)])  # noqa: S608
 
 
 def died_alone_with(key: str, times: int) -> None:
-    """So many processes ended while each was reading this one alone."""
+    """Write the row as if this many processes had died while each was reading it alone."""
     kit.fetch(f"UPDATE {TABLE} SET suspected_at = now(), reader = 'the dead', deliveries = %s WHERE public_id = %s", [times, key])  # noqa: S608
 
 
 def row(key: str) -> tuple[bool, int, str | None]:
-    """Suspected, lone readings that have not ended, the last reader."""
+    """(is suspected, lone readings that have not ended, the last reader)."""
     ((suspected, deliveries, reader),) = kit.fetch(
         f"SELECT suspected_at IS NOT NULL, deliveries, reader FROM {TABLE} WHERE public_id = %s",  # noqa: S608
         [key],
@@ -50,7 +50,7 @@ def in_other_hands(key: str) -> Iterator[None]:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Which submissions were read together."""
+    """The list of batches: the submissions that were read together."""
     seen: list[list[str]] = []
     real = consuming._turn_into_runs
 
@@ -88,10 +88,10 @@ def test_age_alone_makes_no_suspect_and_costs_no_statement():
 
 
 def test_the_evidence_survives_a_batch_that_leaves_the_suspect_out(monkeypatch):
-    """The second consumer's own lock replaces the first one's mark: it writes the suspicion down in the same commit."""
+    """The second consumer's lock replaces the first one's mark, so it records the suspicion in the same commit."""
     suspect, innocent = submit_many("toy-plain", [{"n": 1}, {"n": 2}])
     died_with(suspect)
-    monkeypatch.setattr(consuming, "_one_by_one", lambda suspects: consuming.ConsumeReport())  # it ends before it comes to that
+    monkeypatch.setattr(consuming, "_one_by_one", lambda suspects: consuming.ConsumeReport())  # it ends before it reads the suspects
 
     consuming.consume_batch()
 
@@ -125,7 +125,7 @@ def test_a_lone_reading_that_ends_clears_its_reader():
 
 
 def test_a_lone_reading_that_has_not_come_to_the_order_clears_nothing():
-    """It waits for an earlier order of its session: what would kill its reader has not been tried."""
+    """The order waits for an earlier one of its session, so the part that kills its reader has not run yet."""
     earlier, poison = (submit("toy-plain", {"n": n, "session_key": "s"}) for n in range(2))
     died_alone_with(poison, 2)
 
@@ -183,7 +183,7 @@ def test_what_older_code_counted_is_no_evidence():
 def test_what_a_consumer_put_back_is_no_suspect(batches):
     keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
     with transaction.atomic():
-        store.take_submissions(3)  # a look that wrote nothing, and was committed
+        store.take_submissions(3)  # this transaction locked the rows, wrote nothing and committed
 
     assert consuming.consume_batch().consumed == 3
     assert batches == [keys]
@@ -191,7 +191,7 @@ def test_what_a_consumer_put_back_is_no_suspect(batches):
 
 @pytest.mark.parametrize("mark", [1, 3, 2**31, 2**32 - 1])
 def test_a_mark_that_is_no_number_of_this_round_raises_nothing(mark):
-    """A row keeps 32 of 64 bits, and a lock that several share has a number of another kind."""
+    """A row keeps 32 of the 64 bits of a transaction id, and a shared lock stores a multixact id instead."""
     with transaction.atomic():
         assert kit.fetch(suspicion._ROLLED_BACK, {"ids": [1], "marks": [mark]}) in ([], [(1,)])
 

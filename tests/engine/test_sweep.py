@@ -1,4 +1,4 @@
-"""SWEEP: what expired is recovered once, by whichever supervisor; what waits is punished by none."""
+"""SWEEP: each expired claim is recovered once by any one supervisor; waiting steps are left alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sweep() -> supervisor.SweepReport:
 
 
 def expire_and_sweep(key: str, times: int, *, start: bool = True) -> None:
-    """Let this many attempts of the run's present step expire, started or not."""
+    """Let this many attempts of the run's current step expire, started or not."""
     for _ in range(times):
         make_due(key)
         for place, claims in schedule():
@@ -140,7 +140,7 @@ def test_a_policy_of_undoing_undoes_what_was_done_or_may_have_been():
     assert kit.healthy()
 
 
-# ---------------------------------------------------------------------------------------------- what is not swept
+# --------------------------------------------------------------------------------------- steps that are not swept
 
 
 def test_a_backlog_is_never_punished():
@@ -213,7 +213,7 @@ def test_a_supervisor_killed_before_its_commit_leaves_everything_to_the_next():
 
 
 def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
-    """Deadlines a few milliseconds away, an answer and a supervisor racing for each batch of them."""
+    """Deadlines a few milliseconds away; an answer and a supervisor race for each batch of them."""
     dice = random.Random(5)
     total, size = 0, 250
     for _ in range(12):
@@ -239,6 +239,6 @@ def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
     rows = Counter(StepState.objects.filter(position=0).values_list("process_state", "failure_count"))
     assert set(rows) <= {("Processed", 0), ("Pending", 1)}
     assert sum(rows.values()) == total == 3000
-    assert len(rows) == 2, rows  # each has won some: they did race
+    assert len(rows) == 2, rows  # each side has won some, so they did race
     assert StrayReply.objects.count() == rows["Pending", 1]
     assert kit.seqs_are_gapless()

@@ -1,4 +1,4 @@
-"""Agents whose only resource is this database: the effect commits with its outcome, or not at all."""
+"""Transactional agents, whose only resource is this database: effect and outcome are one commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _refuse(request: StepRequest) -> None:
 
 
 class Ledger(Agent):
-    """Writes this database only: one row per effect, in the transaction that records its outcome."""
+    """An agent that writes one row per effect, in the transaction that records its outcome."""
 
     name = "ledger"
     transactional = True

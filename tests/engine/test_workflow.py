@@ -1,4 +1,4 @@
-"""Definitions are checked where they are written, at import time, in words that name what is wrong."""
+"""Workflow definitions are checked at import time, and the error names what is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def a_step(name: str = "alpha-step", **fields: object) -> Step:
 
 @pytest.fixture
 def forgetful():
-    """What a test registers is forgotten afterwards."""
+    """Remove the definitions that the test registers."""
     before = dict(workflow._workflows), dict(workflow._newest)
     yield
     for registry, kept in zip((workflow._workflows, workflow._newest), before, strict=True):
@@ -47,9 +47,9 @@ def test_a_wrong_workflow_is_refused_with_its_fault_named(arguments, words):
 
 
 def test_a_workflow_whose_agent_is_unknown_is_refused_naming_workflow_and_step(forgetful):
-    lonely = Workflow("lonely", (Step("first", agent="nobody"),), intake=toy.INTAKE)
+    lonely = Workflow("lonely", (Step("first", agent="no-such-agent"),), intake=toy.INTAKE)
 
-    with pytest.raises(DefinitionError, match="'lonely', step 'first': no agent named 'nobody'"):
+    with pytest.raises(DefinitionError, match="'lonely', step 'first': no agent named 'no-such-agent'"):
         register(lonely)
 
 
@@ -91,17 +91,17 @@ def test_workflows_and_agents_are_listed_in_order():
 
 
 class Nameless(Agent):
-    """Has no name."""
+    """An agent without a name."""
 
 
 class Idle(Agent):
-    """Performs nothing."""
+    """An agent without perform."""
 
     name = "idle"
 
 
 class Careless(Agent):
-    """Performs, and cannot undo."""
+    """An undoable agent without compensate."""
 
     name = "careless"
 
@@ -110,14 +110,14 @@ class Careless(Agent):
 
 
 class HalfTransactional(Careless):
-    """Says it is transactional and has no cohort verbs."""
+    """A transactional agent without the cohort verbs."""
 
     name = "half"
     transactional = True
 
 
 class NeverUndoes(HalfTransactional):
-    """Transactional and undoable, without compensate_many."""
+    """A transactional and undoable agent without compensate_many."""
 
     name = "never-undoes"
 
@@ -126,7 +126,7 @@ class NeverUndoes(HalfTransactional):
 
 
 class Impostor(Careless):
-    """Takes another agent's name."""
+    """An agent with another agent's name."""
 
     name = "alpha"
     undoable = False
