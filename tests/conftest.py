@@ -1,4 +1,4 @@
-"""Fixtures for every test: services where they are found, and waiting without sleeping."""
+"""Fixtures for every test: external services where they are found, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from supervision import front, governance
 from tests import services
 from tests.support.shop import throw_away
 
-settings.WHITENOISE_AUTOREFRESH = True  # a static file is looked for when it is asked for, not all of them for each client
-PBKDF2PasswordHasher.iterations = 1  # a third of a second for each person of each test otherwise
-front.SLOW_SECONDS = float("inf")  # how busy this machine is decides nothing here; `test_horizon` says otherwise
+settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
+PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
+front.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
 
@@ -32,7 +32,7 @@ os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 
 
 def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
-    """Groups and periodic tasks again, after a test with real commits has emptied every table."""
+    """Restore groups and periodic tasks after a test with real commits has emptied every table."""
     if app_config is not None and app_config.name == "orders":
         import_module("orders.migrations.0002_groups").create_groups(apps, None)
         import_module("orders.migrations.0004_incidents").let_them_see(apps, None)
@@ -44,13 +44,13 @@ post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=Fals
 
 
 def pytest_sessionfinish() -> None:
-    """What was kept for several tests."""
+    """Drop what several tests shared."""
     throw_away()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, Any, Any]:
-    """A test that ran out of time in the middle of a statement must not leave its connection to all the others."""
+    """Close the connection of a test that timed out in the middle of a statement, so that no later test uses it."""
     try:
         return (yield)
     except BaseException:
@@ -64,14 +64,14 @@ def pytest_runtest_call() -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_another_database() -> None:
-    """What this process saw of breakers belongs to the test that saw it."""
+    """Forget the breakers that an earlier test has read into this process."""
     governance.forget()
     front.forget()
 
 
 @pytest.fixture
 def amqp_url() -> Iterator[str]:
-    """RabbitMQ, on a virtual host of this test's own where possible."""
+    """The URL of RabbitMQ, with a virtual host for this test alone where possible."""
     services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     with services.own_vhost() as url:
         yield url
@@ -79,7 +79,7 @@ def amqp_url() -> Iterator[str]:
 
 @pytest.fixture
 def redis_url() -> str:
-    """Redis or Valkey."""
+    """The URL of Redis or Valkey."""
     services.require_service("Redis", services.listens(services.REDIS_URL), "set TEST_REDIS_URL or start it on port 6379")
     return services.REDIS_URL
 

@@ -41,19 +41,19 @@ def shop_server(mug: Product) -> APIClient:
 
 @pytest.fixture
 def operator(db: Any) -> APIClient:
-    """Somebody who steers orders."""
+    """An account of the operator group."""
     return signed_in("olga", "operator")
 
 
 @pytest.fixture
 def viewer(db: Any) -> APIClient:
-    """Somebody who looks."""
+    """An account of the viewer group: it may read and not act."""
     return signed_in("vera", "viewer")
 
 
 @pytest.fixture
 def throttled(settings: Any, db: Any) -> Iterator[Any]:
-    """The settings, with the table of counts empty before and after."""
+    """The settings; the table of request counts is empty before and after the test."""
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE orders_requestcount")
     yield settings

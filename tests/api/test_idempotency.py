@@ -1,4 +1,4 @@
-"""The same key and body answer the same, whatever has changed since and however many ask at once."""
+"""A request that repeats key and body gets the same answer, after any change and with any number of requests at once."""
 
 from __future__ import annotations
 

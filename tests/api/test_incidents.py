@@ -1,4 +1,4 @@
-"""Incidents at the API: listed, shown with what they hold, acknowledged with a reason; and an order names its own."""
+"""Incidents at the API: a list, a page with the held orders, acknowledging with a reason; an order names its incidents."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ INCIDENTS = "/api/v1/incidents/"
 
 
 def stopped(customer, *, code: str = "out_of_order") -> str:
-    """An order whose first step has failed for good, with the supervisor's look after it."""
+    """An order whose first step has failed for good; the supervisor has looked for incidents after that."""
     public_id = customer.post("/api/v1/orders/", a_request()).json()["id"]
     consume_batch(born=False)
     ((place, claims),) = testing.schedule()
     items = store.start(place, claims)
     failure = recovery.as_failure(PermanentFailure("no luck", code=code))
-    # The first step's own policy is to undo; an operator is asked for instead.
+    # The first step's own policy is to undo. These tests set the policy that waits for an operator.
     recovery.fail(place, [(Claim(items[0].run_id, items[0].attempt), failure)])
     return public_id
 
 
 @pytest.fixture
 def asking(settings):
-    """A step that is refused for good stops its order in front of an operator."""
+    """A step that is refused for good puts its order into Error, where it waits for an operator."""
     settings.SUPERVISION = {**settings.SUPERVISION, "ON_PERMANENT": "error"}
 
 

@@ -20,7 +20,7 @@ def place(client, count=1, **changes):
 
 
 def walk(client, path, **query):
-    """Every page forward, then back to the first: (pages, pages on the way back)."""
+    """Follow every link to the next page, then every link back: (pages, pages on the way back)."""
     answer = client.get(path, query).json()
     forward, back = [answer], []
     while forward[-1]["next"]:

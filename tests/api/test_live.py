@@ -63,7 +63,7 @@ def test_a_visitor_sees_events_as_they_happen_and_the_end(order):
         async with aclosing(aiter(answer.streaming_content)) as stream:
             first = await frames(stream, lambda frame: frame.startswith("retry"))
             await sync_to_async(consume_batch)(born=False)
-            first += await frames(stream, lambda frame: frame.startswith("id: 1\n"))  # told before anything else happens
+            first += await frames(stream, lambda frame: frame.startswith("id: 1\n"))  # the stream sends it before the next change
             await sync_to_async(operations.cancel)(order[0], by="ada", reason="changed my mind")
             return first + await frames(stream, lambda frame: False)  # until the stream ends by itself
 
@@ -113,7 +113,7 @@ def test_a_stream_is_for_those_who_may_see_the_order(order):
 
     answer = async_to_sync(scenario)()
 
-    # Nothing that streams was acceptable to this refusal, and yet it is a problem document.
+    # The client accepts only streams, but the refusal is a problem document.
     assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
 
 

@@ -56,7 +56,7 @@ def test_placing_an_order_takes_few_queries(customer):
     ) as queries:
         assert customer.post(ORDERS, a_request(), headers={"Idempotency-Key": "k"}).status_code == 202
 
-    # token with its account, groups, products; the submission's own statement passes by Django's cursors
+    # The token with its account, the groups, the products. The submission's own statement does not use Django's cursors.
     assert len(queries) <= 4, [query["sql"] for query in queries]
 
 

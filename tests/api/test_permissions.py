@@ -1,4 +1,4 @@
-"""Every role at every door. A path that is not in the table fails: nobody adds a door without saying who may enter."""
+"""Every role at every endpoint. A path without a row in the table fails, so a new endpoint needs a decision who may use it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from supervision.consuming import consume_batch
 from supervision.models import Alert, DeadLetter, Delivery, Incident, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
 
-ROLES = ("anonymous", "nobody", "customer", "client", "viewer", "operator")
+ROLES = ("anonymous", "groupless", "customer", "client", "viewer", "operator")
 BODIES = {"orders": a_request(), "batch": {"orders": [a_request()]}}
 OPEN, NO, AUTH, HIDDEN = "open", 403, 401, 404
 
-# (verb, name of the path): what each role meets, in the order of ROLES; the order is the customer's.
+# (verb, name of the path): the answer for each role, in the order of ROLES. The order in the path belongs to the customer.
 DOORS = {
     ("get", "orders"): (AUTH, OPEN, OPEN, OPEN, OPEN, OPEN),
     ("post", "orders"): (AUTH, NO, OPEN, OPEN, NO, NO),
@@ -60,7 +60,7 @@ DOORS = {
 
 @pytest.fixture
 def places(customer):
-    """The path of each door, of an order and rows that exist."""
+    """The path of each endpoint, with the ids of an order and of rows that exist."""
     public_id = customer.post("/api/v1/orders/", a_request()).json()["id"]
     consume_batch(born=False)
     alert = Alert.objects.create(run=Run.objects.get(), position=0, direction="do", generation=1, kind="error")
@@ -107,7 +107,7 @@ def places(customer):
 def test_each_role_meets_what_the_table_says(places, customer, role, door):
     verb, name = door
     body = BODIES.get(name, {"reason": "because"}) if verb == "post" else None
-    groups = [] if role == "nobody" else [role]
+    groups = [] if role == "groupless" else [role]
     client = {"anonymous": a_client, "customer": lambda: customer}.get(role, lambda: a_client(an_account(f"a-{role}", *groups)))()
 
     status = getattr(client, verb)(places(name), body).status_code

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is told in one form, and nothing of the inside is told."""
+"""Every error has the same form of answer, and no answer shows internals."""
 
 from __future__ import annotations
 

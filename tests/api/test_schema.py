@@ -54,7 +54,7 @@ def test_the_schema_and_its_pages_are_served_without_the_internet(db, settings):
 
 @pytest.fixture
 def shop(db, settings):
-    """A shop with something of everything, and the token of somebody who may do everything."""
+    """A shop with a row of every kind, and the token of an account that may do everything."""
     settings.API_THROTTLE = None
     a_product()
     boss = an_account("boss", "client", "operator")

@@ -1,4 +1,4 @@
-"""How often a request asks the database: each statement costs a round trip, and placing orders is what a shop does most."""
+"""How many statements a request sends. Each one costs a round trip, and placing orders is the shop's most frequent request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW_LINES = [{"sku": "MUG-BLUE", "quantity": 1}]
 
 @pytest.fixture
 def statements(monkeypatch):
-    """Every statement that goes to the database, Django's own included; what drops old plans comes once a second."""
+    """Every statement that goes to the database, Django's own included; the one that drops old plans comes once a second."""
     seen: list[str] = []
     execute = psycopg.Cursor.execute
 
@@ -38,7 +38,7 @@ def test_an_order_is_placed_in_three_statements_however_many_lines_it_has(custom
     answer = customer.post(ORDERS, a_request(lines=[{"sku": sku, "quantity": 1} for sku in skus]))
 
     assert answer.status_code == 202
-    assert len(statements) == 3, statements  # who is it, what does it cost, keep it
+    assert len(statements) == 3, statements  # the account, the prices, the submission
 
 
 def test_a_key_of_the_clients_own_costs_no_further_statement(customer, statements):
@@ -56,7 +56,7 @@ def test_counting_requests_costs_one_statement_more(customer, throttled, stateme
 
     assert customer.post(ORDERS, a_request(lines=FEW_LINES)).status_code == 202
 
-    assert len(statements) <= 5, statements  # the fifth, one time in a thousand, forgets old counts
+    assert len(statements) <= 5, statements  # the fifth deletes old counts, once in a thousand requests
 
 
 def test_a_batch_is_placed_in_as_many_statements_as_one_order(shop_server, statements):
@@ -69,7 +69,7 @@ def test_a_batch_is_placed_in_as_many_statements_as_one_order(shop_server, state
 
 
 def test_every_order_is_priced_by_the_catalogue_as_it_is_this_moment(customer):
-    """The statement that asks for prices is not one that may be saved."""
+    """The application must not cache prices to save a statement."""
     before = customer.post(ORDERS, a_request(lines=FEW_LINES)).json()["total"]
     Product.objects.filter(sku="MUG-BLUE").update(price="13.90")
 
@@ -77,7 +77,7 @@ def test_every_order_is_priced_by_the_catalogue_as_it_is_this_moment(customer):
 
 
 def test_rights_are_those_of_this_moment(customer):
-    """Nor is the one that asks who it is: whoever is taken out of the group can no longer buy."""
+    """Nor may it cache the account: an account that was taken out of the group can no longer buy."""
     assert customer.post(ORDERS, a_request(lines=FEW_LINES)).status_code == 202
     User.objects.get(username="ada").groups.clear()
 
@@ -86,7 +86,7 @@ def test_rights_are_those_of_this_moment(customer):
 
 @pytest.mark.django_db(transaction=True)
 def test_an_order_is_accepted_although_the_database_has_closed_the_connection(customer):
-    """As after its restart: what asks first asks again."""
+    """As after a restart of the database: the first statement fails and is repeated."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (pid,) = cursor.fetchone()

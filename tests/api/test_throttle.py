@@ -1,4 +1,4 @@
-"""How often one may ask."""
+"""The throttle: how many requests an account may send in a period."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ ORDERS = "/api/v1/orders/"
 
 @pytest.fixture
 def order(customer):
-    """A placed order that nobody has consumed yet."""
+    """A placed order that no consumer has taken up yet."""
     return customer.post(ORDERS, a_request()).json()["id"]
 
 
 @pytest.fixture
 def failed(order):
-    """An order whose first step is in Error, refused without effect."""
+    """An order whose first step is in Error: it was refused and had no effect."""
     consume_batch(born=False)
     run = Run.objects.get(key=order)
     StepState.objects.filter(run=run, direction="do", position=0).update(process_state="Error", attempt=1, last_error="refused")

@@ -1,4 +1,4 @@
-"""A store in which time has passed."""
+"""Fixtures of the archive's tests: a store whose rows can be made older."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ITS_RUNS = "run_id IN (SELECT id FROM supervision_run WHERE key = ANY(%(keys)s))
 
 
 def let_pass(days: float, *keys: str) -> None:
-    """Everything about these orders happened so many days earlier."""
+    """Move every timestamp of these orders back by this many days."""
     for table, moments in MOMENTS.items():
         earlier = ", ".join(f"{moment} = {moment} - %(days)s::float8 * interval '1 day'" for moment in moments)
         where = ITS_ROWS.get(table, ITS_RUNS)
@@ -36,7 +36,7 @@ def let_pass(days: float, *keys: str) -> None:
 
 
 def rows() -> dict[str, list[Any]]:
-    """Everything in every table that the archive may touch."""
+    """All rows of all tables that the archive may touch."""
     found = {}
     with connection.cursor() as cursor:
         for table in TABLES:

@@ -1,4 +1,4 @@
-"""Finished orders leave the hot tables whole; nothing else is touched, and nothing is lost on the way."""
+"""The archive moves whole finished orders out of the hot tables. It touches no other row and loses none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MONTH = timedelta(days=30)
 
 
 def done(*, days: float = 100, workflow: str = "toy", **payload) -> str:
-    """An order that was Processed so many days ago."""
+    """An order that was Processed this many days ago."""
     key = testing.submit(workflow, {"n": 1, **payload})
     testing.run_until_idle()
     let_pass(days, key)
@@ -34,7 +34,7 @@ def done(*, days: float = 100, workflow: str = "toy", **payload) -> str:
 
 
 def undone(*, days: float = 100) -> str:
-    """An order that was refused at its second step and undone, with what that left behind."""
+    """An order that was refused at its second step and undone, with all rows that this wrote."""
     key = kit.in_error(1, "toy")
     operations.compensate(key, by="olga", reason="no longer wanted")
     testing.make_due()
@@ -45,7 +45,7 @@ def undone(*, days: float = 100) -> str:
 
 
 def many(count: int) -> list[str]:
-    """So many orders that have just been Processed, by no more of them at once than there are threads."""
+    """This many orders that have just been Processed, in batches no larger than the number of threads."""
     keys: list[str] = []
     for _ in range(0, count, 10):
         keys += testing.submit_many("toy-plain", [{"n": n} for n in range(10)])
@@ -224,7 +224,7 @@ def test_an_error_before_the_commit_takes_everything_back(monkeypatch):
 
 
 def test_an_archive_beside_working_agents_disturbs_nobody(eventually):
-    """Whatever ends is archived at once while more is coming in."""
+    """The archive moves every finished order at once while new orders come in."""
     keys: list[str] = []
     finished = []
 
@@ -297,7 +297,7 @@ def test_a_clients_key_is_known_for_as_long_as_promised_and_then_forgotten(tuned
 
 
 def test_a_dead_letters_submission_stays_with_it():
-    """It may be submitted again: what nobody could read has not ended."""
+    """An operator may still requeue the dead letter, so its submission has not ended and is not archived."""
     public_id = testing.submit("toy", {"m": 1})
     testing.schedule()
     let_pass(1000, public_id)
@@ -349,14 +349,14 @@ def test_a_long_night_is_taken_in_turns(monkeypatch, tuned):
         before_task_publish.disconnect(noted)
 
     assert 0 < Run.objects.count() < 5
-    assert asked == ["supervision.archive"]  # the next turn
+    assert asked == ["supervision.archive"]  # the task for the next batch
     while archive.turn():
         pass
     assert Run.objects.count() == 0
 
 
 def test_every_night_is_in_the_timetable():
-    import_module("supervision.migrations.0008_archive").create(apps, None)  # a test that emptied the tables has emptied this one
+    import_module("supervision.migrations.0008_archive").create(apps, None)  # an earlier test may have emptied the table
 
     (entry,) = PeriodicTask.objects.filter(task="supervision.archive")
 

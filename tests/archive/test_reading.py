@@ -1,4 +1,4 @@
-"""An order that has left the hot tables is shown to its owner and to operators as before, by every door."""
+"""An archived order looks the same to its owner and to operators as before: in the shop, API, console and commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def owner():
 
 @pytest.fixture
 def order(owner) -> str:
-    """Processed, and long ago."""
+    """An order that was Processed long ago."""
     return placed(owner)
 
 
@@ -50,7 +50,7 @@ def placed(owner, *, days: float = 100, undo: bool = False, **headers) -> str:
     place, claims = execution.run(place, claims)
     if undo:
         operations.cancel(public_id, by="ada", reason="no longer wanted")
-    while claims:  # payment, carrier and mail are somebody else's business
+    while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
         claims = store.finish(place, [(started, {"tracking_number": "T-1"}) for started in store.start(place, claims)]).claims
         place = place.following
     testing.make_due()

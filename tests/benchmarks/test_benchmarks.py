@@ -1,4 +1,4 @@
-"""The benchmark's own parts: what counts, what is taken from it, and what it refuses. Nothing is timed here."""
+"""The benchmark's own parts: counting, tables, figures and refusals. These tests time nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = "import time; from benchmarks import ledger\nfor _ in range(3):\n    led
 
 
 def a_run(**rates: tuple[float, ...]) -> Results:
-    """Results of a throughput row; one rate per pass and system."""
+    """Results of a throughput row: one rate per pass and system."""
     results = Results("quick", facts={"Python": "3"})
     for entry, values in rates.items():
         name = entry.replace("_", "-")
@@ -159,7 +159,7 @@ def test_rows_and_peers_are_named_once_and_for_all():
 
 
 def test_a_server_that_forgets_its_commits_is_refused(db, monkeypatch):
-    """The tests' own server is such a one; a server that is not gets a setting that forgets."""
+    """PGOPTIONS switches synchronous_commit off, in case the tests' own server does not already run that way."""
     database = settings.DATABASES["default"]
     monkeypatch.setenv("PGOPTIONS", "-c synchronous_commit=off")
     address = {"host": database["HOST"], "port": database["PORT"], "user": database["USER"], "password": database["PASSWORD"]}

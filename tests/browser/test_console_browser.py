@@ -1,4 +1,4 @@
-"""The console as an operator meets it: in a real browser, on a desk and on a phone, by day and by night."""
+"""The console in a real browser: with a desktop and a phone screen, in the light and the dark theme."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chromium(chromium_path: str) -> Iterator[Any]:
 
 @pytest.fixture
 def open_console(chromium: Any, live_server: Any) -> Iterator[Open]:
-    """`open_console("operator")`: a page, logged in as one of this group; scripts that fail fail the test."""
+    """`open_console("operator")`: a page with an account of this group logged in. A script error fails the test."""
     contexts, complaints = [], []
 
     def open_as(group: str, *, viewport: dict[str, int] = DESK, dark: bool = False) -> Any:

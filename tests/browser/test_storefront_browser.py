@@ -1,4 +1,4 @@
-"""The storefront in a real browser, before real workers: from the shelf to an order that is on its way."""
+"""The storefront in a real browser with real workers: from the catalogue to an order that is on its way."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def browser(chromium_path: str) -> Iterator[Any]:
 
 @pytest.fixture
 def complaints() -> list[str]:
-    """What the browser complained about: refused scripts and styles, errors in ours."""
+    """Messages on the browser's console: scripts and styles that it refused, errors in our scripts."""
     return []
 
 
 @pytest.fixture
 def page(browser: Any, running_shop: Shop, complaints: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A visitor of their own; parametrize indirectly with the browser context's options."""
+    """A page of a new visitor; parametrize it indirectly with the browser context's options."""
     context = browser.new_context(base_url=running_shop.url, **getattr(request, "param", {}))
     context.set_default_timeout(PATIENCE)
     one = context.new_page()
@@ -74,7 +74,7 @@ def check_out(page: Any, card: str = "Visa test card") -> str:
     page.get_by_label("Country").select_option("IT")
     page.get_by_label(card).check()
     page.get_by_role("button", name="Order and pay 25.80").dblclick()
-    expect(page).to_have_url(re.compile(r"/orders/[\w-]+/$"))  # the second click cuts the first one's navigation short
+    expect(page).to_have_url(re.compile(r"/orders/[\w-]+/$"))  # the second click aborts the first one's navigation
     return page.url.rstrip("/").rpartition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""An empty cache with real commits, and a service that does as it is told."""
+"""An empty cache with real commits, and a service whose answers the test decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.conftest import store_database
 
 
 class Service:
-    """Counts what it is asked; answers with the number of the call, fails, or takes its time."""
+    """A service that notes each call; it answers with the call's number, fails, or blocks."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -57,7 +57,7 @@ def service(store_database: None, django_db_blocker: Any) -> Iterator[Service]:
 
 @pytest.fixture
 def cache(service: Service) -> ResourceCache:
-    """As one process knows it."""
+    """The cache as one process sees it."""
     return ResourceCache("rates", service, service="carrier", refresh_after=timedelta(minutes=10), max_age=timedelta(hours=1))
 
 

@@ -1,4 +1,4 @@
-"""Cached answers in the console: anybody who may look sees them, an operator has one fetched anew."""
+"""Cached answers in the console: viewers see them, operators refresh one."""
 
 from __future__ import annotations
 

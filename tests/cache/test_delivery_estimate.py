@@ -1,4 +1,4 @@
-"""What the shop keeps of the carrier's answers: the delivery estimate, which is never in a page's way."""
+"""The delivery estimate, a cached answer of the carrier: a page never waits for it and never fails for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("service")
 
 @pytest.fixture
 def shop(services: Simulators, client):
-    """The carrier answers, and nothing is known of it."""
+    """A healthy carrier and an empty cache."""
     return client
 
 

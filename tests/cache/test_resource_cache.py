@@ -1,4 +1,4 @@
-"""Cached answers of services (R17): asked for once, refreshed ahead of time, stale rather than missing, up to an age."""
+"""Cached answers of services (R17): fetched once, refreshed before they expire, served stale up to a maximum age."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.kit import another_connection, at_once
 
 
 def older(**by: float) -> None:
-    """Time passes for every answer."""
+    """Make every answer older."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE supervision_cachedresult SET fetched_at = fetched_at - %(by)s, refresh_at = refresh_at - %(by)s,"
@@ -32,7 +32,7 @@ def outage() -> None:
 
 
 class Asking(threading.Thread):
-    """Somebody who asks, in a thread with a connection of its own."""
+    """A caller of the cache, in a thread with its own connection."""
 
     def __init__(self, ask: Any) -> None:
         super().__init__(daemon=True)
@@ -57,7 +57,7 @@ def test_an_answer_is_asked_for_once_and_kept(cache, service):
 
 
 def test_whoever_asks_at_the_same_time_asks_once_for_all(cache, service):
-    """Single flight over processes: nothing in memory is shared but the row."""
+    """Single flight across processes: the callers share only the row in the database."""
     others = [ResourceCache("rates", service, service="carrier", refresh_after=timedelta(1), max_age=timedelta(2)) for _ in range(6)]
 
     answers = at_once(*(lambda one=one: one.get("IT", patience=20) for one in others))
@@ -127,7 +127,7 @@ def test_a_stale_answer_is_served_while_the_service_is_down_up_to_its_greatest_a
     outage()
     older(minutes=50)
 
-    assert cache.refresh_due() == 0  # nobody is asked who does not answer
+    assert cache.refresh_due() == 0  # the cache does not call a service whose breaker is open
     assert cache.get("IT").value["call"] == 1
     older(minutes=20)
 
@@ -144,7 +144,7 @@ def test_a_failed_refresh_keeps_the_old_answer_and_is_tried_again_after_a_pause(
 
     assert cache.refresh_due() == 0
     assert cache.refresh_due() == 0
-    assert len(service.asked) == 2  # the pause
+    assert len(service.asked) == 2  # it waits after the failure
     assert cache.get("IT").value["call"] == 1
     assert CachedResult.objects.get().last_error == "ConnectionError: reset"
 
@@ -167,7 +167,7 @@ def test_an_answer_that_comes_too_late_is_not_kept(cache, service, eventually):
     service.go.clear()
     slow = Asking(lambda: cache.get("IT"))
     eventually(lambda: len(service.asked) == 1)
-    older(minutes=5)  # its lease is over
+    older(minutes=5)  # the lease of the refresh has expired
     newer = ResourceCache("rates", lambda key: "newer", service="carrier", refresh_after=timedelta(1), max_age=timedelta(2))
     newer.get("IT")
 

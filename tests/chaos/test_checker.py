@@ -1,4 +1,4 @@
-"""The checker itself: content with a good run, and each broken promise turns its own check red."""
+"""The chaos run's checker: a good run passes every check, and each violation fails its own check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINES = [{"sku": "MUG", "quantity": 2}]
 
 
 def evidence(tmp_path: Path) -> Evidence:
-    """Two orders that went well: `good` is Processed, `gone` was cancelled after everything."""
+    """Evidence of two correct orders: `good` is Processed, `gone` was cancelled after all its steps."""
     journal = Journal(tmp_path / "log.jsonl")
     rows: dict = {name: [] for name in ("alerts", "deadletters", "strays", "operations", "notifications", "incidents")}
     for name in ("submissions", "runs", "steps", "events", "orders", "reservations"):
@@ -54,7 +54,7 @@ def evidence(tmp_path: Path) -> Evidence:
 
 
 def red(found: Evidence) -> list[str]:
-    """The checks that are not content."""
+    """The names of the checks that fail."""
     return [kind for kind, those in violations(found).items() if those]
 
 
@@ -116,7 +116,7 @@ KEY = "good:notify-customer:do:1"
 
 
 def _noted(e: Evidence, *, failed: str | None = "Pending") -> None:
-    """A mail that came twice; the shop noted that it repeats it, after an attempt that ended like this."""
+    """A mail arrived twice. The shop noted the repetition, after an attempt that ended with this outcome."""
     e.effects.append(e.effects[2])
     e.rows["operations"].append(Row(run_id=1, position=3, key=KEY, operation="repeat", attempt=2, outcome="done"))
     if failed:
@@ -137,9 +137,9 @@ def _told(e: Evidence, times: int, tries: int) -> None:
     ("story", "good"),
     [
         (_noted, True),
-        (lambda e: _noted(e, failed=None), False),  # no attempt was in doubt
+        (lambda e: _noted(e, failed=None), False),  # no attempt had an unknown outcome
         (lambda e: (_noted(e), e.effects.append(e.effects[2])), False),  # three times
-        (lambda e: (_noted(e), e.rows["operations"].clear()), False),  # and the shop does not know
+        (lambda e: (_noted(e), e.rows["operations"].clear()), False),  # the shop has no note of it
         (lambda e: _told(e, 2, 2), True),
         (lambda e: _told(e, 2, 1), False),
     ],

@@ -1,4 +1,4 @@
-"""A run's faults and orders follow from its seed, and from nothing else."""
+"""A run's faults and orders depend on its seed only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chaos run, short: twenty seconds of kills, restarts and lost messages on the embedded default."""
+"""A short chaos run: twenty seconds of kills, restarts and lost messages on the embedded default."""
 
 from __future__ import annotations
 

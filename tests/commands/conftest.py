@@ -1,4 +1,4 @@
-"""A catalogue, orders in the states that commands are about, and a way to call commands."""
+"""Fixtures of the commands' tests: a catalogue, orders in several states, and a way to call commands."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def mug(db: None) -> Product:
 
 
 def place_an_order(**changes: Any) -> str:
-    """Accept one order, as the API would."""
+    """Accept one order, as the API does."""
     return services.place_order({**REQUEST, **changes}, account=None).public_id
 
 
 @pytest.fixture
 def an_order(mug: Product, manage: Manage) -> str:
-    """Consumed and claimed; nobody works on it."""
+    """An order that is consumed and whose first step is claimed; no agent works on it."""
     public_id = place_an_order()
     testing.schedule()
     return public_id
@@ -76,7 +76,7 @@ def an_order(mug: Product, manage: Manage) -> str:
 
 @pytest.fixture
 def an_order_in_error(mug: Product, manage: Manage) -> str:
-    """Its stock is reserved, its card was refused."""
+    """An order in Error: its stock is reserved, its card was refused."""
     public_id = place_an_order(email="grace@example.com")
     ((stock, claims),) = testing.schedule()
     reserved = store.start(stock, claims)

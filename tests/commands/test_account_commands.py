@@ -1,4 +1,4 @@
-"""create_user, create_api_token, set_stock: the small ones."""
+"""The commands create_user, create_api_token and set_stock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _groups(db: None) -> None:
-    """As the migrations make them, whatever test emptied the database before."""
+    """The groups as the migrations make them, because an earlier test may have emptied the database."""
     for name in ("customer", "client", "operator", "viewer"):
         group(name)
 
@@ -49,7 +49,7 @@ def test_create_user_makes_up_a_password_and_prints_it(manage: Manage):
         (("nina", "--group", "king"), "invalid choice"),
         (("nina", "--group", "customer", "--password", ""), "must not be empty"),
         (("ni na", "--group", "customer"), "valid username"),
-        (("nina", "--group", "customer", "--email", "nobody"), "valid email"),
+        (("nina", "--group", "customer", "--email", "no-address"), "valid email"),
     ],
 )
 def test_create_user_says_what_is_wrong(arguments: tuple[str, ...], complaint: str, manage: Manage):
@@ -82,8 +82,8 @@ def test_create_api_token_refuses_accounts_that_cannot_use_it(manage: Manage):
 
     with pytest.raises(CommandError, match="not active"):
         manage("create_api_token", "nina")
-    with pytest.raises(CommandError, match="no account named 'nobody'"):
-        manage("create_api_token", "nobody")
+    with pytest.raises(CommandError, match="no account named 'no-such-user'"):
+        manage("create_api_token", "no-such-user")
 
 
 def test_set_stock_sets_what_can_be_sold(manage: Manage, mug: Product):

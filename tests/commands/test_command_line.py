@@ -1,4 +1,4 @@
-"""Every command as a shell meets it: help that helps, one line on a mistake, a loop that ends well."""
+"""Every command as started from a shell: its help, one line for a mistake, loops that end cleanly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from supervision.management.progress import Progress
 
 MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py")]
 OURS = sorted(name for name, app in get_commands().items() if app in ("orders", "supervision"))
-NOWHERE = "postgres://nobody@127.0.0.1:1/nothing"
+NOWHERE = "postgres://user@127.0.0.1:1/nothing"
 AWAY = "no database is running at 127.0.0.1:1/nothing: start ./run demo or set DATABASE_URL"
 
 
@@ -124,14 +124,14 @@ def test_a_loop_outlives_an_outage_and_ends_at_sigterm(name: str, eventually: Ca
 
 
 def database_url(name: str) -> str:
-    """The tests' server, another database on it."""
+    """The URL of another database on the tests' server."""
     host, port, user, password = (connection.settings_dict[part] for part in ("HOST", "PORT", "USER", "PASSWORD"))
     credentials = f"{user}:{password}" if password else user
     return f"postgres://{credentials}@{str(host).replace('/', '%2F')}{f':{port}' if port else ''}/{name}"
 
 
 class Terminal(StringIO):
-    """A stream that somebody is watching."""
+    """A stream that says that it is a terminal."""
 
     def isatty(self) -> bool:
         return True

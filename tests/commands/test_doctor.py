@@ -1,4 +1,4 @@
-"""doctor: one line per finding, with what to set."""
+"""doctor prints one line per finding and names the setting to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""resubmit, cancel, compensate, skip: the operators' verbs from a shell."""
+"""The operators' commands: resubmit, cancel, compensate, skip."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_attempt_belongs_to_one_order(manage: Manage, an_order_in_error: str)
 
 def test_a_refused_order_does_not_hold_up_the_others(manage: Manage, an_order_in_error: str):
     with pytest.raises(CommandError, match="1 of 2 refused"):
-        manage("resubmit", "nobody", an_order_in_error, "--reason", "both")
+        manage("resubmit", "no-such-order", an_order_in_error, "--reason", "both")
 
     assert testing.run_of(an_order_in_error).process_state == "Processing"
 
@@ -110,8 +110,8 @@ def test_a_verb_demands_a_reason_and_a_known_order(verb: str, manage: Manage, db
         manage(verb, "some-order", "--reason", "  ")
     with pytest.raises(CommandError, match="no order 'some-order'"):
         manage(verb, "some-order", "--reason", "because")
-    with pytest.raises(CommandError, match="no account named 'nobody'"):
-        manage(verb, "some-order", "--reason", "because", "--by", "nobody")
+    with pytest.raises(CommandError, match="no account named 'no-such-user'"):
+        manage(verb, "some-order", "--reason", "because", "--by", "no-such-user")
 
 
 def test_json_lines_can_be_fed_from_the_list_of_orders(manage: Manage, an_order_in_error: str):

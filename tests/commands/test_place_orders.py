@@ -1,4 +1,4 @@
-"""place_orders: many orders through the same door as the API."""
+"""place_orders places many orders through the same service as the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""orders, order, queue_depth, dead_letters: what a shell shows."""
+"""The commands that print: orders, order, queue_depth, dead_letters."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: obje
     assert "not consumed yet" in manage("order", public_id).out
 
 
-@pytest.mark.parametrize("said", ["nobody", "123-456-789", "12"])
+@pytest.mark.parametrize("said", ["no-such-order", "123-456-789", "12"])
 def test_order_says_so_when_nobody_knows_the_order(said: str, manage: Manage, db: None):
     with pytest.raises(CommandError, match=f"no order '{said}'"):
         manage("order", said)
@@ -79,7 +79,7 @@ def test_queue_depth_counts_per_agent_idle_ones_included(manage: Manage, an_orde
     depths = {depth["agent"]: depth for depth in manage("queue_depth", "--json").json}
 
     counts = {name: tuple(depths[name][part] for part in ("waiting", "running", "overdue")) for name in ("stock", "payment")}
-    assert counts == {"stock": (1, 0, 0), "payment": (0, 0, 0)}  # claimed and not started: it waits
+    assert counts == {"stock": (1, 0, 0), "payment": (0, 0, 0)}  # a step that is claimed and not started counts as waiting
     assert depths["payment"]["oldest_seconds"] == 0.0
     assert ["stock", "1", "0", "0", "0"] in [line.split()[:5] for line in manage("queue_depth").lines]
 
@@ -93,7 +93,7 @@ def test_queue_depth_counts_what_is_overdue(manage: Manage, an_order: str):
 
 @pytest.fixture
 def a_dead_letter(db: None, manage: Manage) -> DeadLetter:
-    """A submission that nobody can read."""
+    """The dead letter of a submission whose payload is no order."""
     submission.accept([submission.NewSubmission(public_id="broken", payload='{"not": "an order"}')])
     testing.schedule()
     return DeadLetter.objects.get()

@@ -1,4 +1,4 @@
-"""schedule, supervise: one pass of a role, or a loop that ends well."""
+"""The commands schedule and supervise: one pass with --once, else a loop that ends cleanly."""
 
 from __future__ import annotations
 

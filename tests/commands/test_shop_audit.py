@@ -1,4 +1,4 @@
-"""The shop's share of `manage.py audit`: orders agree with their runs, stock with its reservations."""
+"""The shop's part of `manage.py audit`: orders agree with their runs, stock agrees with its reservations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SHOP = {check.invariant: check for check in audit.checks() if "orders_" in check
 
 @pytest.fixture
 def healthy(mug: Product, manage: Manage) -> dict[str, str]:
-    """One order with everything done, one that was undone after its stock had been taken."""
+    """One order with every step done, and one that was undone after its stock had been reserved."""
     keys = {"processed": place_an_order(), "cancelled": place_an_order(email="grace@example.com")}
     ((stock, claims),) = testing.schedule()
     place, claims = execution.run(stock, claims)
     operations.cancel(keys["cancelled"], by="test", reason="no longer wanted")
-    while claims:  # payment, shipping and mail are somebody else's business
+    while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
         done = [(started, {}) for started in store.start(place, claims)]
         claims = store.finish(place, done).claims
         place = place.following

@@ -1,4 +1,4 @@
-"""`manage.py workflows`: which versions there are, what is in flight, and what may go."""
+"""`manage.py workflows`: the registered versions, the orders in flight of each, and which ones may be removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture
 def code(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`code(1, 2)`: the versions of the workflow `changing` that this process knows."""
+    """`code(1, 2)` makes this process know these versions of the workflow `changing`."""
 
     def deploy(*versions: int) -> None:
         monkeypatch.setattr(workflow, "_workflows", {})

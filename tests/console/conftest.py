@@ -1,4 +1,4 @@
-"""The engine's fixtures (real commits, one clean store per test), and a console with people in it."""
+"""The engine's fixtures (real commits, one clean store per test), and accounts for the console."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["engine", "no_hints", "operator", "store_database", "tuned", "viewer"
 
 @pytest.fixture
 def everybody_works(engine: None) -> None:
-    """Processes that serve every queue have been seen just now."""
+    """Write fresh heartbeats of processes that serve every queue."""
     queues = ["submissions", "scheduler", "supervisor", *(f"agent.{name}" for name in ("alpha", "beta", "gamma"))]
     heartbeats.beat("all", {"queues": queues}, name="all@here")
 
 
 @pytest.fixture
 def hinted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The hints that are sent, instead of sending them."""
+    """Collect the hints instead of sending them."""
     sent: list[Any] = []
     monkeypatch.setattr("supervision.hints.send", sent.append)
     return sent

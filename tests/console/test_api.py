@@ -1,4 +1,4 @@
-"""The API's doors to pauses, resources and queues."""
+"""The API's endpoints for pauses, resources and queues."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_reason_to_resume_may_come_as_a_body(olga: APIClient):
         ({"scope": "agent", "name": "paymnet", "reason": "r"}, "name", "there are: .*payment"),
         ({"scope": "workflow", "name": "x", "reason": "r"}, "name", "there are: .*fulfil-order"),
         ({"scope": "all", "name": "x", "reason": "r"}, "name", "has none"),
-        ({"scope": "order", "name": "nobody", "reason": "r"}, "name", "nobody"),
+        ({"scope": "order", "name": "no-such-order", "reason": "r"}, "name", "no-such-order"),
         ({"scope": "queue", "name": "x", "reason": "r"}, "scope", "Expected one of"),
         ({"scope": "all"}, "reason", "required"),
         ({"scope": "all", "reason": "r", "until": "soon"}, "until", "15m"),
@@ -170,7 +170,7 @@ def test_resources_tell_limits_breaker_and_load(olga: APIClient, ada: APIClient,
     facts = listed["payment"]
     assert {"service": "payment", "capacity": 5, "in_flight": 1, "breaker_state": "closed", "last_error": "503"}.items() <= facts.items()
     assert facts == olga.get(f"{RESOURCES}payment/").json()
-    assert olga.get(f"{RESOURCES}nobody/").status_code == 404
+    assert olga.get(f"{RESOURCES}no-such-resource/").status_code == 404
     assert public_id
 
 
@@ -188,7 +188,7 @@ def test_an_operator_changes_limits_and_it_is_on_record(olga: APIClient, bank: R
     assert olga.patch(f"{RESOURCES}payment/", {"capacity": None}).json()["capacity"] is None
     assert olga.patch(f"{RESOURCES}payment/", {}).status_code == 200
     assert LogEntry.objects.count() == 2
-    assert olga.patch(f"{RESOURCES}nobody/", {"capacity": 1}).status_code == 404
+    assert olga.patch(f"{RESOURCES}no-such-resource/", {"capacity": 1}).status_code == 404
 
 
 @pytest.mark.parametrize(

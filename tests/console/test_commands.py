@@ -1,4 +1,4 @@
-"""pause and resume from a shell: they survive restarts, because they are rows that another process reads."""
+"""The commands pause and resume. A pause is a row that other processes read, so it survives restarts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_order_is_paused_by_its_number_or_public_id_and_says_why_it_waits():
     held = Pause.objects.get()
     assert (held.scope, held.name, held.run_id) == ("order", order.public_id, order.run_id)
     assert "Paused" in manage("order", order.public_id)
-    testing.expire(order.public_id)  # it was claimed, and what is claimed goes on; the next claim does not
+    testing.expire(order.public_id)  # the first step was already claimed and goes on; the pause stops the next claim
     call_command("supervise", "--once", stdout=StringIO())
     shown = manage("order", order.public_id)
     assert "is paused by command (" in shown
@@ -89,10 +89,10 @@ def test_an_account_can_be_named_and_the_answer_can_be_json():
         (("pause", "--all", "--reason", " "), "--reason must say something"),
         (("pause", "--agent", "paymnet", "--reason", "r"), "there is no agent 'paymnet'; there are: .*email, .*payment"),
         (("pause", "--workflow", "fulfill", "--reason", "r"), "there is no workflow 'fulfill'; there are: .*fulfil-order"),
-        (("pause", "--order", "nobody", "--reason", "r"), "no order 'nobody'"),
+        (("pause", "--order", "no-such-order", "--reason", "r"), "no order 'no-such-order'"),
         (("pause", "--all", "--reason", "r", "--until", "soon"), "--until: Expected a time"),
         (("pause", "--all", "--reason", "r", "--until", "2020-01-01T00:00Z"), "passed already"),
-        (("pause", "--all", "--reason", "r", "--by", "nobody"), "no account named 'nobody'"),
+        (("pause", "--all", "--reason", "r", "--by", "no-such-user"), "no account named 'no-such-user'"),
         (("resume", "--all", "--reason", "r"), "Everything is not paused"),
         (("resume", "--agent", "payment", "--reason", "r"), "The agent payment is not paused"),
     ],

@@ -1,4 +1,4 @@
-"""C7: the worked examples in deploy/ name only what exists, and the script that follows the figure follows it."""
+"""C7: the examples in deploy/ name only what exists, and the autoscaling script follows the recommended consumers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_metrics_that_the_page_names_are_told(client: Client):
     told = {name for name, _agent in samples(client.get("/metrics").content.decode())}
     named = set(re.findall(r"\bsas_[a-z_]+", (ROOT / "deploy" / "README.md").read_text()))
 
-    # A gauge without a limited resource has no sample.
+    # Without a limited resource the gauge has no sample.
     assert named - told <= {"sas_resource_capacity"}
     assert {f"sas_agent_{name}" for name in load.Load.__annotations__ if name != "agent"} <= named
 
@@ -138,7 +138,7 @@ def test_the_variables_that_the_examples_set_are_explained():
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units as they would be installed, with this checkout in the place of /opt/sas."""
+    """The systemd units as installed, with this checkout instead of /opt/sas."""
     for name in UNITS:
         text = (SYSTEMD / name).read_text().replace("/opt/sas", str(ROOT)).replace("User=sas", "User=root")
         (tmp_path / name).write_text(text)
@@ -183,8 +183,8 @@ def test_a_role_is_the_procfiles_line_with_the_queue_of_its_agent(tmp_path: Path
     assert say("web") == (0, "web")
     assert say("agents") == (0, "queues all")
     assert say("agents", "payment:2") == (0, "queues agent.payment")
-    assert say("nobody")[0] == 2
-    assert "there are: web agents" in say("nobody")[1]
+    assert say("no-such-role")[0] == 2
+    assert "there are: web agents" in say("no-such-role")[1]
     assert all(f"agent.{name}" in {agent.queue for agent in agents()} for name in OURS)
 
 
@@ -201,7 +201,7 @@ esac
 
 @pytest.fixture
 def autoscale(tmp_path: Path) -> Callable[..., set[str]]:
-    """`autoscale("--max", "3")`: one run against this database; the units that run afterwards."""
+    """`autoscale("--max", "3")`: one run of the script against this database; returns the units that run afterwards."""
     (tmp_path / "systemctl").write_text(SYSTEMCTL)
     (tmp_path / "systemctl").chmod(0o755)
     state = tmp_path / "units"
@@ -239,4 +239,4 @@ def test_the_script_follows_the_figure_up_at_once_and_down_one_by_one(engine: No
     assert "sas-agents@alpha:4.service" not in up
     calm = autoscale("--target-seconds", "1000")
     assert up - calm == {"sas-agents@alpha:3.service"}
-    assert autoscale(database="postgres://nobody@127.0.0.1:1/nothing") == calm  # no answer, no change
+    assert autoscale(database="postgres://user@127.0.0.1:1/nothing") == calm  # no answer, no change

@@ -1,4 +1,4 @@
-"""Incidents in the console: first on the overview, a page each, acknowledged with a reason by who may operate."""
+"""Incidents in the console: at the top of the overview, one page for each, acknowledged by operators with a reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIST = "/admin/supervision/incident/"
 
 @pytest.fixture
 def standing() -> Incident:
-    """Two orders that were refused, and the supervisor's look at them."""
+    """Two orders that were refused; the supervisor has looked for incidents after that."""
     fail(2)
     incidents.look()
     return Incident.objects.get()

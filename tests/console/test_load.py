@@ -1,4 +1,4 @@
-"""C7, S44: what waits and runs per agent and how many consumers it wants, from the rows alone."""
+"""C7, S44: waiting and running steps and recommended consumers per agent, computed from the rows only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_resource(**fields: Any) -> None:
 
 
 def finished_lately(count: int, *, seconds: float, over: float = 100.0) -> None:
-    """So many orders have gone through, each step taking so long, the first of them `over` seconds ago."""
+    """This many finished orders: each step took `seconds` and ended `over` seconds ago."""
     submit_many("toy-plain", [{"n": n} for n in range(count)])
     run_until_idle()
     kit.fetch(
@@ -58,12 +58,12 @@ def test_depth_tells_what_waits_what_runs_and_what_is_late():
     assert (found["alpha"].waiting, found["alpha"].running, found["alpha"].overdue) == (2, 2, 1)
     assert 89 < found["alpha"].oldest_seconds < 120
     assert (found["beta"].waiting, found["beta"].running, found["beta"].oldest_seconds) == (0, 1, 0)
-    assert (found["gamma"].waiting, found["gamma"].recommended_consumers) == (0, 0)  # idle ones are listed too
+    assert (found["gamma"].waiting, found["gamma"].recommended_consumers) == (0, 0)  # agents without work are listed too
 
 
 def test_what_a_worker_has_fetched_ahead_still_waits():
     backlog(5)
-    schedule()  # claimed and sent: a broker would count no message of them any more
+    schedule()  # these steps are claimed and sent; a count of messages in the broker would miss them
 
     assert (rows()["alpha"].waiting, rows()["alpha"].running) == (5, 0)
     assert rows()["alpha"].oldest_seconds < 60
@@ -102,12 +102,12 @@ def test_consumers_are_the_living_processes_that_serve_the_queue():
     ("backlog", "per_second", "mean", "limit", "target", "calls"),
     [
         (0, 0.0, 1.0, Limit(), 30, 0),
-        (0, 10.0, 0.5, Limit(), 30, 5),  # keeps up: ten a second, half a second each
+        (0, 10.0, 0.5, Limit(), 30, 5),  # no backlog: ten steps a second, half a second each
         (600, 0.0, 1.0, Limit(), 30, 20),  # 600 seconds of work in 30
         (600, 10.0, 0.5, Limit(), 30, 15),
         (600, 0.0, 1.0, Limit(), 60, 10),
-        (600, 0.0, 1.0, Limit(calls=7), 30, 7),  # never more than may be in flight
-        (600, 0.0, 1.0, Limit(rate=5.0), 30, 5),  # nor than the rate can use
+        (600, 0.0, 1.0, Limit(calls=7), 30, 7),  # not more than the capacity
+        (600, 0.0, 1.0, Limit(rate=5.0), 30, 5),  # not more than the rate can use
         (600, 0.0, 1.0, Limit(calls=0, rate=0.0), 30, 0),  # paused
     ],
 )
@@ -132,7 +132,7 @@ def test_pace_is_measured_behind_a_backlog_too(monkeypatch: pytest.MonkeyPatch):
     finished_lately(10, seconds=2.0)
     ((place, claims),) = [kit.claimed()[1:]]
     kit.store.start(place, claims)
-    backlog(10)  # newer than all of them, and none has begun
+    backlog(10)  # newer than all finished ones, and none of them has started
 
     assert round(rows()["alpha"].mean_seconds, 1) == 2.0
 
@@ -147,7 +147,7 @@ def test_never_more_calls_than_the_resource_allows():
     a_resource(name="alpha-two", service="alpha", capacity=3, paused=True)
     assert rows()["alpha"].recommended_calls == 5
     a_resource(breaker_state="open", probe_limit=2)
-    assert rows()["alpha"].recommended_calls == 2  # what a half-open breaker lets through
+    assert rows()["alpha"].recommended_calls == 2  # the probes of a half-open breaker
     a_resource(paused=True)
     assert (rows()["alpha"].recommended_calls, rows()["alpha"].recommended_consumers) == (0, 0)
 

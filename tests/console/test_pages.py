@@ -1,4 +1,4 @@
-"""The console's pages about pauses, resources and routes: what operators see and what they may change."""
+"""The console's pages for pauses, resources and routes: what operators see and what they may change."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_an_operator_resumes_with_a_reason(operator: Client):
     [
         ({"target": "all:", "reason": ""}, "This field is required"),
         ({"target": "order:", "reason": "r"}, "Which order?"),
-        ({"target": "order:", "order": "nobody", "reason": "r"}, "no order &#x27;nobody&#x27; is known"),
+        ({"target": "order:", "order": "no-such-order", "reason": "r"}, "no order &#x27;no-such-order&#x27; is known"),
         ({"target": "all:", "order": "x", "reason": "r"}, "Leave this empty"),
-        ({"target": "agent:nobody", "reason": "r"}, "Select a valid choice"),
+        ({"target": "agent:no-such-agent", "reason": "r"}, "Select a valid choice"),
         ({"target": "all:", "reason": "r", "until": "soon"}, "Expected a time"),
         ({"target": "all:", "reason": "r", "until": "2020-01-01T00:00Z"}, "passed already"),
     ],
@@ -118,7 +118,7 @@ def test_an_order_is_paused_and_resumed_from_its_page_which_says_so(operator: Cl
     assert answer["Location"] == page(order)
     shown = html(operator, page(order))
     assert "The order is paused by olga since" in shown
-    assert shown.count("an odd address") >= 2  # why it waits, and the timeline
+    assert shown.count("an odd address") >= 2  # in the reason for waiting and in the timeline
     assert "The order is paused by olga since" in html(operator, ORDERS)
     resume = next(part for part in shown.split('"') if part.startswith(PAUSES) and "change" in part).replace("&amp;", "&")
     assert operator.post(resume, {"reason": "it is right"})["Location"] == page(order)

@@ -1,4 +1,4 @@
-"""C21: a pause stops claims of what it names and nothing else, until somebody resumes it or its time is over."""
+"""C21: a pause stops claims of what it names and nothing else, until an operator resumes it or its time is over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATER = timedelta(hours=1)
 
 
 def consumed(workflow: str = "toy-plain") -> str:
-    """An order that is a run whose first step is due."""
+    """An order that was consumed: it has a run whose first step is due."""
     key = submit(workflow, {"n": 1})
     consuming.consume_batch(born=False)
     return key
@@ -107,7 +107,7 @@ def test_a_pause_and_a_consumer_at_the_same_moment_never_miss_each_other():
 
         thread = threading.Thread(target=pause)
         thread.start()
-        kit.until(kit.blocked_backends)  # it waits for whoever is taking the order up
+        kit.until(kit.blocked_backends)  # the pause waits for the consumer that holds the order's lock
         assert not done.is_set()
         consumer.rollback()
     thread.join(20)
@@ -180,7 +180,7 @@ def test_an_order_that_nobody_knows_or_that_has_ended_cannot_be_paused():
     run_until_idle()
 
     with pytest.raises(UnknownRun):
-        pauses.pause("order", "nobody", reason="r", by="olga")
+        pauses.pause("order", "no-such-order", reason="r", by="olga")
     with pytest.raises(Refused, match="Processed"):
         pauses.pause("order", done, reason="r", by="olga")
     with pytest.raises(Refused, match="A reason is required"):
@@ -304,7 +304,7 @@ def test_a_pause_is_honoured_by_a_process_that_starts_later():
     assert kit.state(key) == "Processing"
 
 
-# A process claims only orders whose workflow its code knows.
+# The process needs the toy workflows: it claims only orders whose workflow its code knows.
 SCHEDULE_ONCE = """
 import django
 django.setup()

@@ -1,4 +1,4 @@
-"""Why an order is waiting: one sentence for each reason, in two statements, right as the rows stand."""
+"""Why an order waits: one sentence for each reason, from two statements on the current rows."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_no_free_slot_is_told_with_the_numbers():
     take_slots("alpha", 2)
     assert why(key) == "No slot is free at alpha (2 of 2 calls are under way)."
 
-    Slot.objects.update(until=timezone.now() - timedelta(seconds=1))  # their holders are dead
+    Slot.objects.update(until=timezone.now() - timedelta(seconds=1))  # the leases of dead holders have expired
     assert why(key) == "alpha-step waits for its turn: it is the next."
 
 
@@ -357,13 +357,13 @@ def test_a_hundred_orders_are_answered_in_two_statements(django_assert_num_queri
 def test_an_order_that_is_not_taken_up_says_how_many_are_before_it():
     first, second, third = (submit("toy", {"n": 1}) for _ in range(3))
 
-    found = waiting.why_unconsumed([first, second, third, "nobody"])
+    found = waiting.why_unconsumed([first, second, third, "no-such-order"])
 
     assert found == {
         first: "It is accepted and waits to be taken up: it is the next.",
         second: "It is accepted and waits to be taken up: 1 order is before it.",
         third: "It is accepted and waits to be taken up: 2 orders are before it.",
-        "nobody": None,
+        "no-such-order": None,
     }
 
 

@@ -9,7 +9,7 @@ STEPS = ("reserve-stock", "charge-payment", "book-shipment", "notify-customer")
 UNDOS = ("undo:book-shipment", "undo:charge-payment", "undo:reserve-stock")
 EVERY = (*STEPS, *UNDOS)
 
-# The role that dies at each failpoint, and the steps it is narrowed to there.
+# For each failpoint: the role that is killed there, and the steps at which it is killed.
 POINTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "web.after_submission_commit": ("web", ("",)),
     "submit.before_commit": ("scheduler", ("",)),
@@ -30,20 +30,20 @@ POINTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "supervisor.after_commit": ("supervisor", EVERY),
     "relay.after_publish": ("supervisor", ("",)),
 }
-# The same where an idle agents process takes new orders up itself.
+# The same for an idle agents process that takes new orders up itself.
 BEGINNING: dict[str, tuple[str, tuple[str, ...]]] = {
     "submit.before_commit": ("agents", ("",)),
     "submit.after_commit": ("agents", ("",)),
 }
 ELSEWHERE = {
-    "intake.before_commit": "tests.intake.test_amqp",  # before there is an order
+    "intake.before_commit": "tests.intake.test_amqp",  # the consumer dies before it has written an order
     "intake.after_commit": "tests.intake.test_amqp",
-    "worker.deaf": "tests.hazards.test_deaf_workers",  # no crash: kills nobody
+    "worker.deaf": "tests.hazards.test_deaf_workers",  # this failpoint kills no process
     "archive.before_commit": "tests.archive.test_moving",
-    "journal.after_write": "tests.journal.test_killed_writers",  # what is lost is no order, but a flush
+    "journal.after_write": "tests.journal.test_killed_writers",  # the kill loses a flush and no order
 }
 
-# The one case per failpoint that every run of the tests includes.
+# One case per failpoint; every run of the tests includes these.
 SLICE = {
     ("web.after_submission_commit", "", 1),
     ("submit.before_commit", "", 1),
@@ -65,7 +65,7 @@ SLICE = {
 
 @dataclass(frozen=True)
 class Case:
-    """Who dies where, at which step, at which time of passing."""
+    """The process to kill: at which failpoint, at which step, the first or second time that it gets there."""
 
     point: str
     step: str
@@ -74,32 +74,32 @@ class Case:
 
     @property
     def beginning(self) -> bool:
-        """Whether it dies taking an order up that no scheduler sent it."""
+        """Whether an agents process is killed while it takes up a new order itself, without a scheduler."""
         return self.point in BEGINNING and self.victim == BEGINNING[self.point][0]
 
     @property
     def undoing(self) -> bool:
-        """Whether the order has to be undone for this step to come."""
+        """Whether the step is an undo step, so that the order has to be undone."""
         return self.step.startswith("undo:")
 
     @property
     def in_slice(self) -> bool:
-        """Whether every run of the tests includes it."""
+        """Whether every run of the tests includes this case."""
         return (self.point, self.step, self.time) in SLICE and (not self.beginning or self.point == "submit.after_commit")
 
     @property
     def repeats_the_mail(self) -> bool:
-        """Whether the victim dies when the mail is out and nobody has written that down: it is sent once more."""
+        """Whether the victim dies after it sent the mail and before it recorded that: the next attempt sends the mail again."""
         return (self.point, self.step) == ("agent.after_effect", "notify-customer")
 
     @property
     def helper(self) -> dict[str, str]:
-        """What the agents' worker must do so that the victim comes to its point.
+        """The faults that the agents' worker needs so that the victim reaches its failpoint.
 
-        Only a step that failed before is claimed by itself (undo steps always are, and the first one is dispatched by
-        itself); only a step that took too long is swept.
+        The scheduler claims a later forward step only after it failed once. (It claims every undo step, and it dispatches
+        the first step.) The supervisor sweeps a step only after its deadline.
         """
-        # With two orders, the first one's second attempt is the second time that an agent has the step in hand.
+        # With two orders an agent starts the step for the second time at the first order's second attempt.
         times = "1" if self.time == 1 else "1+3"
         if self.point.startswith("supervisor."):
             fault = f"agent.after_start=sleep=2.2@{times}"
@@ -114,7 +114,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """The whole matrix, in an order in which few workers have to be exchanged."""
+    """The whole matrix, ordered so that few workers have to be replaced between cases."""
     for point, (victim, steps) in (*POINTS.items(), *BEGINNING.items()):
         for step in steps:
             for time in (1, 2):

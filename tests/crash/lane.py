@@ -1,4 +1,4 @@
-"""A running shop for the crash matrix: everything long-lived but the workers, which are forked fresh in a moment."""
+"""A running shop for the crash matrix: all processes are long-lived except the workers, which are forked for each case."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sasproject.roles import ROOT, procfile
 from supervision import bell
 from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, until
 
-PIECES, PRICE = 2, 2580  # of MUG-BLUE in an order, and what they cost together
+PIECES, PRICE = 2, 2580  # an order's pieces of MUG-BLUE, and their total in cents
 
 TAKE_UP = "SUPERVISION_IDLE_AGENTS_CONSUME"
 
 
 class Lane(Shop):
-    """A shop whose workers can be told at which failpoint to die."""
+    """A shop whose workers get the failpoint at which they die."""
 
     def open(self, *roles: str) -> None:
-        """Prepare, and start what lives through all cases."""
+        """Prepare the shop and start the processes that live through all cases."""
         super().open("beat", "web")
         self.zygote = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.zygote"],
@@ -44,7 +44,7 @@ class Lane(Shop):
         self.stock = self.available()
 
     def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         for role in tuple(getattr(self, "workers", ())):
             self.end(role)
         if hasattr(self, "zygote"):
@@ -60,17 +60,17 @@ class Lane(Shop):
         return json.loads(self.zygote.stdout.readline())
 
     def fork(self, name: str, arguments: list[str], **environ: str) -> int:
-        """A process that writes to NAME.log; returns its id."""
+        """Fork a process that writes to NAME.log; returns its process id."""
         log = self.directory / f"{name}.log"
         log.write_text("")
         return int(self._ask(fork=arguments, environ={"SAS_ROLE": role_of(name), **environ}, log=str(log)))
 
     def exit_code(self, pid: int) -> int | None:
-        """Its exit status, None while it runs."""
+        """The process's exit status, None while it runs."""
         return self._ask(poll=pid)  # type: ignore[no-any-return]
 
     def work(self, name: str, **environ: str) -> None:
-        """A worker with exactly this environment (`agents`, `agents.2`); the one that runs will do if it has it."""
+        """Run a worker (`agents`, `agents.2`) with exactly this environment; a running one that has it is kept."""
         role = role_of(name)
         pid, given = self.workers.get(name, (0, {}))
         if pid and given == environ and self.exit_code(pid) is None:
@@ -78,7 +78,7 @@ class Lane(Shop):
         self.end(name)
         command = procfile()[role].replace("exec celery", "printf '%s\\n' celery", 1)  # the shell's expansion, one per line
         words = subprocess.run(["/bin/sh", "-c", command], env=self.env, capture_output=True, text=True, check=True).stdout
-        # A shell's $$ is its process: make the name this worker's own.
+        # The Procfile's $$ gives all workers this shell's process id, so each worker gets a unique name here.
         arguments = [f"{role}-{uuid.uuid4().int % 10**6}@lane" if word.startswith(f"{role}-") else word for word in words.splitlines()]
         pid = self.fork(name, arguments, **environ)
         self.workers[name] = (pid, environ)
@@ -98,14 +98,14 @@ class Lane(Shop):
         return name in self.workers and self.exit_code(self.workers[name][0]) is None
 
     def end(self, name: str) -> None:
-        """kill -9, if it runs."""
+        """kill -9 this worker, if it runs."""
         pid, _ = self.workers.pop(name, (0, {}))
         if pid and self.exit_code(pid) is None:
             os.kill(pid, signal.SIGKILL)
             until(lambda: self.exit_code(pid) is not None, what=f"{name} to end")
 
     def dies(self, name: str, *, within: float = 30.0, meanwhile: Callable[[], object] | None = None) -> int:
-        """Wait until this worker has ended, doing something meanwhile; its exit status."""
+        """Wait until this worker has ended, calling `meanwhile` again and again; returns its exit status."""
         pid, _ = self.workers.pop(name)
 
         def ended() -> int | None:
@@ -116,11 +116,11 @@ class Lane(Shop):
         return int(until(ended, within=within, what=f"{name} to die"))
 
     def ring(self) -> None:
-        """Tell who listens that an order waits."""
+        """Notify the listeners that an order waits."""
         self.rows("SELECT pg_notify(%s, '')", bell.CHANNEL)
 
     def web(self, **environ: str) -> None:
-        """Another web role, with this environment on top."""
+        """Replace the web process by one with these additions to its environment."""
         self.kill9("web")
         before = self.env
         self.env = {**before, **environ}
@@ -135,7 +135,7 @@ class Lane(Shop):
             if role not in but:
                 self.work(role)
 
-    # -- what became of orders ------------------------------------------------------------------------------------
+    # -- orders and their results ---------------------------------------------------------------------------------
 
     def buy(self, client_key: str | None = None) -> str:
         """One order over the API."""
@@ -145,15 +145,15 @@ class Lane(Shop):
         return str(answer.json()["id"])
 
     def available(self) -> int:
-        """How many mugs can be sold."""
+        """The number of mugs in stock."""
         return int(self.rows("SELECT available FROM orders_product WHERE sku = 'MUG-BLUE'")[0][0])
 
     def did(self, service: str, key: str) -> list[str]:
-        """The operations on this order that had an effect, in their order."""
+        """The operations of this order that had an effect at the services, in order."""
         return [str(entry["operation"]) for entry in self.ledger(service, key)]
 
     def is_done_once(self, key: str, *, mails: int = 1) -> None:
-        """Processed: one charge of the right amount, one shipment, so many mails."""
+        """Check that the order is Processed: one charge of the right amount, one shipment, this many mails."""
         self.ends(key, "Processed", within=40)
         charges = [entry["amount"] for entry in self.ledger("payment", key) if entry["operation"] in ("confirm", "refund")]
         assert charges == [PRICE], self.ledger("payment", key)
@@ -161,7 +161,7 @@ class Lane(Shop):
         assert self.did("mail", key) == ["deliver"] * mails
 
     def is_undone_to_nothing(self, key: str) -> None:
-        """Cancelled: charged and refunded once at most, nothing shipped, one mail that says so."""
+        """Check that the order is Cancelled: at most one charge and its refund, no shipment, one mail about the cancellation."""
         self.ends(key, "Cancelled", within=40)
         did = self.did("payment", key)
         assert did.count("confirm") == did.count("refund") <= 1, did
@@ -170,7 +170,7 @@ class Lane(Shop):
         assert self.did("mail", key) == ["deliver"]
 
     def audit(self) -> None:
-        """Every invariant of the store holds, and the stock is what the Processed orders left of it."""
+        """Check every invariant of the store, and that the stock is short of exactly the pieces of the Processed orders."""
         sold = PIECES * self.rows("SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'")[0][0]
         assert self.available() == self.stock - sold
         pid = self.fork("audit", ["manage.py", "audit"])
@@ -180,7 +180,7 @@ class Lane(Shop):
 
 @contextmanager
 def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> Iterator[Lane]:
-    """A lane on a scratch database; closed and dropped afterwards. Refusals for good undo the order here."""
+    """A lane on a scratch database that is dropped afterwards. A refusal for good undoes the order here."""
     settings = {
         "SUPERVISION_COMPLETE_WITHIN": "1.5",
         "SUPERVISION_SWEEP_SECONDS": "0.5",
@@ -188,10 +188,10 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
         "SUPERVISION_FAILURE_THRESHOLD": "20",
         "SUPERVISION_ON_PERMANENT": "compensate",
         "ALLOW_FAILPOINTS": "1",
-        TAKE_UP: "0",  # who dies where is to be certain
+        TAKE_UP: "0",  # the test must know which process takes an order up
         **environ,
     }
-    # Lanes that open at the same time (pytest-xdist) look for ports in different places.
+    # Lanes that open at the same time (pytest-xdist) search different port ranges.
     first_port = 21000 + 300 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     with scratch_database(directory) as database_url:
         lane = Lane(database_url, broker_url, directory, first_port=first_port, **settings)
@@ -203,5 +203,5 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
 
 
 def transport_error() -> type[Exception]:
-    """What a client sees of a web process that dies under its request."""
+    """The error that a client gets when the web process dies during its request."""
     return httpx2.TransportError

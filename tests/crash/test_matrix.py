@@ -1,6 +1,6 @@
-"""The crash matrix: at each failpoint a real process is killed with an order in hand; the order ends as it should.
+"""The crash matrix: at each failpoint a real process is killed while it works on an order; the order still ends correctly.
 
-The slice runs with all other tests; the whole matrix with `./run chaos matrix`.
+The slice runs with all other tests. `./run chaos matrix` runs the whole matrix.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def test_an_order_ends_right_when_a_process_dies(case: Case, lane: Lane, tmp_pat
 
 
 def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
-    """The orders of one case, the last of which saw the victim die; everybody works again."""
+    """Run one case until the victim has died; returns its orders. The victim died with the last one, and all roles work again."""
     if case.point == "relay.after_publish" or case.beginning:
-        lane.end("scheduler")  # nobody consumes: the relay has something to hint at, or the agents take it up
+        lane.end("scheduler")  # without a scheduler the supervisor's relay sends the hint, or the agents take the order up
     else:
         lane.all_work(case.victim, "agents")
     if case.victim != "agents":
@@ -69,7 +69,7 @@ def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> l
     if case.time == 2 and case.point != "relay.after_publish":
         until(lambda: lane.state(keys[0]) in ("Processed", "Cancelled"), what="the first order to end")
         keys.append(send(lane, case))
-    # An agents process takes up an order only when it has been idle for a moment, so it is rung for until it has.
+    # An agents process takes an order up only after a short idle time, so the test repeats the notification until it does.
     assert lane.dies(case.victim, meanwhile=lane.ring if case.beginning else None) == -9
     lane.all_work("agents")
     if case.victim == "agents":
@@ -78,7 +78,7 @@ def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> l
 
 
 def send(lane: Lane, case: Case) -> str:
-    """Place one order; where the case is about undoing, the last step is refused and everything is undone."""
+    """Place one order. In a case about undoing, the mail service refuses the last step, so that all steps are undone."""
     if case.undoing:
         lane.fault(service="mail", mode="decline")
     key = lane.buy()
@@ -89,7 +89,7 @@ def send(lane: Lane, case: Case) -> str:
 
 
 def shop_with_a_dying_web(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
-    """The customer's connection breaks; the same request again is answered with the order that was committed."""
+    """The web process dies during a request. The repeated request gets the order that was committed."""
     lane.all_work()
     lane.web(**fatal)
     keys = [lane.buy() for _ in range(case.time - 1)]

@@ -1,4 +1,4 @@
-"""What the matrix relies on: a failpoint acts at the time and step it was told, and is noted before it acts."""
+"""What the matrix relies on: a failpoint acts at the given time and step, and its log line comes before its act."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Starts workers in a tenth of a second: a process that has imported everything and forks one whenever it is asked.
+"""Starts workers in a tenth of a second: this process has imported everything and forks a worker for each request.
 
     python -m tests.crash.zygote
 
-One JSON request per line on standard input, one JSON answer per line on standard output. A forked worker is a process
-like any other: its own session, its own connections, killed and frozen like any other. Nothing is open before a fork.
+One JSON request per line on standard input, one JSON answer per line on standard output. A forked worker has its own
+session and its own connections; tests kill and freeze it like any process. No connection is open before a fork.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
     """Start `celery ARGUMENTS` or `manage.py ARGUMENTS`; returns its process id."""
     pid = os.fork()
     if pid:
-        _ended.pop(pid, None)  # numbers come round again
+        _ended.pop(pid, None)  # the system reuses process ids
         return pid
     code = 1
     try:
@@ -45,7 +45,7 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ.update(environ)
-        # The settings were read before the fork.
+        # The settings were read before the fork, so this one is read again from the new environment.
         settings.SUPERVISION = {**settings.SUPERVISION, "IDLE_AGENTS_CONSUME": env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)}
         run(arguments)
         code = 0
@@ -58,12 +58,12 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
 
 
 def die_with_the_parent() -> None:
-    """However the tests end, no worker outlives them: the zygote ends with its standard input."""
+    """Let the kernel kill this process when the zygote ends, which is when the tests close its standard input or die."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run(arguments: list[str]) -> None:
-    """What the forked process does for the rest of its life."""
+    """Run the command in the forked process until it ends."""
     if arguments[0] == "celery":
         sys.argv = arguments
         celery()
@@ -81,7 +81,7 @@ def poll(pid: int) -> int | None:
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """One request's answer."""
+    """The answer to one request."""
     if "fork" in request:
         return fork(request["fork"], request["environ"], request["log"])
     return poll(request["poll"])
@@ -91,7 +91,7 @@ if __name__ == "__main__":
     django.setup()
     app.loader.import_default_modules()
     app.finalize()
-    connections.close_all()  # what the start looked up: a child must not share its connection
+    connections.close_all()  # loading the application opens connections, which a child must not share
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

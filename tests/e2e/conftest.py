@@ -29,6 +29,6 @@ def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """A shop on the embedded default, with short deadlines, for tests that break things and mend them again."""
+    """A shop on the embedded default with short deadlines, for tests that break something and repair it."""
     with open_shop("pgmq://", tmp_path_factory.mktemp("shop"), SUPERVISION_COMPLETE_WITHIN="3", SUPERVISION_SWEEP_SECONDS="1") as running:
         yield running

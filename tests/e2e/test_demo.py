@@ -1,4 +1,4 @@
-"""`manage.py demo` as a stranger runs it: embedded PostgreSQL, everything on one machine, and a kill of all of it."""
+"""`manage.py demo` as a new user runs it: embedded PostgreSQL, all roles on one machine; then all processes are killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLEAN = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE", "SECRET_
 
 @contextmanager
 def demo(state_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
-    """A running demo on this state directory and what its ready file says."""
+    """A running demo on this state directory, and the content of its ready file."""
     ready_file = state_dir.parent / "ready.json"
     ready_file.unlink(missing_ok=True)
     environ = {name: value for name, value in os.environ.items() if name not in CLEAN}
@@ -60,7 +60,7 @@ def state(facts: dict[str, Any], key: str) -> str | None:
 
 
 def effects(facts: dict[str, Any], service: str, key: str) -> list[dict[str, Any]]:
-    """What a simulated service really did for this order."""
+    """The effects of this order at a simulated service."""
     lines = httpx2.get(f"{facts['simulators_url']}/ledger/{service}", timeout=10).text.splitlines()
     return [entry for entry in map(json.loads, lines) if entry["order"] == key and entry["effect"]]
 
@@ -79,7 +79,7 @@ def test_an_order_survives_a_kill_of_everything_including_the_database(tmp_path:
         until(lambda: state(facts, key) == "Processing", what="the order to be under way")
 
         for pid in [launcher.pid, *facts["pids"].values()]:
-            with suppress(ProcessLookupError):  # who died with the launcher
+            with suppress(ProcessLookupError):  # for processes that ended with the launcher
                 os.kill(pid, signal.SIGKILL)
         launcher.wait(10)
 

@@ -1,4 +1,4 @@
-"""Deployments that change the workflow: refused, or every order ends right, with real processes of both releases at once."""
+"""Deployments that change the workflow: the new release refuses to start, or both run together and all orders end right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST_DIFFERENCE = {
 
 
 def refusals(shop: Shop, tree: Path, *roles: str) -> dict[str, tuple[int, list[str]]]:
-    """How these roles of a release end that does not start: exit code, and the line that says why."""
+    """Start these roles of a release that refuses to start; returns the exit code and the line with the reason."""
     environ = {**shop.env, "PORT": shop.url_of("web.new").rpartition(":")[2]}
     begun = {
         role: subprocess.Popen(
@@ -60,11 +60,11 @@ def refused(tmp_path: Path, edits: list[str]) -> None:
             checked = manage(shop, tree, "check")
             assert (checked.returncode, line[1:] in checked.stderr) == (1, True)
             assert manage(shop, tree, "schedule", "--once").stderr == f"CommandError: refused: {line}\n"
-            assert all(process.poll() is None for process in shop.processes.values())  # the old release goes on
+            assert all(process.poll() is None for process in shop.processes.values())  # the old release keeps running
 
 
 def place(shop: Shop, count: int) -> None:
-    """Orders that are accepted through the database alone: no web process is part of this."""
+    """Accept orders through the database only; this test runs no web process."""
     shop.manage("place_orders", "--count", str(count), "--seed", "7")
 
 
@@ -81,7 +81,7 @@ def ended(shop: Shop) -> bool:
 
 
 def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool = False) -> None:
-    """Old processes, both releases at once, then the new one alone; orders come all the time, some stand in the middle."""
+    """Roll out: old processes, both releases, then only the new one. Orders come all the time and some are half done."""
     names = ("scheduler", "agents", "supervisor")
     with open_shop("pgmq://", tmp_path, *names, "beat", SUPERVISION_SWEEP_SECONDS="1", AGENT_QUEUES=QUEUES) as shop:
         tree = release(tmp_path, edit, under_its_version=under_its_version)
@@ -93,7 +93,7 @@ def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool
             shop.trees[f"{role}.new"] = tree
             shop.start(f"{role}.new")
             place(shop, 5)
-            if role == "scheduler":  # now there are runs of both versions, and agents and supervisors of both releases
+            if role == "scheduler":  # now runs of both versions meet agents and supervisors of both releases
                 shop.manage("resume", "--agent", "payment", "--reason", "go on")
             if role == first:
                 end(shop, role)

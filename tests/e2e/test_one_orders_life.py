@@ -1,4 +1,4 @@
-"""One order's life with real processes: from the API to Processed, on each broker, and through kills."""
+"""One order with real processes: from the API to Processed, on each broker, and with processes killed on the way."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_declined_card_stops_the_order_and_only_the_failed_step_runs_again(sho
 
     alerts = shop.rows("SELECT a.kind FROM supervision_alert a JOIN supervision_run r ON r.id = a.run_id WHERE r.key = %s", key)
     assert alerts == [("error",)]
-    # What the customer has to mend is shown to operators and mailed to none of them.
+    # The customer has to correct this error, so operators see the incident and get no mail about it.
     told = "SELECT severity, code, orders, notified_at FROM supervision_incident WHERE kind = 'step_error' AND closed_at IS NULL"
     assert until(lambda: shop.rows(told), what="the incident") == [("info", "card_declined", 1, None)]
 
@@ -84,7 +84,7 @@ def test_a_refused_shipment_is_undone_to_net_zero_by_the_operator(shop: Shop) ->
     key = shop.place(headers)
     shop.ends(key, "Error")
 
-    answer = shop.http.post(f"/api/v1/orders/{key}/compensate/", json={"reason": "nobody ships there"}, headers=operator)
+    answer = shop.http.post(f"/api/v1/orders/{key}/compensate/", json={"reason": "no carrier ships there"}, headers=operator)
 
     assert answer.status_code == 202, answer.text
     shop.ends(key, "Cancelled")

@@ -1,4 +1,4 @@
-"""How long recovery takes with real processes: everybody killed, every message lost, the leading supervisor frozen."""
+"""How long recovery takes with real processes: all workers killed, all messages lost, the leading supervisor frozen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.shop import WORKERS, Shop, open_shop, order, until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 COMPLETE_BY, SWEEP = 5.0, 1.0
-BACK_OFF = 1.2  # of a step that failed once, at most
+BACK_OFF = 1.2  # seconds at most, for a step that failed once
 SLACK = 2.0  # for a busy machine
 PROCESSES = ("scheduler", "scheduler.2", "agents", "agents.2", "supervisor", "supervisor.2", "beat", "web")
 SHORT = {"SUPERVISION_COMPLETE_WITHIN": str(COMPLETE_BY), "SUPERVISION_SWEEP_SECONDS": str(SWEEP)}
@@ -24,7 +24,7 @@ SHORT = {"SUPERVISION_COMPLETE_WITHIN": str(COMPLETE_BY), "SUPERVISION_SWEEP_SEC
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """A shop on RabbitMQ, two of each worker, with short deadlines."""
+    """A shop on RabbitMQ with two processes of each worker role and short deadlines."""
     services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
     with services.own_vhost() as url, open_shop(url, tmp_path_factory.mktemp("shop"), *PROCESSES, **SHORT) as running:
         running.broker_url = url  # type: ignore[attr-defined]
@@ -32,24 +32,24 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def place(shop: Shop, count: int) -> None:
-    """So many orders at once."""
+    """Place this many orders in one request."""
     body = {"orders": [order() for _ in range(count)]}
     answer = shop.http.post("/api/v1/orders/batch/", json=body, headers=shop.headers())
     assert [result["status"] for result in answer.json()["results"]] == [202] * count
 
 
 def states(shop: Shop, last: int) -> dict[str, int]:
-    """How many of the orders that came after this one are in which state."""
+    """The number of orders in each state, counting those placed after this one."""
     return dict(shop.rows("SELECT process_state, count(*) FROM supervision_run WHERE id > %s GROUP BY 1", last))
 
 
 def last_order(shop: Shop) -> int:
-    """The newest order's row."""
+    """The run id of the newest order."""
     return int(shop.rows("SELECT coalesce(max(id), 0) FROM supervision_run")[0][0])
 
 
 def ended(shop: Shop, last: int) -> int:
-    """How many of the orders after this one have come to an end."""
+    """How many of the orders placed after this one have ended."""
     return sum(count for state, count in states(shop, last).items() if state in ("Processed", "Cancelled", "Error"))
 
 
@@ -97,7 +97,7 @@ def test_all_orders_end_in_time_and_none_in_error_when_every_queue_is_purged_wit
     place(shop, 500)
     until(lambda: states(shop, before) == {"Processing": 500}, what="500 claims")
 
-    broker.cut_connections()  # what the frozen workers had taken goes back to its queue
+    broker.cut_connections()  # messages that the frozen workers had fetched go back to their queue
     purged = until(broker.purge, what="something to purge")
     began = time.monotonic()
     for name in ("agents", "agents.2"):

@@ -1,4 +1,4 @@
-"""A deployment: every process is told to end and replaced, one after the other, while customers order."""
+"""A rolling restart: every process gets SIGTERM and is replaced, one after the other, while customers order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS_PER_SECOND = 8
 
 
 class Customers(threading.Thread):
-    """Order steadily at whichever web process serves; a balancer stops sending to one that is about to be replaced."""
+    """Order steadily at a web process that serves; a load balancer stops sending to the one that is about to be replaced."""
 
     def __init__(self, shop: Shop, headers: dict[str, str]) -> None:
         super().__init__(daemon=True)
@@ -47,7 +47,7 @@ class Customers(threading.Thread):
 
 
 def replace(shop: Shop, customers: Customers, name: str) -> float:
-    """SIGTERM to the one process, as a service manager sends it, and a new one; returns how long the old one took."""
+    """Send SIGTERM to one process, as a service manager does, and start a new one; returns how long the old one took."""
     if name in customers.serving:
         customers.serving = [other for other in customers.serving if other != name]
     began = time.monotonic()
