@@ -1,8 +1,8 @@
-"""`./run mutants`: break each requirement on purpose, and see that its test notices.
+"""`./run mutants`: break each requirement on purpose and check that its test fails.
 
-Each mutation is applied to a copy of the tree, and the test that the requirement names is run there. Exit code 0: every
-mutation was caught. 1: the table names those that survived, those whose text the product no longer has, and those whose
-test proves nothing, because it is skipped or fails without the mutation too. 2: the arguments make no sense.
+The command applies each mutation to a copy of the tree and runs the requirement's test there. Exit code 0: every mutation
+was caught. 1: the table names mutations that survived, mutations whose text the product no longer has, and mutations whose
+test proves nothing, because it is skipped or also fails without the mutation. 2: the arguments are invalid.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _tell(result: runner.Result) -> None:
-    """Print it, and keep what pytest said."""
+    """Print the result and keep pytest's output."""
     print(runner.line(result), flush=True)
     REPORTS.mkdir(parents=True, exist_ok=True)
     (REPORTS / f"{result.mutation.row}-{result.mutation.caught_by}.log").write_text(f"{runner.line(result)}\n\n{result.output}")

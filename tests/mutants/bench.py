@@ -1,4 +1,4 @@
-"""Where mutants are tried: copies of the tree, one database server for all of them, one pytest at a time in each copy."""
+"""Places to try mutants: copies of the tree, one database server for all, one pytest at a time in each copy."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from psycopg import sql
 from tests.mutants.mutation import ROOT
 
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "var", "staticfiles", "node_modules", ".*_cache", ".hypothesis", "results")
-MOST_SECONDS = 300  # for a pytest of few tests; a test has a limit of its own, and a mutant that hangs is caught by it
-MOST_SECONDS_EACH = 60  # for one of many
+MOST_SECONDS = 300  # for a pytest of few tests; each test has its own time limit, which catches a mutant that hangs
+MOST_SECONDS_EACH = 60  # per test, for a pytest of many tests
 
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What pytest said: how many tests passed, failed, could not be set up, and were left out."""
+    """Pytest's result: the tests that passed, failed, could not be set up, and were skipped."""
 
     passed: frozenset[str]
     failed: frozenset[str]
@@ -38,7 +38,7 @@ class Ran:
 
     @property
     def everything(self) -> frozenset[str]:
-        """The names of all tests that it knew of."""
+        """The names of all collected tests."""
         return self.passed | self.failed | self.errors | self.skipped
 
 
@@ -53,8 +53,8 @@ class Bench:
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT, symlinks=True)
 
     def run(self, nodes: Sequence[str], *more: str, migrate: bool = False) -> Ran:
-        """Run these tests on a fresh database. migrate: its tables are made anew, because the mutation may be in them."""
-        # pytest-django's database; and the one that the settings name, which the engine's tests take if it has tables.
+        """Run these tests on a fresh database. migrate: run the migrations, because the mutation may be in one of them."""
+        # pytest-django's database, and the settings' own database, which the engine's tests use if it has tables.
         for name in (f"test_{self._database}", self._database):
             anew(self._server, name, None if migrate else self._template)
         more = (*more, "--create-db" if migrate else "--reuse-db")
@@ -63,7 +63,7 @@ class Bench:
         env = {**os.environ, "DATABASE_URL": at(self._server, self._database)}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         for name in [name for name in env if name.startswith(("PYTEST_", "COV_"))]:
-            env.pop(name)  # of the session that may have started us
+            env.pop(name)  # set by an outer pytest, if one started us
         began = time.monotonic()
         most = max(MOST_SECONDS, MOST_SECONDS_EACH * len(nodes))
         output = _run([*command, f"--junitxml={self._report}", *more], self.root, env, most)
@@ -71,7 +71,7 @@ class Bench:
 
 
 def _run(command: list[str], root: Path, env: dict[str, str], most: float) -> str:
-    """What it printed. Whatever it started ends with it."""
+    """Run the command; returns its output. At the end all processes that it started are killed."""
     process = subprocess.Popen(
         command, cwd=root, env=env, text=True, errors="replace", start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -92,7 +92,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def read_report(path: Path, seconds: float, output: str) -> Ran:
-    """What pytest wrote down about each test."""
+    """Read pytest's XML report."""
     found: dict[str, set[str]] = {"passed": set(), "failed": set(), "errors": set(), "skipped": set()}
     cases = ElementTree.parse(path).iter("testcase") if path.is_file() else ()  # noqa: S314 - written by our own pytest
     for case in cases:
@@ -111,7 +111,7 @@ def at(server: str, database: str) -> str:
 
 
 def anew(server: str, database: str, template: str | None = None) -> None:
-    """Make this database, also where there is one; where a `template` is named, as a copy of it."""
+    """Drop this database if it exists and create it, as a copy of `template` if one is given."""
     drop(server, database)
     statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database))
     if template is not None:
@@ -120,14 +120,14 @@ def anew(server: str, database: str, template: str | None = None) -> None:
 
 
 def names(template: str, jobs: int) -> Iterator[str]:
-    """Every database that so many benches may have made."""
+    """Every database that this many benches may have made."""
     yield template
     for number in range(jobs):
         yield from (f"{template}_bench{number}", f"test_{template}_bench{number}")
 
 
 def drop(server: str, database: str) -> None:
-    """Away with it, whoever is connected."""
+    """Drop this database, also while clients are connected."""
     _execute(server, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))
 
 
@@ -137,7 +137,7 @@ def _execute(server: str, statement: sql.Composable) -> None:
 
 
 def migrate(root: Path, server: str, database: str) -> None:
-    """Give this database its tables."""
+    """Create this database with its tables."""
     anew(server, database)
     env = {**os.environ, "DATABASE_URL": at(server, database), "SECRET_KEY": "for-mutants-only-and-long-enough-to-pass-for-one"}
     subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=root, env=env, check=True)

@@ -37,7 +37,7 @@ TABLE = (
     ),
     (
         "C5",
-        "a broker that is away is the sender's problem",
+        "a hint that cannot be sent raises in the sender",
         "supervision/hints.py",
         '        log.warning("could not send the hint %s: %s", task, error)\n        return False',
         "        raise",
@@ -53,7 +53,7 @@ TABLE = (
     ),
     (
         "C7",
-        "what a worker has fetched ahead does not wait any more",
+        "a claimed step that has not started does not count as waiting",
         "supervision/load.py",
         "       count(*) FILTER (WHERE s.process_state = 'Pending' OR s.started_at IS NULL),\n",
         "       count(*) FILTER (WHERE s.process_state = 'Pending'),\n",
@@ -61,7 +61,7 @@ TABLE = (
     ),
     (
         "C7",
-        "consumers follow the backlog and not the pace",
+        "the recommended consumers count only the backlog",
         "supervision/load.py",
         "wanted = per_second * mean_seconds + backlog",
         "wanted = backlog",
@@ -102,7 +102,7 @@ TABLE = (
     ),
     (
         "C12",
-        "a message without sense is acknowledged and gone",
+        "a message that makes no sense is acknowledged and lost",
         "supervision/custody.py",
         "                self.set_aside(message, error)\n                return\n",
         "                message.ack()\n                return\n",
@@ -134,7 +134,7 @@ TABLE = (
     ),
     (
         "C15",
-        "every order travels on the first queue",
+        "all orders go to the first partition's queue",
         "supervision/partitions.py",
         "    return crc32(entity.encode()) % of\n",
         "    return 0\n",
@@ -142,7 +142,7 @@ TABLE = (
     ),
     (
         "C16",
-        "a claim is not told from the one before it",
+        "a claim keeps the attempt number of the one before it",
         "supervision/sql.py",
         "SET process_state = 'Processing', attempt = s.attempt + 1, locked_by",
         "SET process_state = 'Processing', attempt = s.attempt, locked_by",
@@ -174,7 +174,7 @@ TABLE = (
     ),
     (
         "C20",
-        "an agent's own error counts as if nothing had been done",
+        "an agent's exception counts as a failure without effect",
         "supervision/recovery.py",
         '            return Failure(outcome=Outcome.UNKNOWN, message=f"{type(error)',
         '            return Failure(outcome=Outcome.TRANSIENT, message=f"{type(error)',
@@ -198,7 +198,7 @@ TABLE = (
     ),
     (
         "C21",
-        "what runs goes on to the next step though it is paused",
+        "a paused order's next step is claimed when its step ends",
         "supervision/sql.py",
         "CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w",
         "CROSS JOIN LATERAL (SELECT false AS waits) w",
@@ -206,7 +206,7 @@ TABLE = (
     ),
     (
         "C22",
-        "a worker consumes only the queues it is told",
+        "a worker of an agent's queue does not consume its partitions",
         "supervision/partitions.py",
         "    return [queue for agent in agents() if agent.queue in consumed for",
         "    return [queue for agent in () if agent.queue in consumed for",
@@ -214,7 +214,7 @@ TABLE = (
     ),
     (
         "C22",
-        "a worker sends everything on, also to itself",
+        "a worker sends a message for the next step even if it serves that queue",
         "supervision/execution.py",
         "    return place.direction == Direction.DO and not place.is_last and performs(",
         "    return False and performs(",

@@ -13,7 +13,7 @@ TABLE = (
     ),
     (
         "R2",
-        "each process has a static rule of its own",
+        "the static rule differs between processes",
         "supervision/resources.py",
         "    return str(crc32(entity.encode()) % count)",
         "    return str(hash(entity) % count)",
@@ -21,7 +21,7 @@ TABLE = (
     ),
     (
         "R3",
-        "only the route for all others is followed",
+        "only the default route is followed",
         "supervision/resources.py",
         "return self.routes.get((service, partition)) or self",
         "return self",
@@ -29,7 +29,7 @@ TABLE = (
     ),
     (
         "R3",
-        "entities that name no partition follow no route of one",
+        "an entity without a named partition never follows a partition's route",
         "supervision/admission.py",
         "partition or resources.partition_of(key)",
         'partition or ""',
@@ -37,7 +37,7 @@ TABLE = (
     ),
     (
         "R4",
-        "what was read is remembered for an hour",
+        "routes are read again only once an hour",
         "supervision/resources.py",
         "LOOK_SECONDS = 0.5",
         "LOOK_SECONDS = 3600.0",
@@ -125,7 +125,7 @@ TABLE = (
     ),
     (
         "R11",
-        "a caller learns what became of the first event there is",
+        "a caller gets the outcome of the first event",
         "supervision/journal.py",
         " WHERE e.event_id = %(id)s\n",
         " WHERE %(id)s::text <> '' ORDER BY e.id LIMIT 1\n",
@@ -133,7 +133,7 @@ TABLE = (
     ),
     (
         "R12",
-        "a flush also takes up what came while it wrote",
+        "a flush also settles events that came while it wrote",
         "supervision/journal_writer.py",
         "            lease.settle(Settlement(grown, failed))\n",
         "            grown = [Grown(g.file, g.start, g.length, [e.id for e in lease.batch(MOST_ENTRIES)]) for g in "
@@ -159,7 +159,7 @@ TABLE = (
     ),
     (
         "R13",
-        "a writer that ends leaves what waits",
+        "a writer that ends does not flush the waiting events",
         "supervision/journal_writer.py",
         "            if found.holder in (None, self.name):\n                self.flush(found.key)\n",
         "            pass\n",

@@ -1,4 +1,4 @@
-"""What a mutation is, and how it gets into a tree."""
+"""A mutation, and how it is applied to a tree."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DEFINITION = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 class MovedOn(Exception):
-    """The product changed: a mutation's text is no longer there, or no longer unique."""
+    """The product changed: the mutation's text is gone or no longer unique."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutation:
     """A bug in one place.
 
-    row: the requirement that it breaks. bug: what is wrong, as docs/requirements.md tells it. file: where, from the
-    root. old: the exact text that is replaced; it stands in the file once. new: what replaces it. caught_by: the test,
-    named in the requirement's row, that has to fail.
+    row: the requirement that it breaks. bug: its title, as in docs/requirements.md. file: the path from the root. old: the
+    exact text to replace; the file contains it once. new: the replacement. caught_by: the test that has to fail; the
+    requirement's row names it.
     """
 
     row: str
@@ -32,7 +32,7 @@ class Mutation:
     caught_by: str
 
     def mutated(self, root: Path) -> str:
-        """The file's text with the bug. Raises MovedOn."""
+        """The file's text with the mutation. Raises MovedOn."""
         try:
             text = (root / self.file).read_text()
         except FileNotFoundError:
@@ -59,10 +59,10 @@ class Original:
 
 
 def apply(mutation: Mutation, root: Path, number: int) -> Original:
-    """Write the mutation into the tree at `root`; `number` is another one for each mutation. Raises MovedOn.
+    """Write the mutation into the tree at `root`; `number` is unique for each mutation. Raises MovedOn.
 
-    Python knows a compiled file by its source's length and second: both may be those of another mutation, so the time
-    is set, to another second for each.
+    Python recognises a compiled file by the length and the modification second of its source. Two mutations may have both
+    in common, so the time is set to a different second for each.
     """
     text, path = mutation.mutated(root), root / mutation.file
     original = Original(path, path.read_text(), path.stat().st_mtime_ns)
@@ -73,7 +73,7 @@ def apply(mutation: Mutation, root: Path, number: int) -> Original:
 
 
 def places_of_tests(root: Path = ROOT) -> dict[str, list[str]]:
-    """Where each test is defined: its node ids, without parameters."""
+    """The node ids of each test, without parameters."""
     places: dict[str, list[str]] = {}
     for path in sorted((root / "tests").rglob("test_*.py")):
         for name in DEFINITION.findall(path.read_text()):

@@ -1,4 +1,4 @@
-"""Mutations of what the sources leave open: requirements X1 to X15."""
+"""Mutations of the answers to the sources' open questions: requirements X1 to X15."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TABLE = (
     ),
     (
         "X7",
-        "a step that starts may take longer than its order has",
+        "a step that starts gets a deadline after its order's",
         "supervision/sql.py",
         'complete_by = {_within("budget", "%(direction)s = \'do\'")}',
         'complete_by = {_within("budget", "false")}',
@@ -71,7 +71,7 @@ TABLE = (
     ),
     (
         "X7",
-        "a step that follows may take longer than its order has",
+        "a step that follows gets a deadline after its order's",
         "supervision/sql.py",
         '{_within("lease", "true")}',
         '{_within("lease", "false")}',
@@ -145,7 +145,7 @@ TABLE = (
     ),
     (
         "X14",
-        "claims that are never started are no news",
+        "claims that are never started raise no alert",
         "supervision/recovery.py",
         "                if (fact.dispatch_count + 1) % LOST_DISPATCHES == 0:\n",
         "                if False:\n",
@@ -161,7 +161,7 @@ TABLE = (
     ),
     (
         "X15",
-        "an incident that opens is told to nobody",
+        "an incident that opens sends no notification",
         "supervision/incident_sql.py",
         "WHERE closed_at IS NULL AND severity <> 'info'\n",
         "WHERE false AND closed_at IS NULL AND severity <> 'info'\n",

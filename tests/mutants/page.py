@@ -1,4 +1,4 @@
-"""docs/requirements.md's last column: the mutations of each row."""
+"""The last column of docs/requirements.md: the mutations of each row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tests.mutants.mutation import ROOT, Mutation
 
 PAGE = ROOT / "docs" / "requirements.md"
-COLUMNS = 4  # before the mutations: number, asked, held by, proven by
+COLUMNS = 4  # the columns before the mutations: number, requirement, module, test
 ROW = re.compile(r"^\| ([A-Z]\d+) \|")
 HEAD, RULE = "| # | Asked |", re.compile(r"^(\|---)+\|$")
 
@@ -19,7 +19,7 @@ def cells(line: str) -> list[str]:
 
 
 def with_mutations(page: str, mutations: Iterable[Mutation]) -> str:
-    """The page, each row with its mutations."""
+    """The page with the mutations of each row."""
     bugs: dict[str, list[str]] = {}
     for mutation in mutations:
         bugs.setdefault(mutation.row, []).append(mutation.bug)

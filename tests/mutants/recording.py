@@ -1,4 +1,4 @@
-"""Mutations of what is recorded, checked and shown: requirements S32 to S47."""
+"""Mutations of recording, checking and display: requirements S32 to S47."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TABLE = (
     ),
     (
         "S38",
-        "what an operator is told leads nowhere",
+        "the link in the operators' mail has no host",
         "supervision/incident_mail.py",
         '    return f"{settings.PUBLIC_URL}{page}"\n',
         "    return page\n",
@@ -93,7 +93,7 @@ TABLE = (
     ),
     (
         "S41",
-        "a live page is told everything again and again",
+        "a live page gets every event again and again",
         "orders/api/events.py",
         '                after, said = event["seq"], time.monotonic()\n',
         "                said = time.monotonic()\n",
@@ -101,7 +101,7 @@ TABLE = (
     ),
     (
         "S41",
-        "a stream that resumes begins from the beginning",
+        "a resumed stream sends all events again",
         "orders/api/events.py",
         "    events = events_after(run.pk, after)\n",
         "    events = events_after(run.pk, 0)\n",
@@ -109,7 +109,7 @@ TABLE = (
     ),
     (
         "S42",
-        "replies go to a queue that belongs to nobody",
+        "replies go to a queue that does not exist",
         "supervision/replies.py",
         "                routing_key=reply.queue,\n                mandatory=True,",
         '                routing_key=f"{reply.queue}.none",\n                mandatory=False,',
@@ -133,7 +133,7 @@ TABLE = (
     ),
     (
         "S45",
-        "whoever came first is first, however urgent the others are",
+        "the oldest order goes first, however urgent the others are",
         "supervision/store.py",
         "put_off - run.priority * sessions.HEAD_START_SECONDS for",
         "put_off for",
@@ -141,7 +141,7 @@ TABLE = (
     ),
     (
         "S46",
-        "a failure that nobody can judge counts for its order",
+        "a failure without evidence against its order counts for it",
         "supervision/retry.py",
         "    if failure.blame is not None and not failure.blame.own and failure.outcome in",
         "    if False and failure.outcome in",
@@ -149,7 +149,7 @@ TABLE = (
     ),
     (
         "S47",
-        "the audit passes over every other invariant",
+        "the audit skips every second invariant",
         "supervision/audit.py",
         "    for check in checks():\n",
         "    for check in checks()[::2]:\n",

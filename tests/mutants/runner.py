@@ -1,4 +1,4 @@
-"""Applies mutations one by one and says which of them their tests notice."""
+"""Applies mutations one by one and reports which of them the tests catch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.mutants.mutation import ROOT, MovedOn, Mutation, apply, places_of_tes
 
 
 class Verdict(StrEnum):
-    """What came of a mutation."""
+    """The verdict on a mutation."""
 
     CAUGHT = "caught"
     SURVIVED = "SURVIVED"
@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A mutation's verdict, and in a few words why."""
+    """A mutation's verdict and the reason in a few words."""
 
     mutation: Mutation
     verdict: Verdict
@@ -42,7 +42,7 @@ class Result:
 
 @contextmanager
 def _server() -> Iterator[str]:
-    """A database server for the length of a run: the one that DATABASE_URL names, or one of our own."""
+    """A database server for one run: the server of DATABASE_URL, or a new embedded one."""
     if given := os.environ.get("DATABASE_URL"):
         yield bench.at(given, "postgres")
         return
@@ -51,7 +51,7 @@ def _server() -> Iterator[str]:
 
 
 def run(mutations: Sequence[Mutation], *, jobs: int, told: Callable[[Result], None]) -> list[Result]:
-    """Try these mutations, so many at a time, and tell each result as it comes."""
+    """Try these mutations, `jobs` at a time, and call `told` with each result."""
     results: list[Result] = []
     lock = threading.Lock()
 
@@ -74,7 +74,7 @@ def run(mutations: Sequence[Mutation], *, jobs: int, told: Callable[[Result], No
 
 
 def _problem(mutation: Mutation, known: dict[str, list[str]]) -> str | None:
-    """What is wrong with the entry itself: to be mended in the tables, not in a test."""
+    """An error in the entry itself, which has to be corrected in the tables and not in a test."""
     if len(known.get(mutation.caught_by, ())) != 1:
         return f"{len(known.get(mutation.caught_by, ()))} tests have the name {mutation.caught_by}"
     try:
@@ -117,7 +117,7 @@ def _on_benches(
 
 
 def _green(benches: Sequence[Bench], nodes: Sequence[str]) -> dict[str, str | None]:
-    """For each test None when it passes as the tree is; else what it does: no failure of such a test proves anything."""
+    """For each test None if it passes on the unchanged tree, else its result there. The failure of such a test proves nothing."""
     shares = [nodes[number :: len(benches)] for number in range(len(benches))]
     with ThreadPoolExecutor(len(benches)) as pool:
         ran = list(pool.map(lambda pair: pair[0].run(pair[1]) if pair[1] else None, zip(benches, shares, strict=True)))
@@ -140,7 +140,7 @@ def _not_green(name: str, ran: Ran) -> str | None:
 def _try(one: Bench, mutation: Mutation, number: int, node: str) -> Result:
     original = apply(mutation, one.root, number)
     try:
-        # A fresh database is a copy of one that was made without the mutation, unless that is where the mutation is.
+        # A fresh database is a copy of one made without the mutation, unless the mutation is in a migration.
         ran = one.run([node], "-x", migrate="/migrations/" in mutation.file)
     finally:
         original.put_back()
@@ -149,7 +149,7 @@ def _try(one: Bench, mutation: Mutation, number: int, node: str) -> Result:
 
 
 def judge(ran: Ran) -> tuple[Verdict, str]:
-    """A test has to fail. One that cannot even begin has not looked at what the mutation does."""
+    """The verdict: a test has to fail. A test that cannot start proves nothing about the mutation."""
     if ran.failed:
         return Verdict.CAUGHT, ", ".join(sorted(ran.failed))
     if ran.errors or not ran.passed:
@@ -168,7 +168,7 @@ def line(result: Result) -> str:
 
 
 def summary(results: Sequence[Result], began: float) -> str:
-    """How many went which way."""
+    """How many mutations got each verdict."""
     counts = [(verdict, sum(result.verdict is verdict for result in results)) for verdict in Verdict]
     rows = len({result.mutation.row for result in results})
     told = ", ".join(f"{count} {verdict.lower()}" for verdict, count in counts if count)

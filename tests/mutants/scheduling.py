@@ -1,4 +1,4 @@
-"""Mutations of what schedules and performs: requirements S1 to S9 and S15 to S19."""
+"""Mutations of scheduling and performing: requirements S1 to S9 and S15 to S19."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TABLE = (
     ),
     (
         "S6",
-        "the scheduler names the shop",
+        "the scheduler imports the shop",
         "supervision/scheduler.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nif False:\n    from orders import workflows as shop  # noqa: F401\n",
@@ -78,7 +78,7 @@ TABLE = (
     ),
     (
         "S6",
-        "the shop's workflows use the engine's inside",
+        "the shop's workflows import an internal module of the engine",
         "orders/workflows.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nif False:\n    from supervision import store  # noqa: F401\n",
@@ -86,7 +86,7 @@ TABLE = (
     ),
     (
         "S7",
-        "a call may last as long as it likes",
+        "a call may last longer than its step's time",
         "orders/gateways/http.py",
         "seconds = min(CALL_SECONDS, remaining() / 2)",
         "seconds = CALL_SECONDS",
@@ -134,7 +134,7 @@ TABLE = (
     ),
     (
         "S16",
-        "everybody who asks leads",
+        "every process that asks becomes the leader",
         "supervision/leadership.py",
         " WHERE l.holder = excluded.holder OR l.expires_at < clock_timestamp()\n",
         " WHERE true OR l.expires_at < clock_timestamp()\n",

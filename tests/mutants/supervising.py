@@ -1,4 +1,4 @@
-"""Mutations of what supervises: requirements S10 to S14 and S20 to S31."""
+"""Mutations of supervision: requirements S10 to S14 and S20 to S31."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ TABLE = (
     ),
     (
         "S23",
-        "what was done first is undone first",
+        "steps are undone in forward order",
         "supervision/changes.py",
         "return [step for step in reversed(self.steps) if",
         "return [step for step in self.steps if",
@@ -98,7 +98,7 @@ TABLE = (
     ),
     (
         "S25",
-        "a policy may skip what cannot be undone",
+        "an exhausted undo follows the step's policy instead of stopping in Error",
         "supervision/recovery.py",
         "on_exhausted=OnExhausted.ERROR if undoing else OnExhausted(",
         "on_exhausted=OnExhausted(",
@@ -138,7 +138,7 @@ TABLE = (
     ),
     (
         "S29",
-        "operators have no say in schedules",
+        "operators may not edit schedules",
         "orders/migrations/0002_groups.py",
         '        "django_celery_beat.change_intervalschedule",\n',
         "",
@@ -146,7 +146,7 @@ TABLE = (
     ),
     (
         "S29",
-        "a sweep looks at every step there is",
+        "a sweep reads all steps instead of a partial index",
         "supervision/recovery_sql.py",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now()",
         " WHERE s.process_state || '' = 'Processing' AND s.complete_by < now()",

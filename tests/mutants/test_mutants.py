@@ -1,4 +1,4 @@
-"""`./run mutants` tells a mutation that is caught from one that survives, and from one that proves nothing."""
+"""`./run mutants` distinguishes mutations that are caught, that survive, and that prove nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ REFUSED = "test_a_wrong_workflow_is_refused_with_its_fault_named"
 
 
 def a_mutation(**other: str) -> Mutation:
-    """One that is caught, but for what is said."""
+    """A mutation that is caught, with these changes."""
     fields = dict(zip(("row", "bug", "file", "old", "new", "caught_by"), (*ROW_AND_BUG, *IN_WORKFLOW, REFUSED), strict=True))
     return Mutation(**{**fields, **other})
 
 
 def ran(**names: set[str]) -> Ran:
-    """What pytest may have said."""
+    """A result of pytest."""
     kinds = {kind: frozenset(names.get(kind, ())) for kind in ("passed", "failed", "errors", "skipped")}
     return Ran(**kinds, seconds=1.0, output="the last line")
 
@@ -35,7 +35,7 @@ def test_each_mutation_gets_its_verdict():
         "equivalent": a_mutation(old="        if not self.steps:\n", new="        if len(self.steps) == 0:\n"),
         "moved on": a_mutation(old="if not self.stairs:"),
         "without a test": a_mutation(caught_by="test_that_does_not_exist"),
-        "not collected": a_mutation(new="        if not self.steps\n"),  # no Python: nothing is proven by that
+        "not collected": a_mutation(new="        if not self.steps\n"),  # a syntax error proves nothing
     }
 
     results = runner.run(list(tried.values()), jobs=2, told=lambda result: None)
@@ -87,7 +87,7 @@ def test_a_mutation_is_applied_and_taken_back_to_the_second(tmp_path):
     again = file.stat().st_mtime_ns // 10**9
 
     assert mutated[0] == "answer = 43\n"
-    assert len({before // 10**9, mutated[1], again}) == 3  # Python takes each for another file
+    assert len({before // 10**9, mutated[1], again}) == 3  # Python compiles each of the three anew
 
 
 @pytest.mark.parametrize(("text", "words"), [("one", "0 times"), ("42 42", "2 times"), (None, "does not exist")])
