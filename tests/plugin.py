@@ -1,7 +1,7 @@
-"""Loaded before pytest-django reads the settings: says which database and values the tests use.
+"""A plugin that is loaded before pytest-django reads the settings: it chooses the database and values of the tests.
 
-With DATABASE_URL set, that server is used. Without, an embedded PostgreSQL runs for the length of the session in a
-temporary directory; the settings may name it before it runs, because its address follows from the directory.
+With DATABASE_URL set, the tests use that server. Without it, an embedded PostgreSQL runs for the session in a temporary
+directory. The settings can name it before it runs, because its address follows from the directory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ os.environ.setdefault("ALLOW_FAILPOINTS", "1")
 _state_dir = None if os.environ.get("DATABASE_URL") else tempfile.mkdtemp(prefix="sas-tests-")
 if _state_dir is not None:
     os.environ["DATABASE_URL"] = database_url(_state_dir)
-# What tests journal goes where it is thrown away.
+# The tests' journal goes to a temporary directory.
 _journal_dir = None if os.environ.get("JOURNAL_DIR") else tempfile.mkdtemp(prefix="sas-journal-")
 os.environ.setdefault("JOURNAL_DIR", _journal_dir or "")
 _server: EmbeddedPostgres | None = None
 
-# Tests that start whole shops: a dozen processes each, with deadlines. Two of them at once would time one another.
+# Tests that start whole shops: a dozen processes each, with deadlines. Two at once would slow each other past them.
 WHOLE_SHOPS = (
     "tests/browser/",
     "tests/chaos/test_short_chaos.py",
@@ -45,7 +45,7 @@ WHOLE_SHOPS = (
 
 
 class OneShopAtATime(LoadScopeScheduling):  # type: ignore[misc]
-    """Files are shared among pytest-xdist's processes; what starts whole shops stays together, and begins first."""
+    """Distribute files over pytest-xdist's processes; all files that start whole shops go to one process and begin first."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "whole shops" if nodeid.startswith(WHOLE_SHOPS) else nodeid.split("::", 1)[0]
@@ -58,7 +58,7 @@ class OneShopAtATime(LoadScopeScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start the server, unless somebody else provides one."""
+    """Start the server, unless DATABASE_URL names one."""
     global _server
     if _state_dir is None or session.config.option.collectonly:
         return
@@ -71,7 +71,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop it and throw its data away, after everything else has let go of it."""
+    """Stop the server and delete its data, after all other plugins have closed their connections."""
     if _server is not None:
         _server.stop()
         shutil.rmtree(_server.socket_dir, ignore_errors=True)
@@ -80,13 +80,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneShopAtATime | None:
-    """Which process runs what, where files are to stay together."""
+    """The scheduler for `--dist loadfile`, which keeps files together."""
     return OneShopAtATime(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """Between pytest-xdist's processes a report travels as UTF-8: half characters in a test's log must not stop them all."""
+    """Replace half characters: pytest-xdist sends reports as UTF-8, and one in a test's log would end the whole run."""
     return _encodable((yield))
 
 
@@ -99,5 +99,5 @@ def _encodable(value: Any) -> Any:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Which database this session runs on."""
+    """The database of this session."""
     return f"database: {'embedded PostgreSQL' if _state_dir is not None else 'DATABASE_URL'}"

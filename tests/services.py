@@ -1,4 +1,4 @@
-"""Services a test may use where they are found. With REQUIRE_SERVICES=1 (CI) a missing one fails instead of skipping."""
+"""Services that a test uses if they are there. With REQUIRE_SERVICES=1 (CI) a missing one fails the test, else it skips."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def require_service(what: str, available: object, hint: str) -> None:
-    """Go on when it is there; else skip with the reason, or fail where nothing may be skipped."""
+    """Return if the service is there; else skip with the reason, or fail with REQUIRE_SERVICES=1."""
     if available:
         return
     message = f"{what} is not available: {hint}"
@@ -30,7 +30,7 @@ def require_service(what: str, available: object, hint: str) -> None:
 
 
 def listens(url: str) -> bool:
-    """Whether somebody accepts connections at the URL's host and port."""
+    """Whether a server accepts connections at the URL's host and port."""
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 0), timeout=2).close()
@@ -40,14 +40,14 @@ def listens(url: str) -> bool:
 
 
 def chromium() -> str | None:
-    """A Chromium on this machine; nothing is ever downloaded."""
+    """The path of an installed Chromium; the tests download none."""
     chosen = os.environ.get("TEST_CHROMIUM")
     return chosen or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 @contextmanager
 def own_vhost() -> Iterator[str]:
-    """A RabbitMQ URL with a virtual host of its own, where we may make one; else the shared one."""
+    """A RabbitMQ URL with a new virtual host if we may create one, else with the shared one."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     user = urlsplit(AMQP_URL).username or "guest"
     if not _rabbitmqctl("add_vhost", name):
@@ -68,7 +68,7 @@ def _rabbitmqctl(*arguments: str) -> bool:
 @contextmanager
 def own_redis() -> Iterator[str]:
     """A Redis URL with a numbered database of its own, empty before and after."""
-    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # tests at the same time must not meet
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # parallel tests need different databases
     url = urlsplit(REDIS_URL)._replace(path=f"/{11 + beside % 5}").geturl()
     client = redis.Redis.from_url(url)
     client.flushdb()

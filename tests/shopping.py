@@ -1,4 +1,4 @@
-"""The cast of the shop's tests: products, accounts of each group with their tokens, and order requests."""
+"""Helpers of the shop's tests: products, accounts of each group with their tokens, and order requests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ADDRESS = {"name": "Ada L.", "line1": "Via Roma 1", "line2": "", "city": "Torino
 
 
 def a_product(sku: str = "MUG-BLUE", **facts: Any) -> Product:
-    """Something to buy; 12.90 EUR and 50 pieces of it unless said otherwise."""
+    """A product, by default at 12.90 EUR with 50 pieces in stock."""
     return Product.objects.create(**{"sku": sku, "name": f"Product {sku}", "price": "12.90", "available": 50, **facts})
 
 
 def a_request(**changes: Any) -> dict[str, Any]:
-    """A good order request: two blue mugs."""
+    """A valid order request: two blue mugs."""
     request = {
         "email": "ada@example.com",
         "shipping_address": dict(ADDRESS),
@@ -32,7 +32,7 @@ def a_request(**changes: Any) -> dict[str, Any]:
 
 
 def an_account(name: str, *groups: str) -> User:
-    """An account in these groups. A test that emptied the tables has emptied them of groups too."""
+    """An account in these groups. Missing groups are created, because an earlier test may have emptied the tables."""
     if not Group.objects.filter(name="operator").exists():
         import_module("orders.migrations.0002_groups").create_groups(apps, None)
     account = User.objects.create_user(name, f"{name}@example.com")
@@ -41,7 +41,7 @@ def an_account(name: str, *groups: str) -> User:
 
 
 def a_client(account: User | None = None) -> APIClient:
-    """A client of the API, with a token of this account's where there is one."""
+    """A client of the API, with a token if an account is given."""
     client = APIClient()
     if account is not None:
         client.credentials(HTTP_AUTHORIZATION=f"Token {AuthToken.objects.create(account)[1]}")

@@ -1,4 +1,4 @@
-"""The rules of the house, executable with the standard library alone: who may import whom, who may write, how long a file is."""
+"""The architecture's rules, checked with the standard library: allowed imports, modules that may write, length of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRODUCT = ("supervision", "orders", "sasproject")
 OTHERS_CODE = {".venv", ".venv-bench", "var", "staticfiles", "migrations", "node_modules", "vendor", ".git"}
 MOST_LINES = 400
 
-# Each line may import from the lines above it, and from nothing beside or below it.
+# A module may import from the lines above its own, and from no module in its own line or below.
 LEVELS = (
     "known_versions",
     "errors states conf identity db sql recovery_sql front calls audit fairness destinations words loops journal_rows journal_files"
@@ -41,7 +41,7 @@ LEVELS = (
     "execution supervisor",
     "idle plan_guard",
     "worker testing",
-    # Doors: what people, Celery and Django come in by.
+    # Entry points for people, Celery and Django.
     "doctor checks plan_checks management management.progress templatetags beat_admin console_lists console",
     "apps tasks management.base console_forms console_sidebar",
     "management.commands console_filters console_pauses console_verbs templatetags.console "
@@ -51,10 +51,10 @@ LEVELS = (
 )
 LEVEL = {f"supervision.{name}": level for level, names in enumerate(LEVELS) for name in names.split()}
 DOORS = next(level for level, names in enumerate(LEVELS) if "checks" in names.split())
-FACADE = "supervision"  # the names an application needs to define its workflows; free of the ORM
+FACADE = "supervision"  # the names that an application needs to define its workflows; it imports no ORM
 FACADE_IMPORTS = {"supervision.agent", "supervision.effects", "supervision.errors", "supervision.retry", "supervision.workflow"}
 
-# What the shop may know of the engine: definitions, verbs, reads, the outbox, and the frames it hangs its own pages into.
+# The engine's modules that the shop may import: definitions, verbs, reads, the outbox, and the console's base pages.
 FOR_THE_SHOP = {FACADE} | {
     f"supervision.{name}"
     for names in (
@@ -94,7 +94,7 @@ def is_module(name: str) -> bool:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """The modules of this project that a file imports, wherever in it."""
+    """The modules of this project that a file imports, also inside functions."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -106,7 +106,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def level(name: str) -> int | None:
-    """A module's level; a command stands with its package."""
+    """A module's level; a command has the level of its package."""
     return LEVEL.get("supervision.management.commands" if name.startswith("supervision.management.commands.") else name)
 
 
@@ -167,17 +167,17 @@ CALLS_OF_AGENTS = {"perform", "perform_many", "compensate", "compensate_many"}
 
 @pytest.mark.parametrize("name", SUPERVISOR)
 def test_the_supervisor_and_what_decides_for_it_call_no_agent(name):
-    """They decide and write; what is to be called, an agent's worker calls."""
+    """They decide and write; only agents processes make calls."""
     path = Path("supervision") / f"{name}.py"
     calls = {node.func.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
-    knows = {"supervision.agent"} if name == "changes" else set()  # whether a step can be undone
+    knows = {"supervision.agent"} if name == "changes" else set()  # it asks whether a step can be undone
 
     assert calls & CALLS_OF_AGENTS == set()
     assert set(imports_of(path)) & (PERFORMING | {"supervision.agent"}) == knows
 
 
 def test_definitions_and_decisions_are_free_of_the_orm():
-    """What an application imports to define its workflows, and what decides about failures, needs no Django."""
+    """The modules that define workflows and those that decide about failures need no Django."""
     for name in ("errors", "states", "effects", "retry", "agent", "workflow", "__init__"):
         path = Path("supervision") / f"{name}.py"
         for node in ast.walk(tree(path)):
@@ -186,11 +186,11 @@ def test_definitions_and_decisions_are_free_of_the_orm():
                 assert not any(each.split(".")[0] in ("django", "celery", "psycopg") for each in names), path
 
 
-# ------------------------------------------------------------------------------------------------- who may write
+# ---------------------------------------------------------------------------------------- modules that may write
 
 
 def writes_of(path: Path) -> Iterator[str]:
-    """Calls like `Run.objects...update(...)`, `step.save()` on the engine's hot rows, and SQL that writes them."""
+    """Calls like `Run.objects...update(...)` and `step.save()` on the engine's hot rows, and SQL that writes them."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITES:
             target = node.func.value
@@ -222,10 +222,10 @@ def test_the_check_for_writers_sees_writes():
 def test_only_the_store_executes_the_guarded_statements():
     users = {path.stem for path in python_files(*PRODUCT) if "supervision.sql" in set(imports_of(path))}
 
-    assert users <= {"store", "recovery", "scheduler", "consuming", "load"}  # the last three only look
+    assert users <= {"store", "recovery", "scheduler", "consuming", "load"}  # the last three only read
 
 
-# ------------------------------------------------------------------------------------------------- how it reads
+# -------------------------------------------------------------------------------------------------------- style
 
 
 def texts() -> list[Path]:

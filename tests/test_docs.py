@@ -1,4 +1,4 @@
-"""The documents say what the code does: states, variables, settings, commands, files."""
+"""The documents agree with the code: states, variables, settings, commands, files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" /
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
-# What the project's users were promised to find, whether or not the settings have got to it yet.
+# Variables that the documents must explain even if the settings do not read them.
 PROMISED = [
     "DATABASE_URL",
     "CELERY_BROKER_URL",
@@ -51,7 +51,7 @@ PROMISED = [
 
 
 def read_by_settings() -> set[str]:
-    """The variables that the settings read, found in their source."""
+    """The variables that the settings read, found in the settings' source."""
     found = set()
     for node in ast.walk(ast.parse((ROOT / "sasproject" / "settings.py").read_text())):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -135,7 +135,7 @@ def test_every_file_named_in_a_document_exists(name: str):
     made_later = {"var/", "var/mutants/", "adr/"}
 
     missing = [path for path in paths - made_later if not any((base / path).exists() for base in bases)]
-    # An application's own modules, which nobody has to have.
+    # Modules that an application may have and need not have.
     assert [path for path in missing if path not in ("workflows.py", "audit_checks.py", "doctor_probes.py")] == []
 
 

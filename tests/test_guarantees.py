@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every hazard has its row, every test it names exists, every failpoint is explained."""
+"""docs/guarantees.md: every hazard has a row, every named test exists, every failpoint is explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/requirements.md: every requirement has its row; every module, test and mutation that a row names exists."""
+"""docs/requirements.md: every requirement has a row; every module, test and mutation that a row names exists."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_an_operator_who_is_too_late_is_told_and_nothing_happens(open_console: O
     (order,) = fail()
     page = open_console("operator")
     page.goto(reverse("admin:orders_order_operate", args=[order.pk, "skip"]))
-    operations.resubmit(order.public_id, by="somebody faster", reason="first")
+    operations.resubmit(order.public_id, by="another operator", reason="first")
 
     page.get_by_label("Reason").fill("not needed")
     page.get_by_role("button", name="Skip").click()

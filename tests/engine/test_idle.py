@@ -221,7 +221,7 @@ def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_afte
     assert len(sent()) == 1
     hurried = time.monotonic()
     submit("toy", {"n": 2})
-    assert seconds() < 0.2, "in haste"
+    assert seconds() < 0.2, "it does not wait after it waited in vain"
     assert len(sent()) == 1
 
     kit.until(lambda: seconds() >= 0.2, within=10)

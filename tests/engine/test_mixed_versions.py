@@ -41,7 +41,7 @@ def asked() -> list[tuple[str, str]]:
     return [(name, request.idempotency_key.partition(":")[2]) for name, request in calls]
 
 
-# ---------------------------------------------------------------- code that means something else by the same version
+# ------------------------------------------------------------------ code with another definition of the same version
 
 
 def test_a_process_whose_code_has_swapped_two_steps_calls_no_agent(code):

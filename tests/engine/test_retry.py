@@ -1,4 +1,4 @@
-"""From a failure to a decision: counting, thresholds, delays. Pure functions, so no database."""
+"""The retry policy: what follows a failure (counting, thresholds, delays). Pure functions, so no database."""
 
 from __future__ import annotations
 

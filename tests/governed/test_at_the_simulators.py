@@ -1,4 +1,4 @@
-"""Governed resources as the remote service sees them: four agent processes, and never a call more than allowed."""
+"""Limits measured at the remote service: four agents processes never make more calls than allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGENTS = ("agents", "agents.2", "agents.3", "agents.4")
 
 
 def limit(lane: Lane, name: str, **limits: Any) -> None:
-    """What an operator changes in the admin; None lifts a limit."""
+    """Change a resource's limits as an operator does in the admin; None lifts a limit."""
     pairs = ", ".join(f"{column} = {'NULL' if value is None else repr(value)}" for column, value in limits.items())
     lane.rows(f"UPDATE supervision_resource SET {pairs} WHERE name = '{name}' RETURNING name")  # noqa: S608 - a test's own words
 
@@ -33,18 +33,18 @@ def count_anew(lane: Lane) -> None:
 
 
 def anew(lane: Lane) -> None:
-    """Four agent processes, healthy services that take a while, no limits, and the meters at nothing."""
+    """Four agents processes, healthy services with some latency, no limits, and the services' counters at zero."""
     for role in ("scheduler", "supervisor", *AGENTS):
         lane.work(role)
     lane.fault()
     for name in ("payment", "shipping"):
         limit(lane, name, capacity=None, rate_per_second=None, paused=False, breaker_threshold=5, cool_down_seconds=1)
-    time.sleep(0.6)  # every process looks at the rows within half a second
+    time.sleep(0.6)  # every process reads the rows again within half a second
     count_anew(lane)
 
 
 def buy(lane: Lane, count: int) -> list[str]:
-    """So many orders, in batches."""
+    """Place this many orders in batches."""
     lane.rows(f"UPDATE orders_product SET available = available + {PIECES * count} WHERE sku = 'MUG-BLUE' RETURNING sku")  # noqa: S608
     lane.stock += PIECES * count
     keys: list[str] = []
@@ -65,7 +65,7 @@ def all_processed(lane: Lane, keys: list[str], *, within: float) -> None:
     until(lambda: open_orders() == 0, within=within, what="all orders to be Processed")
 
 
-# Of the limited step: others may run into their deadlines when thousands of orders come at once to two cores.
+# Only of the limited step: other steps may expire when thousands of orders come at once to two cores.
 FAILURES = """
 SELECT DISTINCT e.why FROM supervision_stepstate s
   JOIN supervision_stepevent e ON e.run_id = s.run_id AND e.position = s.position AND e.from_state = 'Processing'
@@ -95,7 +95,7 @@ def test_calls_in_flight_never_exceed_the_capacity_and_a_change_holds_from_the_n
 
 
 def test_no_second_has_more_requests_than_the_rate_says(lane: Lane) -> None:
-    """Payment makes two requests an order; both count."""
+    """Payment makes two requests per order, and both count."""
     count, rate = (200, 10) if os.environ.get("GOVERNED_IN_FULL") else (40, 25)
     anew(lane)
     limit(lane, "payment", rate_per_second=rate)
@@ -143,7 +143,7 @@ def test_five_failures_open_the_breaker_for_all_processes_within_a_second_and_on
     keys = buy(lane, 60)
     is_open = "SELECT 1 FROM supervision_resource WHERE name = 'shipping' AND breaker_state = 'open'"
     until(lambda: lane.rows(is_open), within=20, what="it to open")
-    # What was under way when it opened comes to its end; a second later every process knows.
+    # Calls that were in flight when the breaker opened come to their end. After a second every process knows the breaker.
     busy = "SELECT 1 FROM supervision_stepstate WHERE agent = 'shipping' AND process_state = 'Processing' AND started_at IS NOT NULL"
     until(lambda: not lane.rows(busy), within=10, what="the calls under way to end")
     time.sleep(1.0)
@@ -151,8 +151,8 @@ def test_five_failures_open_the_breaker_for_all_processes_within_a_second_and_on
     count_anew(lane)
     time.sleep(5.0)
     requests = stats(lane, "carrier")["calls"]
-    # One each cool-down, one at either end of the time looked at. A probe is one call of the agent: a request that is
-    # reset, and up to three that ask what became of it.
+    # One probe per cool-down, and one at either end of the measured time. A probe is one call of the agent: one request
+    # that is reset, and up to three requests that ask for its outcome.
     probes = int((time.monotonic() - began) / 2) + 2
     assert requests <= 4 * probes, f"{requests} requests in 5 s with a cool-down of 2 s and one probe at a time"
 

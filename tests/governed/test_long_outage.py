@@ -1,7 +1,7 @@
-"""One service down for long, under steady load: nobody stops in Error, nobody else is slower, and the backlog drains.
+"""A long outage of one service under steady load: no order stops in Error, other steps keep their pace, the backlog drains.
 
-`OUTAGE_SECONDS=600` for the whole ten minutes; the carrier is down, and limited to a rate that it must not exceed when
-everything that waited comes at once.
+`OUTAGE_SECONDS=600` runs the whole ten minutes. The carrier is down. It has a rate limit, which the agents must keep
+when all waiting orders become due at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_long_outage_under_load_sends_nobody_to_error_slows_nobody_else_and_dr
     before = lane.rows(PAID, steady)[0][0] / steady
 
     lane.fault(service="carrier", mode="down")
-    time.sleep(10)  # what was under way finds out
+    time.sleep(10)  # the calls in flight fail
     count_anew(lane)
     time.sleep(OUTAGE_SECONDS - 10)
     during = lane.rows(PAID, OUTAGE_SECONDS - 10)[0][0] / (OUTAGE_SECONDS - 10)

@@ -1,4 +1,4 @@
-"""Orders that their service fails for ever, among healthy ones: those end, and nobody else waits for them."""
+"""Orders whose calls always fail, among healthy ones: the bad orders stop in Error, and the others do not wait for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.shop import ADDRESS, order, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-POISON = "Poison"  # the city to which the carrier cannot book anything, whatever it says elsewhere
+POISON = "Poison"  # the city for which the carrier fails every booking
 WITHIN_SECONDS = 60.0
 
 
@@ -51,7 +51,7 @@ class Carrier(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Write no log."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def in_state(lane: Lane, keys: list[str], state: str) -> int:
 def test_three_poisonous_orders_do_not_keep_forty_healthy_ones_from_ending(lane: Lane) -> None:
     lane.all_work()
     poison = buy(lane, 3, POISON)
-    # Nobody else is there: that it is these orders' fault cannot be known yet.
+    # There are no other orders yet, so the engine cannot know that these orders cause the failures.
     until(lambda: lane.rows("SELECT 1 FROM supervision_resource WHERE name = 'shipping' AND failures >= 5"), within=60)
     began = time.monotonic()
 

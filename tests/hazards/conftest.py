@@ -12,7 +12,7 @@ from tests.engine.conftest import engine, store_database, tuned
 
 @pytest.fixture(scope="module")
 def lane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lane]:
-    """A shop for one module; the module's LANE names its settings."""
+    """A shop for one test module, with the settings in the module's LANE."""
     with open_lane(tmp_path_factory.mktemp("lane"), **getattr(request.module, "LANE", {})) as running:
         yield running
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture
 def versions(monkeypatch):
-    """A registry of this test's own: `versions(2, ...)` is the code after a deployment."""
+    """A workflow registry for this test: `versions(2, ...)` registers the code after a deployment."""
     monkeypatch.setattr(workflow, "_workflows", dict(workflow._workflows))
     monkeypatch.setattr(workflow, "_newest", dict(workflow._newest))
 
@@ -78,7 +78,7 @@ def test_a_supervisor_that_is_upgraded_last_leaves_a_new_versions_longer_step_it
     key = submit("toy-changing", {"n": 1})
     ((place, claims),) = schedule()
     store.start(place, claims)
-    del workflow._workflows["toy-changing", 2]  # what the supervisor's code knows: shorter steps than this one
+    del workflow._workflows["toy-changing", 2]  # the supervisor's code knows only the version with shorter steps
     began = step(key, "alpha-step")
 
     for _ in range(recovery.LOST_DISPATCHES):

@@ -1,4 +1,4 @@
-"""Clocks that jump and clocks that are wrong (H26, H27): at worst a delay, and workers' clocks decide nothing."""
+"""Clocks that jump and clocks that are wrong (H26, H27): at worst they cause a delay, and no worker's clock is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 def put_the_clock_back(hours: int = 1) -> None:
-    """What the rows look like when the clock was ahead so far, and has been put right."""
+    """Make the rows look as if the database's clock had been ahead by this many hours and was then corrected."""
     ahead = [hours]
     kit.fetch(
         "UPDATE supervision_stepstate"
@@ -89,13 +89,13 @@ def test_a_recall_takes_no_row_that_somebody_holds():
     with kit.another_connection() as other:
         other.execute("SELECT FROM supervision_stepstate FOR UPDATE")
 
-        recovery.recall(10)  # waits for nobody
+        recovery.recall(10)  # it waits for no lock
 
     assert kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE complete_by > now() + interval '30 min'") == [(1,)]
 
 
 CLOCKS = {"now", "today", "utcnow", "time", "localtime", "gmtime"}
-# Shown to people, or sent to the world outside; compared with no deadline.
+# These places show a time to people or send it to a service. They compare it with no deadline.
 HARMLESS = {"supervision/words.py", "supervision/webhooks.py", "supervision/templatetags/console.py"}
 
 

@@ -1,4 +1,4 @@
-"""A worker that lives, beats and consumes nothing ends itself, and nobody else does."""
+"""A worker that sends heartbeats but consumes nothing ends itself. Healthy workers live on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from supervision import canary
 from tests.crash.lane import Lane
 from tests.support.shop import until
 
-LANE = {"SUPERVISION_CANARY_SECONDS": "1"}  # everything ten times as quick as it is in production
+LANE = {"SUPERVISION_CANARY_SECONDS": "1"}  # ten times as fast as in production
 DETECTED_WITHIN = 6.0  # seconds; 60 in production
 DEAF = {"FAILPOINTS": "worker.deaf=drop"}
 
@@ -20,7 +20,7 @@ def test_a_worker_that_consumes_nothing_ends_itself_and_the_others_live_on(lane:
     others = [f"agents.{number}" for number in range(2)]
     for name in others:
         lane.work(name)
-    time.sleep(DETECTED_WITHIN)  # long enough for each of the healthy ones to be taken for deaf by mistake
+    time.sleep(DETECTED_WITHIN)  # long enough for a healthy worker to end, if it were taken for deaf by mistake
 
     lane.work("agents.deaf", **DEAF)
     began = time.monotonic()
@@ -52,7 +52,7 @@ def test_nobody_ends_while_no_canaries_are_sent(lane: Lane) -> None:
     lane.end("agents.deaf")
 
 
-# ------------------------------------------------------------------------------------------------ its judgement
+# ----------------------------------------------------------------------------------------- how a worker decides
 
 
 @pytest.fixture

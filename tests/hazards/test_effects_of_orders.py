@@ -1,6 +1,6 @@
 """Charges and shipments of orders whose answers were lost, through the engine and at the simulated services.
 
-What an order did outside is found under every key it ever had: nothing is made twice, and nothing outlives a cancel.
+The engine finds an order's effects under every key that the order ever had. No effect is made twice or outlives a cancel.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ def no_failpoint_left() -> Iterator[None]:
 
 
 def lose_the_answer_of(step: str) -> None:
-    """The next call at this step has its effect, and nobody hears of it."""
+    """The next call at this step has its effect, and its answer is lost."""
     failpoints.load({"FAILPOINTS": "agent.after_effect=raise@1", "FAILPOINT_STEP": step, "ALLOW_FAILPOINTS": "1"})
 
 
 def work(key: str) -> str:
-    """Play scheduler and agents until the order rests; gives its state."""
+    """Run scheduler, agents and sweeps until the order has ended or is in Error; returns its state."""
     for _ in range(50):
         run_until_idle()
         execution.finish_up(20)  # calls that took longer than their cohort waited
         if (state := kit.state(key)) in ("Processed", "Error", "Cancelled"):
             return state
-        # What a late answer handed on went to a broker that delivers nothing here.
+        # A late answer sends the next step to a broker that delivers nothing here, so the claim has to expire.
         expire(key)
         make_due(key)
         supervisor.sweep_once()
@@ -108,7 +108,7 @@ def back_up() -> None:
 
 
 def restore() -> None:
-    """The rows as they were, in another life of the database; the services go on from where they are, without the old keys."""
+    """Put the saved rows back on another timeline. The services keep their effects and forget the old keys."""
     for table in (*TABLES, "effect"):
         kit.fetch(f"DELETE FROM supervision_{table}")  # noqa: S608 - the names above
     for table in TABLES:

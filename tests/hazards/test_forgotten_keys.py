@@ -1,4 +1,4 @@
-"""A key older than the service's memory (H4): nothing is repeated or undone under it before a person has looked."""
+"""An idempotency key that the service may have forgotten (H4): no call uses it again before an operator has looked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def forgetful() -> Iterator[None]:
 
 
 def of_unknown_effect(workflow: str = "toy") -> str:
-    """An order whose first attempt got no answer; the service is well again."""
+    """An order whose first attempt got no answer; the service works again."""
     toy.ALPHA.on_perform = unanswered
     key = submit(workflow, {"n": 1})
     run_until_idle()

@@ -1,4 +1,4 @@
-"""Operators against each other and against the supervisor (H21): each click acts at most once, and says so when it did not."""
+"""Operators race with each other and with the supervisor (H21): a click acts at most once, or the page says that it did not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_of_two_operators_and_a_supervisor_at_once_one_operator_acts(turn):
 
 @pytest.mark.parametrize("turn", range(5))
 def test_an_operator_who_looked_before_the_sweep_does_not_act_on_what_it_changed(turn):
-    """The step was resubmitted, claimed and expired again: the operator's page is out of date."""
+    """The step was resubmitted, claimed and expired again, so the operator's page is out of date."""
     key = kit.in_error()
     seen = step(key, "alpha-step").attempt
     operations.resubmit(key, by="olga", reason="looked at it", attempt=seen)
@@ -49,7 +49,7 @@ def test_an_operator_who_looked_before_the_sweep_does_not_act_on_what_it_changed
     answers = kit.at_once(kit.supervisor.sweep_once, lambda: operations.resubmit(key, by="otto", reason="me too", attempt=seen))
 
     assert isinstance(answers[1], ChangedMeanwhile | Refused)
-    kit.supervisor.sweep_once()  # the first one passes over a step that the operator just then held
+    kit.supervisor.sweep_once()  # the first sweep may skip a step whose lock the operator held
     released = step(key, "alpha-step")
     assert (released.process_state, released.failure_count) == ("Pending", 1)
     assert resubmitted(key) == 1

@@ -1,4 +1,4 @@
-"""A service that is down (H23, H25): orders wait, none stops in Error, and all of them end when it is back."""
+"""A service that is down (H23, H25): orders wait, none stops in Error, and all end after the service is back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.shop import until
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_FAILURE_THRESHOLD": "5", "SUPERVISION_ON_PERMANENT": "", TAKE_UP: "1"}
 DOWN_SECONDS = 20.0
-MOST_CALLS = 100  # made in vain: a few to find out, then probes
+MOST_CALLS = 100  # failed calls: a few until the breaker opens, then probes
 
 
 @pytest.mark.slow

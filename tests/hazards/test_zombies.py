@@ -1,4 +1,4 @@
-"""Processes frozen in the worst place, and requests that arrive late (H1, H2): the remote ledgers show one effect or none."""
+"""Frozen processes and requests that arrive late (H1, H2): the services' ledgers show one effect or none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.crash.lane import Lane
 from tests.support.shop import until
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "3"}
-# Frozen with the payment's intent noted, one call before money moves.
+# The worker freezes after it noted the payment's intention and before the call that moves money.
 FROZEN = {"FAILPOINTS": "agent.after_checkpoint=stop@1"}
 
 
@@ -27,7 +27,7 @@ def strays(lane: Lane, key: str) -> int:
 
 
 def freeze_a_worker_before_the_charge(lane: Lane) -> str:
-    """An order whose only agents' worker was stopped in the middle of the payment."""
+    """Place an order and freeze the only agents worker in the middle of the payment."""
     lane.fault()
     lane.all_work("agents")
     lane.end("agents.2")
@@ -39,7 +39,7 @@ def freeze_a_worker_before_the_charge(lane: Lane) -> str:
 
 
 def wake(lane: Lane, key: str) -> None:
-    """The frozen worker goes on, and its answer comes."""
+    """Wake the frozen worker and wait for its answer."""
     before = strays(lane, key)
     os.kill(lane.pid("agents"), signal.SIGCONT)
     until(lambda: strays(lane, key) > before, what="the late answer")
@@ -60,7 +60,7 @@ def test_a_worker_frozen_past_the_compensation_charges_nothing(lane: Lane) -> No
     key = freeze_a_worker_before_the_charge(lane)
     answer = lane.http.post(f"/api/v1/orders/{key}/cancel/", json={"reason": "changed my mind"}, headers=lane.shopper)
     assert answer.status_code == 202, answer.text
-    lane.work("agents.2")  # not before: on a busy machine it could have charged by now
+    lane.work("agents.2")  # started only now, because on a busy machine it could have charged earlier
     lane.is_undone_to_nothing(key)
 
     wake(lane, key)

@@ -1,4 +1,4 @@
-"""Putting things into queues without the project's help: byte for byte, on each broker."""
+"""Put messages into queues byte for byte, on each broker, without the project's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUEUE = "agent.stock"
 
 
 class Broker(Protocol):
-    """What the tests ask of a broker."""
+    """The operations that the tests need of a broker."""
 
     name: str
 
@@ -27,10 +27,10 @@ class Broker(Protocol):
         """Publish these messages as they are."""
 
     def publish_items(self) -> list[bytes]:
-        """Publish what is not even a message; the bytes that have to come out."""
+        """Publish items that are no messages; returns the bytes that the dead letters must hold."""
 
     def left(self, queue: str = QUEUE) -> int:
-        """How much is in the queue, or taken and not acknowledged."""
+        """How many messages are in the queue, or fetched and not acknowledged."""
 
 
 class RawProperties(amqp.Message):
@@ -45,7 +45,7 @@ class RawProperties(amqp.Message):
 
 
 class Amqp:
-    """RabbitMQ, through py-amqp alone."""
+    """RabbitMQ, through py-amqp."""
 
     name = "amqp"
 
@@ -63,7 +63,7 @@ class Amqp:
         self.queue = ""
 
     def message(self, case: Case, **properties: Any) -> amqp.Message:
-        """The message of this case."""
+        """The AMQP message of this case."""
         given = {"content_type": case.content_type, "content_encoding": case.content_encoding, "application_headers": case.headers or None}
         return amqp.Message(case.body, **{name: value for name, value in {**given, **properties}.items() if value is not None})
 
@@ -104,7 +104,7 @@ def enveloped(case: Case) -> str:
 
 
 class Redis:
-    """Redis, through its own client."""
+    """Redis, through its client library."""
 
     name = "redis"
 
@@ -128,7 +128,7 @@ class Redis:
 
 
 class Pgmq:
-    """pgmq, through its functions."""
+    """pgmq, through its SQL functions."""
 
     name = "pgmq"
 
@@ -156,7 +156,7 @@ class Pgmq:
         return int(row[0]) if row else 0
 
     def close(self) -> None:
-        """Leave no queue behind: they live in the tests' database."""
+        """Drop the queues, which are tables in the tests' database."""
         for (name,) in self.connection.execute("SELECT queue_name FROM pgmq.list_queues()").fetchall():
             self.connection.execute("SELECT pgmq.drop_queue(%s::text)", (name,))
         self.connection.close()

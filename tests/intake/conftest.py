@@ -1,4 +1,4 @@
-"""Workers on each broker, over the tests' own database."""
+"""Workers on each broker that use the tests' database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def database_url() -> str:
-    """The test database, as another process names it."""
+    """The URL of the test database for another process."""
     given = {**settings.DATABASES["default"], **connection.get_connection_params()}
     who = f"{given['user']}:{given.get('password') or ''}"
     return f"postgres://{who}@{quote(given['host'], safe='')}:{given.get('port') or 5432}/{given['dbname']}"
@@ -58,14 +58,14 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def launch(self, **environ: str) -> int:
-        """Start it and do not wait; returns where its log begins."""
+        """Start it without waiting; returns the position in the log file where its lines begin."""
         began = self.path.stat().st_size if self.path.exists() else 0
         with self.path.open("ab") as log:
             self.process = subprocess.Popen(self.arguments, cwd=ROOT, env={**self.env, **environ}, stdout=log, stderr=log)
         return began
 
     def start(self, **environ: str) -> None:
-        """Start it and wait until it works."""
+        """Start it and wait until it is ready."""
         began = self.launch(**environ)
         until(lambda: b" ready." in self.path.read_bytes()[began:] or not self.lives(), within=60, what="the worker")
         assert self.lives(), self.log()[-3000:]
@@ -78,7 +78,7 @@ class Worker:
             self.process.send_signal(number)
 
     def cpu_seconds(self) -> float:
-        """What it has used so far."""
+        """The CPU seconds that the worker has used so far."""
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -103,7 +103,7 @@ def worker_on(broker_url: str, queues: str, directory: Path, **environ: str) -> 
 
 @contextmanager
 def database_away() -> Iterator[None]:
-    """Nobody reaches the test database meanwhile."""
+    """No connection to the test database works inside this block."""
     name = str(connection.settings_dict["NAME"])
     connection.close()
     given = {**connection.get_connection_params(), "dbname": "postgres"}
@@ -131,7 +131,7 @@ def database_away() -> Iterator[None]:
 
 @pytest.fixture
 def neighbours(engine: None) -> Iterator[Any]:
-    """A table in which the healthy messages are noted; returns what it holds."""
+    """A table in which the task of the healthy messages notes them; yields a function that reads it."""
 
     def noted() -> list[int]:
         with connection.cursor() as cursor:
@@ -149,7 +149,7 @@ def neighbours(engine: None) -> Iterator[Any]:
 
 @pytest.fixture(params=["amqp", "redis", "pgmq"])
 def broker(request: pytest.FixtureRequest, engine: None) -> Iterator[tuple[str, Broker]]:
-    """Each broker in turn: its URL, and a way to put things into its queues."""
+    """Each broker in turn: its URL, and a `Broker` that publishes to its queues."""
     if request.param == "amqp":
         services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
         with services.own_vhost() as url:

@@ -1,4 +1,4 @@
-"""Poison: messages that no task can be made of, each with its exact bytes, and things that are no message at all."""
+"""Poison messages: exact bytes from which no task can be made, and queue items that are no message at all."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Case:
     content_type: str | None = "application/json"
     content_encoding: str | None = "utf-8"
     headers: dict[str, Any] = field(default_factory=dict)
-    brokers: tuple[str, ...] = BROKERS  # those that can carry it
+    brokers: tuple[str, ...] = BROKERS  # the brokers that can carry it
 
 
 def task(name: Any = NOTE, **more: Any) -> dict[str, Any]:
-    """Headers of a task message."""
+    """The headers of a task message."""
     return {"lang": "py", "task": name, "id": "11111111-2222-3333-4444-555555555555", **more}
 
 
 def body(args: Any = (1,), kwargs: Any = None, embedded: Any = None) -> bytes:
-    """A body of Celery's second protocol."""
+    """A body in Celery's message protocol 2."""
     return json.dumps([args, {} if kwargs is None else kwargs, {} if embedded is None else embedded]).encode()
 
 
 def healthy(number: int) -> Case:
-    """A neighbour with nothing wrong."""
+    """A healthy message."""
     return Case(f"healthy {number}", body([number]), headers=task(id=f"healthy-{number}"))
 
 
@@ -83,15 +83,15 @@ MESSAGES = [
     Case("pickle", pickle.dumps(([1], {}, {})), "application/x-python-serialize", "binary", task()),
     Case("pickle that says it is JSON", pickle.dumps(([1], {}, {})), headers=task()),
     Case("YAML", b"- [1]\n- {}\n- {}\n", "application/x-yaml", headers=task()),
-    Case("a type nobody knows", body(), "application/x-nonsense", headers=task()),
+    Case("an unknown type", body(), "application/x-nonsense", headers=task()),
     Case("no content type", body(), None, None, task()),
-    Case("an encoding nobody knows", body(), content_encoding="klingon", headers=task()),
+    Case("an unknown encoding", body(), content_encoding="klingon", headers=task()),
     Case("another encoding than it says", body() + b" ", content_encoding="utf-32", headers=task()),
     Case(
         "UTF-16 with its mark, unknown task", body().decode().encode("utf-16-be"), content_encoding="utf-16-be", headers=task("tests.gone")
     ),
     Case("base64 as encoding", b64encode(body()), content_encoding="base64", headers=task()),
-    Case("a compression nobody knows", body(), headers=task(compression="application/x-nonsense")),
+    Case("an unknown compression", body(), headers=task(compression="application/x-nonsense")),
     Case("gzip that is broken", gzip.compress(body())[:-9], headers=task(compression="application/x-gzip")),
     Case("gzip around nothing usable", gzip.compress(b"[]", mtime=0), headers=task(compression="application/x-gzip")),
     # arguments
@@ -104,7 +104,7 @@ MESSAGES = [
     Case("an embedded part with more in it", body([1], {}, {"exec": "rm"}), headers=task()),
     Case("claims that are none", body(["everything", "fulfil-order", 1, "do", 0]), headers=task(PERFORM)),
     Case("claims of words", body([[["one", "two"]], "fulfil-order", 1, "do", 0]), headers=task(PERFORM)),
-    Case("a workflow nobody knows", body([[[1, 1]], "no-such-thing", 1, "do", 0]), headers=task(PERFORM)),
+    Case("an unknown workflow", body([[[1, 1]], "no-such-thing", 1, "do", 0]), headers=task(PERFORM)),
     Case("a step that is not there", body([[[1, 1]], "fulfil-order", 1, "do", 99]), headers=task(PERFORM)),
     Case("a chain that is none", body([[[1, 1]], "fulfil-order", 1, "do", 0], {}, {"chain": [7]}), headers=task(PERFORM)),
 ]
@@ -129,13 +129,13 @@ def envelope(**changes: Any) -> dict[str, Any]:
 
 
 def without(name: str) -> dict[str, Any]:
-    """An envelope whose properties lack this."""
+    """An envelope without this property."""
     whole = envelope()
     del whole["properties"][name]
     return whole
 
 
-# Things in a queue that are not even an envelope: whole items, which must come out as they went in.
+# Items in a queue that are no envelope. The dead letter must hold exactly their bytes.
 ITEMS: list[Any] = [
     "a string",
     5,
@@ -164,9 +164,9 @@ REDIS_ITEMS = [
     json.dumps(envelope(headers={"__type__": "uuid", "__value__": "none"})).encode(),
 ]
 
-# AMQP properties that RabbitMQ takes and a client library cannot read: the flags, then the properties themselves.
+# AMQP properties that RabbitMQ accepts and a client library cannot read: the flags, then the properties.
 AMQP_PROPERTIES = [
-    pack(">HB", 0x8000, 2) + b"\xff\xfe",  # a content type that is no UTF-8
-    pack(">HB", 0x0080, 3) + b"a\xffb",  # a message id that is none
-    pack(">HIB", 0x2000, 11, 1) + b"t" + b"T" + pack(">Q", 2**63),  # a header with a time after the end of time
+    pack(">HB", 0x8000, 2) + b"\xff\xfe",  # a content type that is not UTF-8
+    pack(">HB", 0x0080, 3) + b"a\xffb",  # a message id that is not UTF-8
+    pack(">HIB", 0x2000, 11, 1) + b"t" + b"T" + pack(">Q", 2**63),  # a header with a timestamp beyond the range of datetime
 ]

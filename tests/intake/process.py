@@ -1,7 +1,7 @@
-"""A consumer that is started again whenever it was killed: `python -m tests.intake.process DATABASE intake|submissions`.
+"""Runs a consumer and starts it again after each kill: `python -m tests.intake.process DATABASE intake|submissions`.
 
-Prints one line for each one that ended. With FAIL_ONCE=1 only the first one has the failpoints, with WAIT=1 it prints
-"ready" and begins when it is told to by a line.
+Prints one line for each consumer that ended. With FAIL_ONCE=1 only the first consumer has the failpoints. With WAIT=1
+it prints "ready" and begins after a line on standard input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def intake() -> None:
 
 
 class Deadly(toy.ToyIntake):
-    """Ends the process that reads an order named so, or that writes one named so."""
+    """Kills the process that reads an order "killer", or that writes an order "killer when written"."""
 
     def read(self, body: str) -> NewRun:
         if '"killer"' in body:
@@ -47,14 +47,14 @@ class Deadly(toy.ToyIntake):
 
 
 def submissions() -> None:
-    """Work off what waits."""
+    """Consume until no submission waits."""
     object.__setattr__(toy.PLAIN, "intake", Deadly())
     while Submission.objects.filter(consumed_at=None).exists():
         consuming.consume_batch()
 
 
 def again_and_again(work: Callable[[], None]) -> None:
-    """Run `work` in a process, and in another one when that was killed."""
+    """Run `work` in a child process, and in a new one after each kill."""
     while True:
         child = os.fork()
         if not child:

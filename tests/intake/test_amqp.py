@@ -1,4 +1,4 @@
-"""Order requests over AMQP: committed, then acknowledged; what cannot be taken is kept byte for byte."""
+"""Order requests over AMQP: the consumer commits, then acknowledges. A refused message becomes a dead letter byte for byte."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOOD = json.dumps(a_request()).encode()
 
 @pytest.fixture(autouse=True)
 def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for in these tests is near."""
+    """Shorten the consumer's idle wait, so that the tests are quick."""
     monkeypatch.setattr(intake_consumer, "IDLE_SECONDS", 0.1)
 
 
@@ -54,13 +54,13 @@ def mug(engine: None) -> Iterator[Product]:
 
 @pytest.fixture
 def account(mug: Product) -> User:
-    """The client account that the broker's user stands for."""
+    """The client account with the name of the broker's user."""
     return an_account(PRODUCER, "client")
 
 
 @pytest.fixture(scope="module")
 def vhost() -> Iterator[str]:
-    """A virtual host for all these tests: making one takes the broker seconds."""
+    """One virtual host for all these tests, because RabbitMQ needs seconds to make one."""
     services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     with services.own_vhost() as url:
         yield url
@@ -78,20 +78,20 @@ def amqp_url(vhost: str) -> str:
 
 @pytest.fixture
 def producer(amqp_url: str, engine: None) -> Iterator[Amqp]:
-    """Somebody outside, connected under a name that the broker knows."""
+    """An external producer, connected as a user of the broker."""
     raw = Amqp(amqp_url)
     yield raw
     raw.close()
 
 
 def application(url: str) -> Celery:
-    """A Celery application on this broker, whatever the environment says."""
+    """A Celery application on this broker; it ignores the broker in the environment."""
     return Celery("intake", set_as_current=False, changes={"broker_read_url": url, "broker_write_url": url})
 
 
 @pytest.fixture
 def queue(amqp_url: str, producer: Amqp) -> Amqp:
-    """The queue exists, and nobody consumes it yet."""
+    """The queue exists, and no consumer reads it yet."""
     with application(amqp_url).connection_for_read() as broker:
         intake_consumer.declared(broker, DEAD, intake_consumer.DEAD_SHAPES)
         intake_consumer.declared(broker, NAME, intake_consumer.SHAPES)
@@ -210,16 +210,16 @@ def test_only_an_active_client_account_may_hand_in(groups: Any, active: bool, mu
 
 def test_the_broker_refuses_a_forged_name(queue: Amqp) -> None:
     with pytest.raises(amqp.PreconditionFailed, match="user_id"):
-        publish(queue, GOOD, "order-1", user_id="somebody-else")
+        publish(queue, GOOD, "order-1", user_id="another-user")
 
 
 def test_the_queue_is_durable_replicated_and_gives_up_into_the_dead_letters(account: User, queue: Amqp, amqp_url: str) -> None:
-    # Declared again as it is meant to be; anything else would be refused.
+    # Declare the queue with the same arguments; RabbitMQ refuses any others.
     assert intake_consumer.SHAPES[0]["x-queue-type"] == "quorum"
     queue.channel.queue_declare(NAME, durable=True, auto_delete=False, arguments=intake_consumer.SHAPES[0])
     publish(queue, GOOD, "order-1")
     message = queue.channel.basic_get(NAME)
-    queue.channel.basic_reject(message.delivery_tag, requeue=False)  # as the broker does with what is returned too often
+    queue.channel.basic_reject(message.delivery_tag, requeue=False)  # as the broker does after too many deliveries
 
     with consuming(amqp_url):
         until(letters)
@@ -289,7 +289,7 @@ def test_nothing_is_acknowledged_while_the_database_is_away_and_nothing_counted(
 
 @pytest.fixture
 def consumer(amqp_url: str, tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Starts a consumer that is started again when it was killed; returns the file that tells of it."""
+    """Start a consumer that restarts after each kill; returns the file with one line per end."""
     begun: list[subprocess.Popen[bytes]] = []
     told = tmp_path / "consumer.txt"
 
@@ -329,7 +329,7 @@ def test_a_message_that_kills_its_readers_is_set_aside_the_fourth_time_and_its_n
     told = consumer(FAILPOINTS="intake.before_commit=kill9", FAILPOINT_STEP="killer")
 
     until(lambda: letters() and taken() == ["order-1", "order-2"], what="the end of it")
-    assert told.read_text() == "killed\n" * 4  # in a batch, then alone
+    assert told.read_text() == "killed\n" * 4  # once in a batch, then alone
     [letter] = letters()
     assert (letter.deliveries, letter.delivery["properties"]["message_id"]) == (5, "killer")
     assert bytes(letter.body) == GOOD
@@ -338,12 +338,12 @@ def test_a_message_that_kills_its_readers_is_set_aside_the_fourth_time_and_its_n
 def test_a_message_that_comes_again_is_not_blamed_for_what_keeps_its_living_reader_from_writing(
     account: User, queue: Amqp, amqp_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The migration that its reader needs has not run yet: the message waits, however often it is tried."""
+    """A migration that the consumer needs has not run yet: the message waits through any number of tries."""
     monkeypatch.setattr(intake_consumer, "PAUSE_SECONDS", 0.1)
     publish(queue, GOOD, "order-1")
     someone = Amqp(amqp_url)
     until(lambda: someone.channel.basic_get(NAME, no_ack=False) is not None)
-    someone.close()  # it comes again, and nobody died of it
+    someone.close()  # the broker redelivers the message, although no process died
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE supervision_submission RENAME TO not_yet")
     try:

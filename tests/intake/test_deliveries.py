@@ -1,6 +1,6 @@
-"""A submission that kills whoever reads it does not stop the shop: it is read alone, counted before that, and set aside.
+"""A submission that kills its consumers does not stop the shop: it is read alone, counted before that, and set aside.
 
-Nothing else is: neither its neighbours nor what has waited for long.
+No other submission is set aside: neither one in the same batch nor one that has waited for long.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CONSUMERS = 5
 
 @pytest.fixture
 def consumers() -> Iterator[Callable[[], list[str]]]:
-    """Starts five consumers at the same moment; returns what each printed when nothing waits any more."""
+    """Start five consumers at the same moment; returns what each printed after no submission waits any more."""
     arguments = [sys.executable, "-m", "tests.intake.process", str(connection.settings_dict["NAME"]), "submissions"]
     environ = {**os.environ, "WAIT": "1", "LOG_LEVEL": "ERROR"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
@@ -73,7 +73,7 @@ def consumers() -> Iterator[Callable[[], list[str]]]:
 
 
 def a_backlog(count: int, *, age: float = 60.0, poison: object = None) -> list[str]:
-    """So many orders that have waited for so many seconds, a quarter of them in sessions, one of them poisonous."""
+    """This many orders that have waited for `age` seconds: a quarter of them in sessions, one of them poisonous."""
     payloads = [{"n": n, **({"session_key": f"s{n % 40}"} if n % 4 == 0 else {})} for n in range(count)]
     if poison is not None:
         payloads[count // 2]["n"] = poison
@@ -83,7 +83,7 @@ def a_backlog(count: int, *, age: float = 60.0, poison: object = None) -> list[s
 
 
 def sessions_are_in_order() -> bool:
-    """In each session the orders became runs in the order they were accepted, and only the first may begin."""
+    """Check that each session's orders became runs in the order of acceptance, and that only the first may begin."""
     rows = kit.fetch(
         "SELECT r.session_key, u.id, s.not_before IS NULL FROM supervision_run r JOIN supervision_submission u ON u.public_id = r.key"
         " JOIN supervision_stepstate s ON s.run_id = r.id AND s.position = 0 WHERE r.session_key IS NOT NULL ORDER BY r.id"
@@ -103,7 +103,7 @@ def test_five_consumers_of_a_backlog_set_nothing_aside(consumers: Callable[[], l
 
     assert DeadLetter.objects.count() == 0
     assert Run.objects.count() == len(keys)
-    assert not Submission.objects.exclude(deliveries=0).exists()  # nobody even counted
+    assert not Submission.objects.exclude(deliveries=0).exists()  # no consumer counted a lone reading
     assert sessions_are_in_order()
 
 

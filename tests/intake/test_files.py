@@ -1,4 +1,4 @@
-"""Orders from files: unique keys, a place to name for every refusal, and nothing twice."""
+"""Orders from files: unique keys, a line number for every refusal, and no order placed twice."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def placed(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    """The summary of placing this file, whether or not something was refused."""
-    with suppress(CommandError):  # where something was refused
+    """Place the orders of this file; returns the summary, also when orders were refused."""
+    with suppress(CommandError):  # raised when an order was refused
         call_command("place_orders", "--file", str(path), "--json", *options)
     return dict(json.loads(capsys.readouterr().out))
 

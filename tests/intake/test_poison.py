@@ -1,4 +1,4 @@
-"""Poison at the workers' queues, on three brokers: each message is kept as it was, and its neighbours do not notice."""
+"""Poison in the workers' queues on three brokers: each message is kept unchanged, and healthy messages are performed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_poisonous_message_is_kept_as_it_was_and_its_neighbours_are_worked
     assert len(poison) >= 20
 
     with worker_on(url, QUEUE, tmp_path) as worker:
-        worker.start()  # makes the queue
+        worker.start()  # declares the queue
         for number, case in enumerate(poison):
             raw.publish([corpus.healthy(number), case])
         items = raw.publish_items()
@@ -72,9 +72,9 @@ def test_poison_is_not_acknowledged_while_the_database_is_away_nor_lost_with_its
         eventually(lambda: DeadLetter.objects.count() == 1, what="the dead letter")
         eventually(lambda: raw.left() == 0, what="its acknowledgement")
 
-        # The worker of `submissions` consumes the intake too; with no account of that name nothing is accepted.
+        # The worker of `submissions` consumes the intake too. The broker's user has no account, so it accepts no order.
         eventually(lambda: "the intake consumes submissions.intake" in worker.log())
-        raw.publish([Case("an order of nobody's", b"{}")], "submissions.intake")
+        raw.publish([Case("an order without an account", b"{}")], "submissions.intake")
         eventually(lambda: DeadLetter.objects.filter(source="intake").count() == 1, what="the intake's dead letter")
     raw.close()
 
@@ -82,12 +82,12 @@ def test_poison_is_not_acknowledged_while_the_database_is_away_nor_lost_with_its
     assert (bytes(letter.body), letter.headers, letter.deliveries) == (case.body, case.headers, 2)
 
 
-OFTEN = 20  # deliveries, as a quorum queue tells of them
+OFTEN = 20  # deliveries, in the header of a quorum queue
 
 
 @pytest.mark.amqp
 def test_a_message_that_only_came_often_is_worked_off(amqp_url: str, neighbours: Any, tmp_path: Path, eventually: Any) -> None:
-    """Each loss of a connection gives back whatever its worker had fetched: that speaks against no message."""
+    """Each lost connection returns all messages that its worker had fetched, so many deliveries prove nothing."""
     raw = Amqp(amqp_url)
     often = corpus.healthy(1)
 

@@ -1,4 +1,4 @@
-"""Dead letters on their way back: each kind to where it came from, as it was, once."""
+"""Requeueing dead letters: each kind goes back to its source, unchanged and once."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CASE = next(case for case in corpus.MESSAGES if case.name == "headers of all sor
 
 
 def publish_to(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have this process publish there: wherever Celery looks for the address."""
+    """Let this process publish to that URL, in every place where Celery reads the broker's address."""
     monkeypatch.setattr(celery_app.conf, "broker_write_url", url)  # first: its old value is read from the environment
     monkeypatch.setitem(os.environ, "CELERY_BROKER_URL", url)
 
 
 @pytest.fixture
 def publishing(broker: tuple[str, Broker], monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """This process publishes to that broker too."""
+    """This process publishes to that broker as well."""
     url, raw = broker
     database = {**settings.DATABASES["default"], "NAME": connection.settings_dict["NAME"]}
     publish_to(url, monkeypatch)
@@ -52,7 +52,7 @@ def publishing(broker: tuple[str, Broker], monkeypatch: pytest.MonkeyPatch) -> B
 
 
 def only_message(raw: Any) -> tuple[bytes, Any, Any, Any]:
-    """Body, content type, encoding and headers of what lies in the queue, read without the project's help."""
+    """Body, content type, encoding and headers of the one message in the queue, read without the project's code."""
     if isinstance(raw, Amqp):
         message = raw.channel.basic_get(QUEUE, no_ack=True)
         body = message.body if isinstance(message.body, bytes) else message.body.encode()
@@ -128,7 +128,7 @@ def test_a_message_goes_back_later_when_the_broker_is_away(monkeypatch: pytest.M
 
 @pytest.fixture
 def mug(engine: None) -> Any:
-    """Something to buy, and the account that buys it."""
+    """A product, and the account that buys it."""
     product = a_product()
     an_account("producer", "client")
     yield product

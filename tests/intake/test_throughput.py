@@ -1,7 +1,6 @@
-"""What poison costs its healthy neighbours: two workers side by side, one of whose queues has poison in it.
+"""What poison costs healthy messages: two workers run at the same time, and one of their queues contains poison.
 
-Side by side, because then both meet the same machine: what else it does takes from both alike. They change places every
-round.
+They run at the same time so that other load on the machine slows both alike. They change places every round.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from tests.support.shop import until
 
 QUEUES = (QUEUE, "agent.email")
 HEALTHY = 4000
-ONE_IN = 50  # of the mixed messages is poison: the whole corpus, and some of it again
+ONE_IN = 50  # one of this many mixed messages is poison: the whole corpus, and parts of it again
 ROUNDS = 6
 
 
 def messages(first: int, poison: list[Case]) -> list[Case]:
-    """Healthy ones, numbered from `first`, with poison between them."""
+    """Healthy messages, numbered from `first`, with poison between them."""
     mixed: list[Case] = []
     for number in range(HEALTHY):
         mixed.append(corpus.healthy(first + number))
@@ -46,7 +45,7 @@ class Cost:
 
 
 def race(url: str, raw: Broker, directory: Path, poisoned: int) -> tuple[Cost, Cost]:
-    """What the healthy messages cost alone, and among poison."""
+    """The cost of the healthy messages alone and among poison."""
     poison = [case for case in corpus.MESSAGES if raw.name in case.brokers]
     with (
         connection.cursor() as cursor,
@@ -62,7 +61,7 @@ def race(url: str, raw: Broker, directory: Path, poisoned: int) -> tuple[Cost, C
         cursor.execute("TRUNCATE tests_neighbour; DELETE FROM supervision_deadletter")
         for worker in both:
             worker.start()
-        # What poison costs the first time (source read for tracebacks, a connection) is no matter of throughput.
+        # The first poison costs more (it reads source for tracebacks, opens a connection); that does not belong to throughput.
         for queue in QUEUES:
             raw.publish([*poison, corpus.healthy(-1)], queue)
         until(lambda: counted() == (2, 2 * len(poison)), within=60, what="the warm-up")
@@ -101,7 +100,7 @@ def test_poison_takes_no_more_than_a_tenth_of_its_neighbours_throughput(
     url, raw = broker
     for queue in QUEUES:
         with worker_on(url, queue, tmp_path) as worker:
-            worker.start()  # makes the queue
+            worker.start()  # declares the queue
 
     pairs = [race(url, raw, tmp_path, turn % 2) for turn in range(ROUNDS)]
 
@@ -114,4 +113,4 @@ def test_poison_takes_no_more_than_a_tenth_of_its_neighbours_throughput(
             f" {median(rates):.0%} ({', '.join(f'{share:.0%}' for share in rates)});"
             f" by the worker's CPU {median(work):.0%} ({', '.join(f'{share:.0%}' for share in work)})"
         )
-    assert median(work) >= 0.9  # what else the machine does shifts the rates by more than poison does
+    assert median(work) >= 0.9  # compared by CPU, because other load on the machine changes the rates more than poison does

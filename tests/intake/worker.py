@@ -1,4 +1,4 @@
-"""The project's Celery application with two more tasks, poison and its neighbours: `celery -A tests.intake.worker`."""
+"""The project's Celery application with two more tasks, a healthy and a deadly one: `celery -A tests.intake.worker`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervision import db
 
 @app.task(name="tests.neighbour", ignore_result=True)
 def neighbour(number: int) -> None:
-    """Note that this message was worked off."""
+    """Note that this message was performed."""
     db.run("INSERT INTO tests_neighbour (number) VALUES (%(number)s)", {"number": number})
 
 
@@ -21,4 +21,4 @@ def _die(number: int) -> None:
 
 @app.task(name="tests.deadly", ignore_result=True, reads=staticmethod(_die))
 def deadly(number: int) -> None:
-    """Never comes to be performed: its message ends the worker that reads it."""
+    """Is never performed: its message kills the worker that reads it."""

@@ -1,4 +1,4 @@
-"""A journal of each test's own: real commits, a directory that is thrown away, writers in this process and in others."""
+"""A journal for each test: real commits, a temporary directory, writers in this process and in others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tuned(settings: Any) -> Any:
 
 @pytest.fixture
 def another_machine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Call it: from then on this process runs on another machine."""
+    """A function: after its call this process believes that it runs on another machine."""
 
     def move(name: str = "elsewhere/12345678") -> None:
         monkeypatch.setattr("supervision.journal_store.host", lambda: name)
@@ -67,7 +67,7 @@ def _forker() -> Iterator[Processes]:
 
 @pytest.fixture
 def processes(_forker: Processes, journal_dir: Path) -> Iterator[Processes]:
-    """Starts writers as processes of their own, on this test's database and directory."""
+    """Starts writers as separate processes on this test's database and directory."""
     _forker.use(str(connection.settings_dict["NAME"]), journal_dir)
     yield _forker
     _forker.kill_all()

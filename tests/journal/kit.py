@@ -1,4 +1,4 @@
-"""What the journal's tests share: appending, reading files as an accountant would, and writers that can be killed."""
+"""Helpers of the journal's tests: append events, read the files as an accountant does, run writers that can be killed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KEY = "books"
 
 
 def append(*ids: str, kind: str = "sold", key: str = KEY, **body: Any) -> None:
-    """Events with these ids and this body."""
+    """Append events with these ids and this body."""
     journal.append(key, [(kind, one, {"sku": "MUG", "pieces": 2, **body}) for one in ids])
 
 
 def flushed(*ids: str, **facts: Any) -> Writer:
-    """The same, written by a writer that still has the lease."""
+    """Append them and let a writer flush them; returns the writer, which still has the lease."""
     append(*ids, **facts)
     writer = Writer()
     done = writer.flush(KEY)
@@ -54,22 +54,22 @@ def acknowledged(directory: Path, kind: str = "sold") -> list[dict[str, str]]:
 
 
 def ids(directory: Path, kind: str = "sold") -> list[str]:
-    """Their ids."""
+    """The ids of the acknowledged events."""
     return [row["event_id"] for row in acknowledged(directory, kind)]
 
 
 def waiting() -> list[str]:
-    """The events that wait."""
+    """The ids of the events that wait for a flush."""
     return list(JournalEntry.objects.filter(written_at=None, failed_at=None).order_by("pk").values_list("event_id", flat=True))
 
 
 def lapse(key: str = KEY) -> None:
-    """The lease is over."""
+    """Let the writer's lease expire."""
     execute("UPDATE supervision_writerlease SET until = now() - interval '1 ms' WHERE key = %s", [key])
 
 
 def yesterday(kind: str = "sold") -> None:
-    """The open file was begun the day before."""
+    """Make the open file one that was begun yesterday."""
     execute(
         "UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = %s AND closed_at IS NULL", [kind]
     )
@@ -82,7 +82,7 @@ def execute(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]
 
 
 class Processes:
-    """Writers as processes: forked from one that has imported everything, so that one costs milliseconds."""
+    """Writers as processes. They are forked from a process that has imported everything, so that a start costs milliseconds."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Any] = {}
@@ -103,24 +103,24 @@ class Processes:
         self._forker.communicate(timeout=20)
 
     def use(self, database: str, directory: Path) -> None:
-        """Where the next ones write."""
+        """Set the database and the directory of the next writers."""
         self._facts = {"database": database, "directory": str(directory)}
 
     def start(self, *, failpoints: str = "", file_size: int | None = None, **settings: Any) -> int:
-        """Start one writer that looks all the time; returns its process id."""
+        """Start one writer that looks without pauses; returns its process id."""
         pid = self._ask({**self._facts, "failpoints": failpoints, "file_size": file_size, "settings": settings})
         self._living.add(pid)
         return pid
 
     def ended(self, pid: int) -> int | None:
-        """Its exit status (negative: the signal), None while it runs."""
+        """The writer's exit status (negative: the signal), None while it runs."""
         status = self._ask({"poll": pid})
         if status is not None:
             self._living.discard(pid)
         return status
 
     def stopped(self, pid: int) -> bool:
-        """Whether it is frozen."""
+        """Whether the writer is frozen by SIGSTOP."""
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def kill_all(self) -> None:

@@ -36,7 +36,7 @@ def fork(request: dict[str, Any]) -> int:
 
 
 def write(request: dict[str, Any]) -> None:
-    """A writer's life, without pauses between its looks."""
+    """Run a writer without pauses between its looks."""
     connection.settings_dict["NAME"] = request["database"]
     settings.SUPERVISION = {**settings.SUPERVISION, "JOURNAL_DIR": request["directory"], **request["settings"]}
     failpoints.load({"FAILPOINTS": request["failpoints"], "ALLOW_FAILPOINTS": "1"})

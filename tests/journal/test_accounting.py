@@ -1,4 +1,4 @@
-"""The shop's export to accounting: what happened to an order is in the files if and only if it happened."""
+"""The shop's export to accounting: the files contain an event of an order if and only if it was committed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.simulators import Simulators
 
 @pytest.fixture
 def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulators]:
-    """Something to sell, services that answer, and an empty store with real commits."""
-    monkeypatch.setattr(execution, "PATIENCE_SECONDS", 20.0)  # nobody here would carry on what comes late
+    """A product, services that answer, and an empty store with real commits."""
+    monkeypatch.setattr(execution, "PATIENCE_SECONDS", 20.0)  # no process here goes on after a late answer
     empty_the_store()
     governance.forget()
     execution.served.clear()
@@ -37,7 +37,7 @@ def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def ends(eventually: Any) -> Any:
-    """`ends(key, "Processed")` does all the work there is until the order is there; calls that take long report later."""
+    """`ends(key, "Processed")` performs all due work until the order has that state; slow calls report later."""
 
     def there(key: str, state: str) -> str:
         def work() -> bool:
@@ -56,7 +56,7 @@ def bought(**changes: Any) -> str:
 
 
 def told(directory: Path, kind: str) -> list[dict[str, str]]:
-    """What accounting reads of one kind of event."""
+    """Flush; returns what accounting reads of one kind of event."""
     Writer().flush(accounting.KEY)
     execute("UPDATE supervision_writerlease SET until = now()")
     return acknowledged(directory, kind)
@@ -135,7 +135,7 @@ def test_a_batch_of_orders_is_one_statement(shop, monkeypatch):
 
 
 def test_every_order_that_is_written_is_told_of_even_when_its_batch_is_tried_again(shop):
-    """The event has its order's id: whoever repeats a commit whose answer was lost tells it once."""
+    """The event's id contains its order's id, so a process that repeats a commit whose answer was lost appends it once."""
     runs: list[AcceptedRun] = [accepted(1)]
     accounting.record_received(runs, ["1"])
     accounting.record_received(runs, ["1"])

@@ -1,4 +1,4 @@
-"""Writing down: with the caller's transaction, once per event, never held up and never in the way."""
+"""Appending events: in the caller's transaction, once per event, without waiting and without blocking others."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_row_with_a_name_that_no_file_can_have_fails_alone_whoever_wrote_it(jo
 
 
 def test_nobody_who_appends_waits_for_a_flush(journal_dir, processes, eventually):
-    """R13: the writer stands between its sync and its commit, and events are still accepted."""
+    """R13: while the writer is between its fsync and its commit, events are still accepted."""
     append("e-1")
     writer = processes.start(failpoints="journal.after_write=stop@1", JOURNAL_FLUSH_SECONDS=0.001)
     eventually(lambda: processes.stopped(writer))
@@ -100,7 +100,7 @@ def test_nobody_who_appends_waits_for_a_flush(journal_dir, processes, eventually
     assert waiting() == ["e-1", "e-2"]
     os.kill(writer, signal.SIGCONT)
     eventually(lambda: waiting() == [])
-    # R12: what came during the flush belonged to the next one.
+    # R12: events that came during the flush belong to the next one.
     first, second = JournalEntry.objects.order_by("pk")
     assert first.written_at < second.written_at
     assert ids(journal_dir) == ["e-1", "e-2"]

@@ -1,4 +1,4 @@
-"""A disk that does not take what is written: nothing is lost, somebody is told, it is tried again."""
+"""A disk that refuses writes: no event is lost, an incident opens, and the writer tries again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_d
     assert lease.failing_since is not None
     assert "NotADirectoryError" in lease.last_error
 
-    # The operators hear of it once, not with every try; and once when it is over.
+    # The operators get one notification when it begins, none for further tries, and one when it is over.
     incidents.look()
     Writer().flush(KEY)
     incidents.look()
@@ -59,12 +59,12 @@ def test_a_writer_that_cannot_write_lets_another_one_try_and_pauses(journal_dir,
     writer.look()
     journal_dir.unlink()
 
-    assert writer.look() == 0  # its pause
+    assert writer.look() == 0  # it waits after the failure
     assert Writer().look() == 1
 
 
 def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, eventually, tuned):
-    """RLIMIT_FSIZE stands for the disk that is full in the middle of a line."""
+    """RLIMIT_FSIZE simulates a disk that is full in the middle of a line."""
     tuned(JOURNAL_FLUSH_SECONDS=0.01)
     append("e-1")
     pid = processes.start(file_size=600, JOURNAL_FLUSH_SECONDS=0.01)
@@ -76,7 +76,7 @@ def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, event
     assert ids(journal_dir) == ["e-1"]
     assert (journal_dir / files()[0].path).stat().st_size < 600
 
-    os.kill(pid, signal.SIGUSR1)  # there is room again
+    os.kill(pid, signal.SIGUSR1)  # lifts the limit
     eventually(lambda: waiting() == [])
 
     assert len(set(ids(journal_dir))) == 51

@@ -1,4 +1,4 @@
-"""What a flush writes, when, and into which file."""
+"""Flushes: what they write, when, and into which file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_comes_during_a_flush_waits_for_the_next(journal_dir, monkeypatch):
 
 
 def test_nothing_is_acknowledged_that_was_not_synced(journal_dir, monkeypatch):
-    """A power cut cannot be had in a test; that the sync comes after the last write and before the commit can be seen."""
+    """A test cannot cut the power, but it can see that fsync comes after the last write and before the commit."""
     synced: list[tuple[int, int, list[str]]] = []
     really = os.fsync
 
@@ -77,7 +77,7 @@ def test_nothing_is_acknowledged_that_was_not_synced(journal_dir, monkeypatch):
     [file] = files()
     path = journal_dir / file.path
     assert (path.stat().st_ino, file.length, ["e-1", "e-2"]) in synced
-    folders = [path.parent, journal_dir, journal_dir.parent]  # the file's name is in the first, the first's in the second
+    folders = [path.parent, journal_dir, journal_dir.parent]  # the first holds the file's directory entry, the second that of the first
     assert {folder.stat().st_ino for folder in folders} <= {inode for inode, _, _ in synced}
 
 
@@ -110,7 +110,7 @@ def test_an_entry_that_cannot_be_written_fails_alone_with_its_reason(journal_dir
     assert found.state is State.FAILED
     assert found.reason == "column lines: expected a text, a number, true, false or nothing, got list"
     incidents.look()
-    incident = Incident.objects.get(closed_at__isnull=True)  # somebody has to know
+    incident = Incident.objects.get(closed_at__isnull=True)  # operators have to know
     assert incident.cause == f"journal:{KEY}:refused"
     operations.acknowledge_incident(incident.pk, by="olga", reason="written by hand")
     incidents.look()
@@ -124,13 +124,13 @@ def test_nothing_is_flushed_before_its_time_and_everything_when_it_is_due(tuned)
     append("e-1", "e-2")
     assert writer.look() == 0
 
-    append("e-3")  # enough of them
+    append("e-3")  # now there are enough entries for a flush
     assert writer.look() == 3
 
     append("e-4")
     assert writer.look() == 0
     execute("UPDATE supervision_journalentry SET appended_at = now() - interval '2 hours' WHERE event_id = 'e-4'")
-    assert writer.look() == 1  # long enough
+    assert writer.look() == 1  # the entry has waited long enough
 
 
 def test_a_backlog_is_written_in_several_flushes_without_a_pause(journal_dir, tuned, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_new_column_begins_a_file_that_has_the_old_ones_too(journal_dir):
     append("e-2", colour="blue")
     append("e-3")
     writer.flush(KEY)
-    append("e-4")  # a shape of before does not begin a third file
+    append("e-4")  # columns that an open file already has begin no third file
     writer.flush(KEY)
 
     assert [file.columns for file in files()] == [["sku", "pieces"], ["sku", "pieces", "colour"]]

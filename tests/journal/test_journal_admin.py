@@ -1,4 +1,4 @@
-"""The journal in the console: read only, with what is wrong at the top; files for operators."""
+"""The journal in the console: read only, problems at the top, downloads for operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES, ENTRIES = "/admin/supervision/journalfile/", "/admin/supervision/journale
 
 @pytest.fixture
 def visit(journal_dir):
-    """A client signed in as one of these groups."""
+    """A client that is signed in with an account of this group."""
     made: list[str] = []
 
     def as_(group: str) -> Client:

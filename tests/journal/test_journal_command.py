@@ -67,7 +67,7 @@ def test_flush_writes_everything_now_and_leaves_no_lease_behind(journal_dir):
 
     assert ids(journal_dir) == ["e-1", "e-2"]
     assert waiting() == []
-    flushed("e-4")  # another writer need not wait
+    flushed("e-4")  # another writer gets the lease at once
 
 
 def test_flush_waits_for_the_writer_there_is(journal_dir, processes, eventually):
@@ -105,7 +105,7 @@ def test_wait_says_where_an_event_was_written():
 
 @pytest.mark.parametrize(
     ("event", "words"),
-    [("nobody", "no event is named nobody"), ("late", "still waiting after 0.1 s"), ("bad", "cannot be written: column lines")],
+    [("e-0", "no event is named e-0"), ("late", "still waiting after 0.1 s"), ("bad", "cannot be written: column lines")],
 )
 def test_wait_fails_with_one_line_when_the_event_is_not_written(event, words):
     append("bad", lines=[])

@@ -1,4 +1,4 @@
-"""Writers that are killed: what was acknowledged is in the files exactly once, and no line is torn."""
+"""Writers that are killed: each acknowledged event is in the files exactly once, and no line is torn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_writer_killed_between_write_and_commit_leaves_every_event_once(journa
     append("e-3", "e-4")
     eventually(lambda: processes.ended(first) == -signal.SIGKILL)
     [file] = files()
-    assert (journal_dir / file.path).stat().st_size > file.length  # it had written, and acknowledged nothing
+    assert (journal_dir / file.path).stat().st_size > file.length  # it had written and not acknowledged
     assert waiting() == ["e-3", "e-4"]
 
     processes.start(**FAST)
@@ -38,7 +38,7 @@ def test_a_writer_that_is_asked_to_end_writes_what_waits_and_hands_over(journal_
     append("e-1")
     pid = processes.start(JOURNAL_FLUSH_SECONDS=3600, JOURNAL_FLUSH_ENTRIES=1)
     eventually(lambda: waiting() == [])
-    os.kill(pid, signal.SIGSTOP)  # it must not see the next one by itself
+    os.kill(pid, signal.SIGSTOP)  # freeze it, so that it does not write the next event itself
     eventually(lambda: processes.stopped(pid))
     append("e-2")
     os.kill(pid, signal.SIGTERM)
@@ -47,17 +47,17 @@ def test_a_writer_that_is_asked_to_end_writes_what_waits_and_hands_over(journal_
 
     assert ids(journal_dir) == ["e-1", "e-2"]
     lease = WriterLease.objects.get()
-    assert lease.until < lease.flushed_at + timedelta(seconds=9)  # given back, of ten
+    assert lease.until < lease.flushed_at + timedelta(seconds=9)  # the lease of ten seconds was given back
 
 
 BATCH = 50
 
 
 def run(journal_dir, processes, eventually, *, events: int, kills: int) -> str:
-    """So many events, and so many writers killed at their work; returns the figures.
+    """Append this many events and kill this many writers during their work; returns the figures.
 
-    Two writers live at any time. Each kill hits the one that has the lease: half of them between its write and its
-    commit, half at any moment. Each time the other one, or a new one, has to go on.
+    Two writers live at any time. Each kill hits the one with the lease: half of the kills come between its write and
+    its commit, half at any moment. Each time the other writer, or a new one, has to go on.
     """
     dice = random.Random(7)
     began = time.monotonic()
@@ -106,5 +106,5 @@ def run(journal_dir, processes, eventually, *, events: int, kills: int) -> str:
 
 
 def test_ten_thousand_events_survive_twenty_kills(journal_dir, processes, eventually):
-    """Must show 5."""
+    """Many kills in one run: every event is in the files exactly once (H31)."""
     print(run(journal_dir, processes, eventually, events=10_000, kills=20))

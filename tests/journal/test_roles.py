@@ -1,4 +1,4 @@
-"""The supervisor's role as the Procfile starts it: it writes the journal, several side by side, and ends in order."""
+"""The supervisor role as the Procfile starts it: several processes write the journal and end cleanly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_orders_are_in_the_export_once_with_several_supervisors_and_at_once_when
     for key in keys:
         lane.ends(key, "Processed")
 
-    # Asked to end, each writes what waits and hands its leases over.
+    # On SIGTERM each process flushes the waiting events and gives its leases back.
     for name in ("supervisor", "supervisor.2"):
         os.kill(lane.pid(name), signal.SIGTERM)
         until(lambda name=name: not lane.lives(name), within=30, what=f"{name} to end")

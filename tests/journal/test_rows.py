@@ -1,4 +1,4 @@
-"""How entries look in their files: RFC 4180, UTF-8, nothing that a spreadsheet would calculate."""
+"""The format of entries in the files: RFC 4180, UTF-8, and no cell that a spreadsheet would take for a formula."""
 
 from __future__ import annotations
 

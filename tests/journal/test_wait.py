@@ -1,4 +1,4 @@
-"""Whoever appended an event can wait for exactly that event (R11)."""
+"""A caller that appended an event can wait for exactly that event (R11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("journal_dir")
 
 
 class Waiting(threading.Thread):
-    """Waits for one event, in a thread of its own."""
+    """Waits for one event in a separate thread."""
 
     def __init__(self, event_id: str, timeout: float = 20.0) -> None:
         super().__init__(daemon=True)
@@ -38,7 +38,7 @@ class Waiting(threading.Thread):
 
 
 def listening(count: int = 1) -> bool:
-    """Whether so many connections listen for flushes."""
+    """Whether this many connections listen for flushes."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN supervision_journal%'"
     return bool(execute(query)[0][0] >= count)
 
@@ -90,7 +90,7 @@ def test_who_waits_for_an_event_that_cannot_be_written_learns_why():
 
 
 def test_each_waiter_learns_of_its_own_event_only(monkeypatch, eventually):
-    """Another key's flush, and a flush that came before, settle nothing for it."""
+    """A flush of another key and an earlier flush do not end its wait."""
     append("e-1")
     append("other", key="elsewhere")
     first, second = Waiting("e-1", 0.5), Waiting("other", 20.0)
@@ -112,7 +112,7 @@ def test_waiting_ends_when_time_is_up():
 def test_an_event_that_nobody_appended_is_unknown_at_once():
     began = time.monotonic()
 
-    assert journal.wait("nobody", 20).state is State.UNKNOWN
+    assert journal.wait("e-0", 20).state is State.UNKNOWN
     assert time.monotonic() - began < 10
 
 

@@ -1,4 +1,4 @@
-"""One writer at a time per key: leases, terms, frozen writers, other machines, files that are not what they were."""
+"""One writer at a time per key: leases, fencing by terms, frozen writers, other machines, files that were changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("journal_dir")
 
 
 def whole() -> bool:
-    """Every file is what the rows say."""
+    """Whether every file agrees with its rows."""
     problems = [(found.path, found.problems) for found in journal_check.verify() if found.problems]
     assert problems == []
     return True
@@ -42,7 +42,7 @@ def test_each_key_has_its_own_writer(journal_dir):
 
     assert Writer().flush("others").written == 1
 
-    assert waiting() == ["e-3"]  # its own writer's to write
+    assert waiting() == ["e-3"]  # the other key's writer has to write it
 
 
 def test_the_term_rises_with_every_other_holder_and_not_with_a_renewal():
@@ -94,7 +94,7 @@ def test_an_overtaken_writer_acknowledges_nothing():
 
 
 def test_a_flush_that_finds_its_work_done_by_another_acknowledges_nothing():
-    """The guard is not the lease alone: an entry is marked once, a length moves from where it was seen."""
+    """Besides the lease, two guards hold: an entry is marked once, and a length only moves on from the value that was read."""
     append("e-1")
     writer = flushed()
     lease = writer._leases[KEY]
@@ -108,7 +108,7 @@ def test_a_flush_that_finds_its_work_done_by_another_acknowledges_nothing():
 
 
 def test_a_frozen_writer_is_overtaken_and_does_no_harm_when_it_wakes(journal_dir, processes, eventually):
-    """It froze with lines in the file that it had not acknowledged, and with the file's lock."""
+    """It froze after it had written lines without acknowledging them, and it still holds the file's lock."""
     append("e-1", "e-2")
     frozen = processes.start(failpoints="journal.after_write=stop@1", JOURNAL_FLUSH_SECONDS=0.01)
     eventually(lambda: processes.stopped(frozen))
@@ -116,19 +116,19 @@ def test_a_frozen_writer_is_overtaken_and_does_no_harm_when_it_wakes(journal_dir
     lapse()
 
     flushed("e-3")
-    assert [file.entries for file in files()] == [0, 3]  # another file: the frozen one has the first
+    assert [file.entries for file in files()] == [0, 3]  # a second file, because the frozen writer still holds the first one's lock
     os.kill(frozen, signal.SIGCONT)
     eventually(lambda: (journal_dir / files()[0].path).stat().st_size == 0, what="its lines taken back")
     append("e-4")
     lapse()
-    eventually(lambda: waiting() == [], what="the one that was frozen writes again, in its turn")
+    eventually(lambda: waiting() == [], what="the writer that was frozen gets the lease and writes again")
 
     assert ids(journal_dir) == ["e-1", "e-2", "e-3", "e-4"]
     assert whole()
 
 
 def test_a_writer_that_froze_before_it_had_the_lock_changes_nothing(journal_dir):
-    """It knows a length of before: cutting the file to it would destroy what others acknowledged since."""
+    """It knows an old length: cutting the file to that length would destroy events that others acknowledged since."""
     old = flushed("e-1")
     append("e-2")
     stale = old._leases[KEY].files()
@@ -150,7 +150,7 @@ def test_a_writer_that_froze_before_it_had_the_lock_changes_nothing(journal_dir)
 
 
 def test_a_writer_that_froze_before_it_closed_a_file_changes_nothing(journal_dir):
-    """The day is over, it wakes a while later, and the file was continued in between."""
+    """It froze at the end of the day and wakes later; meanwhile another writer has appended to the file."""
     old = flushed("e-1")
     append("e-2")
     stale = {name: dataclasses.replace(file, is_todays=False) for name, file in old._leases[KEY].files().items()}
@@ -172,13 +172,13 @@ def test_a_writer_that_froze_before_it_closed_a_file_changes_nothing(journal_dir
 
 
 def test_writers_at_once_never_interleave_and_write_every_event_once(journal_dir, tuned, eventually):
-    """Six threads that all want to write, with a lease that is over all the time, until now and then one gets through.
+    """Six threads compete to write with a lease so short that it expires all the time; now and then one flush succeeds.
 
-    Who is the next to write is chance, so it goes on until another than the first has written.
+    Which thread gets the lease is chance, so the test goes on until a second thread has had it.
     """
     tuned(JOURNAL_FLUSH_SECONDS=0.001, JOURNAL_LEASE_SECONDS=0.01)
     stop = threading.Event()
-    lengthened = threading.Timer(5, tuned, kwargs={"JOURNAL_LEASE_SECONDS": 2})  # a slow machine needs longer than that for a flush
+    lengthened = threading.Timer(5, tuned, kwargs={"JOURNAL_LEASE_SECONDS": 2})  # on a slow machine a flush takes longer than 0.01 s
 
     def write() -> None:
         writer = Writer()
@@ -253,7 +253,7 @@ def test_a_file_that_is_not_what_is_acknowledged_is_left_alone_and_followed_by_a
 
 
 def test_a_writer_on_another_machine_begins_its_own_files(journal_dir, another_machine):
-    """Locks are sure within one machine only, and its disk may be another one."""
+    """File locks work within one machine only, and another machine may have another disk."""
     flushed("e-1").hand_over()
     size = (journal_dir / files()[0].path).stat().st_size
     another_machine()

@@ -1,4 +1,4 @@
-"""Who visits the shop and its console in these tests, and what there is to buy."""
+"""Fixtures of the shop's tests: visitors of the shop and the console, and products."""
 
 from __future__ import annotations
 

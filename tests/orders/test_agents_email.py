@@ -96,7 +96,7 @@ def test_a_mail_whose_answer_is_lost_is_sent_once_more_under_the_same_id(service
 def test_an_attempt_that_died_with_the_mail_out_is_followed_by_one_repetition(services, step, order):
     lost = step.request()
     lost.book.intend(agent.opens_with(lost))
-    agent.perform(lost)  # and nobody writes down that it did
+    agent.perform(lost)  # the process dies before it records the outcome
 
     for attempt in (2, 3):
         step.try_to(agent, step.request(attempt=attempt))

@@ -1,4 +1,4 @@
-"""The payment agent charges an order once, whatever is lost, and charges nothing after an undo."""
+"""The payment agent charges an order once, whichever message is lost, and charges nothing after an undo."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_worker_that_froze_before_its_charge_charges_nothing_after_the_undo(se
     calls = []
 
     def undone_meanwhile():
-        # The checkpoint is durable, the worker freezes, the claim is broken, the order undone; then it wakes.
+        # The checkpoint is durable and the worker freezes. The claim expires, the order is undone, and then the worker wakes.
         if calls:
             step.claim_lost = True
             return

@@ -1,4 +1,4 @@
-"""The shipping agent books once per key and bars the key when it undoes."""
+"""The shipping agent books once per key. Its undo also blocks the key for later bookings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_agent_books_once_when_it_runs_twice_with_one_key(services, step, or
 
     assert first == second
     assert first["tracking_number"]
-    [booked] = services.ledger("carrier", order)  # the second looked, and found it
+    [booked] = services.ledger("carrier", order)  # the second attempt looked for the shipment and found it
     assert booked["key"] == step.request().idempotency_key
 
 
@@ -173,7 +173,7 @@ def test_a_new_generation_deletes_what_earlier_ones_booked(services, step, order
 
 def test_undo_deletes_under_the_key_of_every_generation(services, step, order):
     agent.perform(step.request())
-    step.rows.clear()  # an order that began before there was a ledger
+    step.rows.clear()  # an order that began before the ledger existed
     book(f"{order}:book-shipment:do:2", order)
 
     step.try_to(agent, step.undo(perform_key=f"{order}:book-shipment:do:3"))
@@ -184,7 +184,7 @@ def test_undo_deletes_under_the_key_of_every_generation(services, step, order):
 def test_what_the_database_has_lost_is_found_in_the_carriers_listing(services, step, order):
     agent.perform(step.request())
     book(f"{order}:book-shipment:do:2", order)  # lost with a failover
-    book(f"{order}:book-shipment-2:do:1", order)  # another step's parcel
+    book(f"{order}:book-shipment-2:do:1", order)  # a shipment of another step
     step.rows.clear()
     listing.forget()
     services.forget("carrier")

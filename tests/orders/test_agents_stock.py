@@ -1,4 +1,4 @@
-"""The stock agent never sells a piece twice: cohorts at once, one key twice, orders that want too much."""
+"""The stock agent never sells a piece twice: concurrent cohorts, a repeated key, orders for more than the stock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ agent = StockAgent()
 
 @pytest.fixture
 def shelf(db):
-    """Fifty blue mugs, three red ones, and a bystander that nobody buys."""
+    """Fifty blue mugs, three red ones, and a product that no order contains."""
     for sku, available in (("MUG-BLUE", 50), ("MUG-RED", 3), ("PLATE", 7)):
         Product.objects.create(sku=sku, name=sku, price="12.90", available=available)
 
@@ -143,7 +143,7 @@ def test_cohorts_that_take_and_give_back_at_once_never_deadlock(committed_shelf)
     Product.objects.filter(sku="MUG-BLUE").update(available=1000)
 
     def cohort(number):
-        # Half of them name the products in the other order.
+        # Half of the cohorts list the products in the reverse order.
         lines = {"MUG_BLUE": 1, "MUG_RED": 1} if number % 2 else {"MUG_RED": 1, "MUG_BLUE": 1}
         in_own_transaction(lambda: agent.perform_many([step(f"{number}-{i}", **lines).request() for i in range(5)]))
         in_own_transaction(lambda: agent.compensate_many([step(f"{number}-{i}").undo() for i in range(5)]))

@@ -1,4 +1,4 @@
-"""The mail that tells a customer of a cancellation, where the customer's mail server refuses it."""
+"""The cancellation mail when the customer's mail server refuses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def cancelled(services, order, settings):
-    """An order that was cancelled; its mail waits, and the mail server answers 550."""
+    """A cancelled order whose mail waits; the mail server answers 550."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     services.faults("mail", "decline")
     lifecycle.tell_the_customer([ClosedRun(run_id=1, key=order, reason="", payload={"email": "gone@example.com"})])

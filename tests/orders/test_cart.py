@@ -1,4 +1,4 @@
-"""The session cart: sane quantities out of whatever the session holds, prices of the moment."""
+"""The session cart: valid quantities from any content of the session, and current prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkout over plain HTTP: a form becomes one order, at the price the visitor saw, or says what is wrong."""
+"""Checkout over plain HTTP: a form becomes one order at the price that the visitor saw, or shows its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervision.models import Submission
 from tests.shopping import ADDRESS
 from tests.support.storefront import place
 
-# A checkout that never ran `collectstatic` has no directory to serve from; the finders serve it then.
+# Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 FILLED_IN = {"email": "ada@example.com", "payment_method": "pm_card_visa", **ADDRESS}
@@ -27,7 +27,7 @@ def fields_of(html: str) -> dict[str, str]:
 
 
 def a_checkout(client: Client, quantity: int = 2) -> dict[str, str]:
-    """A visitor with mugs in the cart, in front of the filled-in form."""
+    """A visitor with mugs in the cart, and the data of a filled-in checkout form."""
     client.post("/cart/MUG-BLUE/add/", {"quantity": quantity})
     return FILLED_IN | fields_of(client.get("/checkout/").text)
 
@@ -58,7 +58,7 @@ def test_a_form_sent_twice_at_once_places_one_order(client, mug) -> None:
     before = dict(client.session)
 
     first = client.post("/checkout/", form)
-    session = client.session  # as the second request loaded it, before the first had saved
+    session = client.session  # the second request loads the session before the first one saves it
     session.pop("placed")
     session.update(before)
     session.save()
@@ -99,7 +99,7 @@ def test_the_same_form_with_other_details_is_not_taken_for_the_first(client, mug
 @pytest.mark.parametrize(
     ("field", "value", "complaint"),
     [
-        ("email", "nobody", "Enter a valid email address."),
+        ("email", "no-address", "Enter a valid email address."),
         ("name", "", "This field is required."),
         ("country", "XX", "Select a valid choice."),
         ("payment_method", "pm_other", "Select a valid choice."),

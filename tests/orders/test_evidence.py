@@ -1,4 +1,4 @@
-"""What the agents tell the engine of a failed call: whether the service was reached, knows us, and since when it fails."""
+"""What agents report about a failed call: was the service reached, did it accept our credentials, since when does it fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def step(order) -> StepOfOrder:
 
 @pytest.fixture
 def nowhere(settings) -> None:
-    """Addresses at which nothing listens."""
+    """Addresses without a listening server."""
     port = ports.choose("127.0.0.1", None, usual=19000, but=set())
     settings.CARRIER_URL = settings.STRIPE_API_BASE = f"http://127.0.0.1:{port}"
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"

@@ -1,4 +1,4 @@
-"""From a submission's text to a run and its order."""
+"""The shop's intake: from a submission's text to a run and its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators see of orders: a list with what needs somebody first, and a page that shows everything."""
+"""Operators' view of orders: a list with the orders that need an operator at the top, and a page with every detail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 
 
 def numbers(client: Client, query: str = "") -> list[str]:
-    """The order numbers of the list, in its order."""
+    """The order numbers of the list, from top to bottom."""
     return re.findall(r"\b\d{3}-\d{3}-\d{3}(?:-\d)?\b(?=</a>)", client.get(ORDERS + query).content.decode())
 
 
@@ -56,7 +56,7 @@ def test_the_list_asks_the_database_as_often_for_many_rows_as_for_few(operator: 
         assert not any("COUNT(*)" in query["sql"] and "LIMIT" not in query["sql"] for query in queries)
 
     assert asked[0] <= 14
-    assert asked[1] - asked[0] <= 1  # a second page counts its two parts
+    assert asked[1] - asked[0] <= 1  # with a second page the list counts its two parts
 
 
 def test_the_second_page_goes_on_where_the_first_ended():
@@ -84,7 +84,7 @@ def test_the_second_page_goes_on_where_the_first_ended():
         ("?at=overdue", set()),
         ("?q=grace@", {"failed"}),
         ("?q=GRACE@EXAMPLE.COM", {"failed"}),
-        ("?q=nobody", set()),
+        ("?q=no-such-order", set()),
     ],
 )
 def test_the_list_is_narrowed_by_state_step_age_alert_place_and_search(operator: Client, query: str, expected: set[str]):
@@ -157,7 +157,7 @@ def test_everything_others_wrote_is_text_on_the_list_and_on_the_page(operator: C
         html = operator.get(address).content.decode()
         for attack in ATTACKS[:3]:
             assert attack not in html, address
-        assert "{{ 7|add:7 }}" in html or address.endswith(("/order/", "/run/"))  # lists cut long texts
+        assert "{{ 7|add:7 }}" in html or address.endswith(("/order/", "/run/"))  # lists truncate long texts
         assert "&lt;script&gt;window.pwned=1" in html, address
 
 

@@ -1,4 +1,4 @@
-"""What operators do to orders, one by one and many at once: verbs that ask before they act; and who may."""
+"""Operators' verbs for one order and for many at once: each asks before it acts. Only operators may use them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_operator_acts_with_a_reason_and_it_is_kept_with_the_name(operator: C
 def test_what_changed_since_the_operator_looked_is_left_alone(operator: Client):
     (order,) = fail()
     looked = hidden(operator.get(verb(order, "resubmit")).content.decode())
-    operations.resubmit(order.public_id, by="somebody faster", reason="first")
+    operations.resubmit(order.public_id, by="another operator", reason="first")
     events = StepEvent.objects.filter(run=order.run).count()
 
     answer = operator.post(verb(order, "resubmit"), {**looked, "reason": "second"})
@@ -82,7 +82,7 @@ def test_skip_undo_and_cancel_too_leave_alone_what_changed(operator: Client):
     for name in ("skip", "compensate", "cancel"):
         (order,) = fail()
         looked = hidden(operator.get(verb(order, name)).content.decode())
-        operations.resubmit(order.public_id, by="somebody faster", reason="first")
+        operations.resubmit(order.public_id, by="another operator", reason="first")
 
         answer = operator.post(verb(order, name), {**looked, "reason": "second"})
 
@@ -188,7 +188,7 @@ def test_a_step_of_unknown_effect_keeps_its_key_unless_the_operator_has_looked(o
     assert testing.step(order.public_id, "charge-payment").generation == generation
 
 
-# --- Who may ----------------------------------------------------------------------------------------------------------
+# --- Rights -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_viewer_sees_everything_and_is_offered_nothing(viewer: Client):
@@ -261,7 +261,7 @@ def test_selected_orders_are_shown_before_anything_happens(operator: Client):
 def test_confirmed_orders_are_done_and_those_that_changed_are_counted(operator: Client, name: str, becomes: str):
     failed, (untouched,) = fail(4), fail()
     shown = select(operator, name, failed).content.decode()
-    operations.resubmit(failed[0].public_id, by="somebody faster", reason="first")
+    operations.resubmit(failed[0].public_id, by="another operator", reason="first")
 
     answer = operator.post(reverse("admin:orders_order_bulk", args=[name]), {**hidden(shown), "reason": "the bank was down"}, follow=True)
 

@@ -1,4 +1,4 @@
-"""The order page: who may open it, what it tells and never tells, and how an open one hears of changes."""
+"""The order page: who may open it, what it shows and hides, and how an open page gets changes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from supervision.retry import Failure, Outcome
 from tests.shopping import ADDRESS
 from tests.support.storefront import PASSWORD, place
 
-# A checkout that never ran `collectstatic` has no directory to serve from; the finders serve it then.
+# Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 
 def fail_first_step(message: str) -> None:
-    """The scheduler claims every waiting order; the stock agent refuses it for good."""
+    """Let the scheduler claim every waiting order and the stock agent refuse it for good."""
     ((stock, claims),) = testing.schedule()
     started = store.start(stock, claims)
     recovery.fail(stock, [(one.claim, Failure(outcome=Outcome.PERMANENT, message=message, code="refused")) for one in started])

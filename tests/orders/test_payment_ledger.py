@@ -1,4 +1,4 @@
-"""The payment agent notes each call in the ledger, and finds by it, or by the service's listing, what was charged before."""
+"""The payment agent notes each call in the ledger, and finds earlier charges there or in the service's listing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_refused_card_is_refused_in_the_ledger_too(step, services):
 def test_the_next_attempt_finds_the_charge_by_the_ledger_while_the_search_does_not_show_it(services, step, order):
     services.behave(search_lag=3600)
     step.try_to(agent, step.request())
-    step.noted.clear()  # an order that lost its checkpoint
+    step.noted.clear()  # the order has lost its checkpoint
     services.forget("payment")
 
     step.try_to(agent, step.request(attempt=2))
@@ -88,7 +88,7 @@ def test_a_charge_of_unknown_outcome_is_listed_once_its_key_may_be_forgotten(ser
     step.ordered_at = datetime.now(UTC) - timedelta(days=2)
     step.try_to(agent, step.request())
     services.forget("payment")
-    for row in step.rows.values():  # all that is known is that somebody was about to call
+    for row in step.rows.values():  # the ledger knows only that an earlier attempt was about to call
         row.outcome, row.external_id, row.age = EffectOutcome.UNKNOWN, "", timedelta(days=1)
     step.noted.clear()
     listing.forget()

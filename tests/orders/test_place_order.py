@@ -1,4 +1,4 @@
-"""Placing orders through the service that every door uses."""
+"""Placing orders through the service that API, storefront and commands use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def mug(monkeypatch):
-    """The blue mug; and no hints, nobody listens."""
+    """The blue mug; no hints are sent."""
     monkeypatch.setattr(hints, "enabled", False)
     return a_product()
 
@@ -137,7 +137,7 @@ def test_cancelling_an_order_that_waits_is_remembered():
     with pytest.raises(Refused):
         cancel_order(placed.public_id, by="customer", reason="again")
     with pytest.raises(UnknownRun):
-        cancel_order("nobody", by="customer", reason="x")
+        cancel_order("no-such-order", by="customer", reason="x")
 
 
 def test_an_order_that_was_undone_for_want_of_stock_says_so():
@@ -172,4 +172,4 @@ def test_what_never_was_an_order_is_unknown():
     accept([NewSubmission(public_id=new_public_id(), payload="junk")])
 
     assert order_view(Submission.objects.get().public_id) is None
-    assert order_view("nobody") is None
+    assert order_view("no-such-order") is None

@@ -1,4 +1,4 @@
-"""What operators sell: stock that is corrected while customers buy it."""
+"""Products in the console: operators correct the stock while customers buy."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from orders.models import Order, Product
 from supervision import testing
 from tests.support.storefront import PASSWORD, place
 
-# A checkout that never ran `collectstatic` has no directory to serve from; the finders serve it then.
+# Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 

@@ -1,4 +1,4 @@
-"""The one validator of order requests. Bad requests through a door are in tests/api/test_orders.py."""
+"""The validator of order requests. Bad requests over the API are in tests/api/test_orders.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's fixtures, receivers that listen, and an outbox that is empty before and after."""
+"""The engine's fixtures, webhook receivers, and an outbox that is empty before and after each test."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.outbound import kit
 
 @pytest.fixture
 def out(engine: None, settings: Any, tuned: Any) -> Iterator[None]:
-    """An empty store in which webhooks may go to this machine."""
-    tuned(LINGER_SECONDS=10.0)  # an order comes to its end in one go, however busy the machine is
+    """An empty store; webhooks may go to addresses of this machine."""
+    tuned(LINGER_SECONDS=10.0)  # an order runs to its end without further messages, also on a busy machine
     settings.WEBHOOK_ALLOW_PRIVATE = True
     kit.empty()
     yield
@@ -23,7 +23,7 @@ def out(engine: None, settings: Any, tuned: Any) -> Iterator[None]:
 
 @pytest.fixture
 def receivers() -> Iterator[Callable[[], kit.Receiver]]:
-    """Makes receivers."""
+    """A function that makes receivers."""
     made: list[kit.Receiver] = []
 
     def make() -> kit.Receiver:

@@ -1,4 +1,4 @@
-"""A receiver of webhooks that does as it is told, and accounts that listen."""
+"""Helpers of the outbound tests: a webhook receiver with programmed answers, and accounts with webhooks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Message:
 
 
 class Receiver:
-    """A real HTTP server on a free port. `answer` says what it does with a request: a status, or whatever it writes."""
+    """A real HTTP server on a free port. `answer` returns a status, or writes its own response and returns None."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -66,14 +66,14 @@ class Receiver:
             daemon_threads = True
 
             def handle_error(self, *_: Any) -> None:
-                pass  # whoever hangs up on us may
+                pass  # the sender may close the connection early
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def hang_until(self, released: threading.Event) -> None:
-        """Take requests and say nothing."""
+        """Accept requests and send no answer until `released` is set."""
 
         def hang(request: BaseHTTPRequestHandler, message: Message) -> int:
             released.wait(60)
@@ -82,7 +82,7 @@ class Receiver:
         self.answer = hang
 
     def seen(self, order: str) -> list[tuple[int, str]]:
-        """What it was told of this order, by number."""
+        """The status messages of this order that arrived, sorted by number."""
         return sorted({(message.data["seq"], message.data["status"]) for message in self.messages if message.data["order"] == order})
 
     def close(self) -> None:
@@ -95,32 +95,32 @@ def listen(url: str, client: str = ADA, *events: str) -> WebhookEndpoint:
 
 
 def order(workflow: str = "toy-plain", client: str = ADA, **payload: Any) -> str:
-    """Accept an order of this client's."""
+    """Accept an order of this client."""
     return testing.submit(workflow, {"n": 1, **payload}, client=client)
 
 
 def done(client: str = ADA, **payload: Any) -> str:
-    """An order of this client's that went through all its steps."""
+    """An order of this client with all steps done."""
     key = order(client=client, **payload)
     testing.run_until_idle()
     return key
 
 
 def told(key: str) -> list[tuple[int, str]]:
-    """The status messages of this order in the outbox, as (seq, status), in the order in which they were written."""
+    """The status messages of this order in the outbox, as (seq, status), in the order of writing."""
     rows = Notification.objects.filter(kind="status", run__key=key).order_by("pk")
     return [(row.payload["seq"], row.payload["status"]) for row in rows]
 
 
 def statuses(key: str) -> list[str]:
-    """The same without the numbers, which have no gap."""
+    """The statuses of these messages; checks that the numbers have no gap."""
     messages = told(key)
     assert [seq for seq, _ in messages] == list(range(1, len(messages) + 1))
     return [status for _, status in messages]
 
 
 def let_waits_pass() -> None:
-    """Whatever is to be tried later is to be tried now."""
+    """Make every delivery due now."""
     fetch("UPDATE supervision_delivery SET not_before = now() WHERE not_before > now()")
     fetch("UPDATE supervision_webhookendpoint SET retry_at = NULL")
 
@@ -135,7 +135,7 @@ def empty() -> None:
 
 
 def deliverer() -> subprocess.Popen[str]:
-    """A process that delivers everything and ends."""
+    """Start a process that makes all due deliveries and ends."""
     code = (
         "import django; django.setup()\n"
         "from django.db import connection\n"

@@ -1,4 +1,4 @@
-"""Which addresses we send to: public ones, however a private one is written."""
+"""Webhooks go to public addresses only; every notation of a private address is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks, reply tokens and deliveries at the API's doors: each account meets its own, and nothing secret twice."""
+"""Webhooks, reply tokens and deliveries at the API: an account sees only its own, and a secret is shown once."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def register(client, **body):
 
 
 def placed(client, **changes) -> str:
-    """An order that is taken up; what there is to tell of it is in the deliveries."""
+    """An order that was consumed and whose status messages have become deliveries."""
     answer = client.post(ORDERS, a_request(**changes))
     assert answer.status_code == 202, answer.json()
     consume_batch(born=False)
     deliveries.fan_out()
-    Delivery.objects.update(not_before="2026-01-01T00:00Z")  # the clock of a test's one transaction stands still
+    Delivery.objects.update(not_before="2026-01-01T00:00Z")  # now() does not move in a test's one transaction
     return answer.json()["id"]
 
 
@@ -303,7 +303,7 @@ def test_deliveries_are_filtered_by_state_order_and_webhook(ada):
     assert found(state="waiting") == [second]
     assert found(state="given-up") == []
     assert found(order=second) == [second]
-    assert found(order="nobody") == []
+    assert found(order="no-such-order") == []
     assert found(webhook=hook) == [second, first]
     assert found(webhook="wh_other") == []
     assert found(state="lost") == {"state"}
@@ -348,7 +348,7 @@ def test_lists_cost_the_same_however_many_rows_they_show(ada, django_assert_max_
 
 
 def test_registering_asks_no_broker(ada, monkeypatch):
-    """The web process answers whether or not the broker is there: what has to be done at it goes through the outbox."""
+    """The web process answers without the broker: work at the broker goes through the outbox."""
     monkeypatch.setattr(replies, "_connection", lambda: pytest.fail("asked the broker"))
 
     made = ada.post(TOKENS).json()

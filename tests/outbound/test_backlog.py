@@ -1,4 +1,4 @@
-"""A receiver that is dead with a mountain of messages costs the others nothing, and little itself."""
+"""A dead receiver with a large backlog delays no other receiver and costs little."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support import pages
 pytestmark = pytest.mark.usefixtures("out")
 
 MOUNTAIN = 20_000
-MOST_PAGES = 250  # for the few messages that a claim takes; the mountain has several times as many
+MOST_PAGES = 250  # pages for the few messages that a claim takes; the backlog has several times as many
 
 
 def messages(count: int, *, endpoint: WebhookEndpoint | None = None, token: ReplyToken | None = None, days: int = 0) -> None:
-    """So many that are due to this receiver, asked for so many days ago."""
+    """Write this many due deliveries for this receiver, requested this many days ago."""
     kit.fetch(
         "INSERT INTO supervision_delivery (public_id, client, endpoint_id, reply_token_id, run_id, seq, event, message_id, body, asked_at)"
         " SELECT 'd' || nextval('supervision_delivery_id_seq'), 'c', %s, %s, n, 1, 'order.processed', 'm' || n, '{}',"
@@ -27,7 +27,7 @@ def messages(count: int, *, endpoint: WebhookEndpoint | None = None, token: Repl
 
 @pytest.fixture
 def dead() -> WebhookEndpoint:
-    """It has failed for long, and may be tried again now; the planner knows how many messages it has."""
+    """Mark the receiver as failing for long and due for a try; ANALYZE tells the planner its number of messages."""
     endpoint = kit.listen("http://dead.example/")
     kit.fetch("UPDATE supervision_webhookendpoint SET failures = 9, failing_since = now() - interval '1 hour' WHERE id = %s", [endpoint.pk])
     messages(MOUNTAIN, endpoint=endpoint)
@@ -62,7 +62,7 @@ def test_a_claim_of_replies_does_not_read_all_that_wait():
 
     cost = pages.touched(lambda: deliveries.claim_replies(20, 20))
 
-    assert cost < 4 * MOST_PAGES  # 20 messages, each with its own update
+    assert cost < 4 * MOST_PAGES  # 20 messages with one update each
 
 
 def test_looking_for_hopeless_messages_does_not_read_those_with_hope(dead):
@@ -87,6 +87,6 @@ def test_a_mountain_without_hope_is_given_up_in_parts(gone, monkeypatch):
         kit.fetch(f"UPDATE supervision_webhookendpoint SET {change}")  # noqa: S608
     messages(1_000, endpoint=endpoint, token=token, days=4)
 
-    deliveries.give_up_hopeless("nobody is there")
+    deliveries.give_up_hopeless("no receiver is there")
 
-    assert Delivery.objects.filter(given_up_at__isnull=False, last_error="nobody is there").count() == 1_000
+    assert Delivery.objects.filter(given_up_at__isnull=False, last_error="no receiver is there").count() == 1_000

@@ -1,4 +1,4 @@
-"""The threads of the supervisor's role: told by the database at once, and nothing of theirs keeps a sweep or an alert waiting."""
+"""The supervisor's delivery threads: the database wakes them at once, and no delivery delays a sweep or an alert."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("out")
 
 @pytest.fixture
 def told():
-    """A kind of notification of this test's own, and what was told of it."""
+    """A handler for a kind of notification of this test's own, and what it delivered."""
     seen: list[int] = []
     notifications.handler("test-kind")(lambda notification: seen.append(notification.pk))
     yield seen
@@ -27,7 +27,7 @@ def told():
 
 @pytest.fixture
 def working():
-    """The courier of a process of the supervisor's role."""
+    """The running courier of a supervisor process."""
     mine = Courier().start()
     listening = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN supervision_outbox'"
     engine_kit.until(lambda: engine_kit.fetch(listening))
@@ -86,7 +86,7 @@ def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun
     assert mine.join(30)
     assert Delivery.objects.filter(delivered_at__isnull=False).count() == len(receiver.messages)
     assert len(receiver.messages) <= started + 3
-    assert not Delivery.objects.filter(delivered_at__isnull=True, not_before__gt=Now()).exists()  # given back, not kept
+    assert not Delivery.objects.filter(delivered_at__isnull=True, not_before__gt=Now()).exists()  # the claims were given back
 
 
 def test_a_sweep_waits_for_no_receiver(receiver, told, monkeypatch):

@@ -1,4 +1,4 @@
-"""At least once to every receiver, whatever happens to it or to us; and nobody waits for somebody else's receiver."""
+"""Every receiver gets each message at least once, after any failure on either side. No receiver waits for another one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ALL = [(1, "received"), (2, "processing"), (3, "processed")]
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """A receiver that says nothing is waited for no longer than this."""
+    """A short timeout for receivers that do not answer."""
     monkeypatch.setattr(webhooks, "TRY_SECONDS", 0.3)
 
 
 @pytest.fixture
 def carried():
-    """Delivers in the background while the test looks on, as the supervisor's role does."""
+    """Delivers in the background, as a supervisor process does."""
     carrying = Sending()
     ended = threading.Event()
 
@@ -85,7 +85,7 @@ def test_an_order_is_followed_through_error_and_resubmission(receiver):
 
 
 def test_a_dead_receiver_delays_nobody_and_gets_everything_later(receivers, carried):
-    """The dead one takes every message and says nothing, for as long as the test lasts."""
+    """The dead receiver accepts requests and sends no answer until the test releases it."""
     dead, living = receivers(), receivers()
     released = threading.Event()
     dead.hang_until(released)
@@ -115,7 +115,7 @@ def test_however_many_receivers_are_dead_one_that_answers_finds_a_thread(receive
     WebhookEndpoint.objects.update(failures=3)
     kit.listen(living.url)
     engine_kit.until(lambda: not engine_kit.schedule())
-    engine_kit.until(lambda: len(dead.messages) == sending.THREADS // 2)  # all that such receivers may have
+    engine_kit.until(lambda: len(dead.messages) == sending.THREADS // 2)  # the most threads that failing receivers may have
 
     key = kit.done()
 
@@ -142,7 +142,7 @@ def test_a_receiver_that_gives_no_answer_is_left_in_peace_with_all_its_messages(
 
 
 def test_the_silence_doubles_and_ends_with_the_first_answer(receiver):
-    kit.listen("http://127.0.0.1:9/")  # nobody is there
+    kit.listen("http://127.0.0.1:9/")  # no server listens there
     kit.order()
     kit.consume_batch(born=False)
     silences = []
@@ -313,11 +313,11 @@ def test_what_is_old_because_nobody_was_there_to_send_it_gets_its_try(receiver):
     assert receiver.seen(key) == ALL
 
 
-# ----------------------------------------------------------------------------------------- what happens to us
+# ------------------------------------------------------------------------------------- failures of the sender
 
 
 def test_killed_between_sending_and_writing_down_it_sends_again_under_the_same_id(receiver):
-    """The receiver ends the sender the moment it has its message, before it answers."""
+    """The receiver kills the sender after it got the message and before it answers."""
     kit.listen(receiver.url, kit.ADA, "order.processed")
     kit.done()
     sender = kit.deliverer()
@@ -335,7 +335,7 @@ def test_killed_between_sending_and_writing_down_it_sends_again_under_the_same_i
 
     receiver.answer = lambda *_: 204
     deliver_all()
-    assert len(receiver.messages) == 1  # still leased to the one that died
+    assert len(receiver.messages) == 1  # the dead sender still holds the lease
     kit.let_waits_pass()
     deliver_all()
 

@@ -1,4 +1,4 @@
-"""The examples do what they say: one verifies what we sign, the other prints what we send (see `test_replies`)."""
+"""The examples work: one verifies our signatures, the other prints our messages (see `test_replies`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One status message becomes one delivery for each receiver that wants it, however often it is turned into them."""
+"""One status message becomes one delivery for each receiver that wants it, also when the fan-out is repeated."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_incident_does_not_wait_behind_status_messages():
 
 def test_the_two_readers_of_the_outbox_each_have_an_index_of_their_own():
     engine_kit.fetch("SET enable_seqscan = off")
-    engine_kit.fetch("SET enable_sort = off")  # in an empty table all ways cost the same
+    engine_kit.fetch("SET enable_sort = off")  # in an empty table all plans cost the same
     try:
         for statement, index in [
             (notifications._CLAIM.replace("%(limit)s", "1"), "notification_due"),

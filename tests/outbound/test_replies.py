@@ -1,4 +1,4 @@
-"""Private reply queues on real brokers: whoever reads may be away, and nobody but the token's account gets anything there."""
+"""Private reply queues on real brokers: the reader may be away, and only the token's account can use the queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BROKERS = [pytest.param("amqp", marks=pytest.mark.amqp), pytest.param("redis", m
 
 
 def use(url: str) -> None:
-    """Let the application publish there."""
+    """Let the application publish to this broker."""
     database = {**project.DATABASES["default"], "NAME": connection.settings_dict["NAME"]}
     options = broker.transport_options(url, database) if not url.startswith("memory") else {}
     current_app.conf.update(broker_url=url, broker_read_url=url, broker_write_url=url, broker_transport_options=options)
@@ -36,7 +36,7 @@ def use(url: str) -> None:
 
 @pytest.fixture
 def brokers(request, out):
-    """`brokers(name)` makes one the application's and returns the address at which a client reads it."""
+    """`brokers(name)` makes this broker the application's and returns the address for a client that reads."""
     before = {name: current_app.conf[name] for name in ("broker_url", "broker_read_url", "broker_write_url", "broker_transport_options")}
 
     def choose(name: str) -> str:
@@ -59,7 +59,7 @@ def brokers(request, out):
 
 @pytest.fixture(scope="module")
 def rabbit():
-    """One virtual host for all of these tests: making one takes longer than most of them."""
+    """One virtual host for all these tests, because making one takes longer than most of them."""
     services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     with services.own_vhost() as url:
         yield url
@@ -77,7 +77,7 @@ def amqp(brokers):
 
 
 def issue(client: str = kit.ADA) -> tuple[ReplyToken, str]:
-    """A token, and what an order of its account carries of it."""
+    """A token, and the reference to it that an order of its account carries."""
     row, token = outbound.issue_reply_token(client)
     return row, outbound.references(client, [token])[token]
 
@@ -125,7 +125,7 @@ def test_the_queue_is_there_before_the_first_message_and_gone_with_its_token_on_
     brokers(name)
     row, _reference = issue()
     notifications.deliver_due()
-    assert exists(row.queue) or name == "redis"  # where an empty list is none
+    assert exists(row.queue) or name == "redis"  # in Redis an empty list does not exist
 
     replies.Post().publish(replies.Reply(row.queue, "msg_1", "order", "order.received", "{}"))
     assert exists(row.queue)
@@ -133,7 +133,7 @@ def test_the_queue_is_there_before_the_first_message_and_gone_with_its_token_on_
     notifications.deliver_due()
 
     assert not exists(row.queue)
-    assert Notification.objects.filter(delivered_at__isnull=True).count() == 1  # looked at again after a while
+    assert Notification.objects.filter(delivered_at__isnull=True).count() == 1  # the deletion is checked once more after a while
     Notification.objects.update(not_before="2000-01-01T00:00Z")
     assert notifications.deliver_due() == 1
 
@@ -189,7 +189,7 @@ def test_a_queue_that_somebody_deleted_is_made_anew_and_nothing_is_lost(amqp):
     post.publish(replies.Reply(row.queue, "msg_0", "order", "order.received", "{}"))
     replies.delete_queues([row.queue])
 
-    with pytest.raises(replies.Returned):  # told by the broker, not believed delivered
+    with pytest.raises(replies.Returned):  # the broker returns the message, so it does not count as delivered
         post.publish(replies.Reply(row.queue, "msg_1", "order", "order.received", "{}"))
     post.close()
     key = kit.done(reply_to=reference)
@@ -210,7 +210,7 @@ def test_a_broker_that_is_away_delays_no_webhook_and_gets_everything_later(amqp,
     assert receiver.seen(key) == ALL
     waiting = Delivery.objects.filter(delivered_at__isnull=True)
     assert waiting.count() == 3
-    assert [delivery.tries for delivery in waiting.order_by("seq")] == [1, 0, 0]  # one was enough to know
+    assert [delivery.tries for delivery in waiting.order_by("seq")] == [1, 0, 0]  # one failed try is enough
 
     use(amqp)
     kit.let_waits_pass()

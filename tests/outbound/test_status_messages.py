@@ -1,4 +1,4 @@
-"""Status messages are written by the database with the transition they tell of: numbered without a gap, or not at all."""
+"""The database writes a status message in the transaction of its transition, with numbers without a gap."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_orders_side_by_side_have_their_own_numbers():
     assert kit.statuses(keys[5]) == []
 
 
-# --------------------------------------------------------------------------------------------- who listens
+# ----------------------------------------------------------------------------------------------- receivers
 
 
 def test_a_webhook_hears_of_the_next_order_after_its_registration():

@@ -1,4 +1,4 @@
-"""One message over HTTP: signed as Standard Webhooks has it, to the address that was checked, bounded, never redirected."""
+"""One message over HTTP: signed as in Standard Webhooks, to the checked address, with limits, without redirects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _at_home(settings):
 
 @pytest.fixture
 def call():
-    """`call(url)` sends one message and tells its outcome."""
+    """`call(url)` sends one message and returns its outcome."""
     callers: list[Caller] = []
 
     def send(url, message_id="msg_1"):
@@ -146,7 +146,7 @@ def test_a_private_address_is_refused_when_it_is_about_to_be_connected_to(call, 
 
 
 def test_a_name_that_has_come_to_mean_a_private_address_is_refused(call, receiver, settings, monkeypatch):
-    """The name is asked for once per connection, and what is connected to is that very answer."""
+    """The sender resolves the name once per connection and connects to exactly the address that it checked."""
     settings.WEBHOOK_ALLOW_PRIVATE = False
     answers = iter(["127.0.0.1", "1.1.1.1"])
 
@@ -159,7 +159,7 @@ def test_a_name_that_has_come_to_mean_a_private_address_is_refused(call, receive
 
     assert "not a public address" in outcome.error
     assert receiver.connections == 0
-    assert next(answers) == "1.1.1.1"  # nobody asked a second time
+    assert next(answers) == "1.1.1.1"  # the name was not resolved a second time
 
 
 def test_a_receiver_that_says_nothing_is_given_up_in_time(call, receiver, monkeypatch):
@@ -248,7 +248,7 @@ def test_several_messages_share_a_connection_and_survive_its_end(receiver):
 
 @pytest.fixture
 def certificate(tmp_path):
-    """A certificate for `localhost` that nobody has signed but its owner."""
+    """A self-signed certificate for `localhost`."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

@@ -1,4 +1,4 @@
-"""A shop with real commits at simulated services of its own: what others left there is nobody's order here."""
+"""A shop with real commits and its own simulated services, so that other tests leave no unknown charges there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_simulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulat
 
 @pytest.fixture
 def services(own_simulators: Simulators, settings: Any) -> Iterator[Simulators]:
-    """Payment and carrier, healthy; the search of payments lags, so that whoever relies on it is found out."""
+    """Payment and carrier, healthy. The search of payments lags, so that code which relies on it fails its test."""
     for name, value in own_simulators.settings().items():
         setattr(settings, name, value)
     own_simulators.behave(search_lag=3600, refund_settles=3600)
@@ -40,7 +40,7 @@ def services(own_simulators: Simulators, settings: Any) -> Iterator[Simulators]:
 
 @pytest.fixture
 def shop(store_database: None, django_db_blocker: Any, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Empty books, something to sell, no broker: what a late answer hands on is performed where it was reported."""
+    """An empty store, a product, no broker: the process that reports a late answer also performs the next step."""
     monkeypatch.setattr(scheduler, "dispatch", testing.perform)
     with django_db_blocker.unblock(), testing.quiet():
         _empty()
@@ -59,7 +59,7 @@ def _empty() -> None:
 
 
 def rest(key: str, ends: str) -> None:
-    """Carry an order on until it ends so. A call that takes long goes on behind the scheduler's back."""
+    """Perform an order's steps until it has this state. A slow call goes on in a thread meanwhile."""
 
     def ended() -> bool:
         testing.run_until_idle()
@@ -70,7 +70,7 @@ def rest(key: str, ends: str) -> None:
 
 @pytest.fixture
 def buy(shop: None) -> Callable[..., str]:
-    """Place an order of 25.80 EUR and carry it to its end; its public id."""
+    """Place an order of 25.80 EUR and perform it to its end; returns its public id."""
 
     def call(ends: str = "Processed", **changes: Any) -> str:
         key = testing.submit("fulfil-order", {**PAYLOAD, **changes})
@@ -82,7 +82,7 @@ def buy(shop: None) -> Callable[..., str]:
 
 @pytest.fixture
 def found(shop: None) -> Callable[..., list[Finding]]:
-    """Compare, and give what is open about these orders."""
+    """Compare with the services; returns the open findings about these orders."""
 
     def call(*orders: str, service: str = "payment", **how: Any) -> list[Finding]:
         reconciliation.compare(service, **how)

@@ -1,4 +1,4 @@
-"""Charges and the books: what differs is found, what does not is left alone, and each verb settles what it fits."""
+"""Charges compared with our books: each difference is a finding, and each verb settles the findings that it fits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.support.requests import ADDRESS
 
 TOTAL = Decimal("25.80")
 BORN = "INSERT INTO supervision_run (key, workflow, process_state, finished_at) VALUES (%s, 'fulfil-order', 'Processed', now())"
-NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it: the order stands in Error after its charge
+NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it, so the order stops in Error after its charge
 
 
 @pytest.fixture(autouse=True)
 def budget(shop):
-    """The gateways call within a budget."""
+    """Give the gateways a time budget."""
     with http.budget(http.time.monotonic() + 120):
         yield
 
 
 def charge(order: str, name: str = "stray", amount: int = 2580, method: str = "pm_card_visa") -> str:
-    """A charge that our books know nothing of."""
+    """Make a charge that is not in our books."""
     key = f"{order}:{name}"
     made = payment.create(amount=amount, currency="EUR", order=order, step_key=key, key=f"{key}:create")
     payment.confirm(made.id, payment_method=method, key=f"{key}:confirm")
@@ -39,7 +39,7 @@ def own_charge(order: str) -> str:
 
 
 def cancelled(order: str) -> str:
-    """Cancel an order that stands before its last step."""
+    """Cancel an order before its last step."""
     operations.cancel(order, by="olga", reason="the customer called")
     rest(order, "Cancelled")
     return order
@@ -47,7 +47,7 @@ def cancelled(order: str) -> str:
 
 @pytest.fixture
 def in_the_middle(buy):
-    """An order whose charge is made and whose shipment is not."""
+    """An order with a charge and without a shipment."""
 
     def call(**changes):
         order = buy("Error", shipping_address=NOWHERE, **changes)
@@ -61,7 +61,7 @@ def facts(rows):
     return [(row.kind, row.external_id, row.amount, tuple(row.verbs)) for row in rows]
 
 
-# ---------------------------------------------------------------------------------------------------- nothing
+# ------------------------------------------------------------------------------------------------ no findings
 
 
 def test_books_that_agree_give_no_finding(buy, found, in_the_middle):
@@ -150,7 +150,7 @@ def test_the_only_charge_of_a_fulfilled_order_is_adopted_when_our_books_lost_it(
     assert services.charged(order) == 2580
 
 
-# ---------------------------------------------------------------------------------------- what was not undone
+# ------------------------------------------------------------------------------- charges that were not undone
 
 
 def test_a_charge_that_a_cancelled_order_kept_is_given_back(services, found, in_the_middle):
@@ -192,7 +192,7 @@ def test_a_refund_that_fails_again_and_again_is_a_new_finding_and_is_made_again(
     assert Finding.objects.filter(order_key=order, kind="refund_failed").count() == 3
 
 
-# -------------------------------------------------------------------------------------- amounts, and elsewhere
+# ------------------------------------------------------------------------------ amounts, other orders' charges
 
 
 def test_what_was_charged_too_much_is_given_back(services, buy, found):
@@ -237,7 +237,7 @@ def test_a_fulfilled_order_without_a_charge_is_found(buy, found, services):
     order = buy()
     kit.fetch("UPDATE supervision_stepstate SET result = '{\"intent\": \"pi_gone\"}', checkpoint = NULL WHERE name = 'charge-payment'")
     kit.fetch("UPDATE supervision_effect SET external_id = 'pi_gone' WHERE service = 'payment'")
-    kit.fetch("UPDATE supervision_run SET key = key || 'x'")  # the charge is another order's now
+    kit.fetch("UPDATE supervision_run SET key = key || 'x'")  # the charge belongs to another order now
 
     [finding] = found(f"{order}x")
 

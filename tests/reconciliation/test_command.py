@@ -19,7 +19,7 @@ NAMES = {"id", "service", "kind", "order", "external_id", "amount", "currency", 
 
 @pytest.fixture
 def orphans(shop, order):
-    """A charge and a shipment of an order that nobody knows."""
+    """A charge and a shipment of an unknown order."""
     with http.budget(http.time.monotonic() + 60):
         made = payment.create(amount=2580, currency="EUR", order=order, step_key="k", key=f"{order}:create")
         payment.confirm(made.id, payment_method="pm_card_visa", key=f"{order}:confirm")
@@ -28,7 +28,7 @@ def orphans(shop, order):
 
 
 def reconcile(*arguments: object) -> tuple[int, str, str]:
-    """The command's exit code and what it said."""
+    """Run the command; returns its exit code, output and errors."""
     out, err = StringIO(), StringIO()
     try:
         call_command("reconcile", *map(str, arguments), stdout=out, stderr=err)
@@ -102,7 +102,7 @@ def test_a_service_that_cannot_be_read_is_told_in_one_line_and_the_other_is_comp
         (("--since", "yesterday"), "ISO 8601"),
         (("--service", "bank"), "invalid choice"),
         (("7",), "--settle"),
-        (("--settle", "refund", "--reason", "r", "--by", "nobody", "7"), "no account"),
+        (("--settle", "refund", "--reason", "r", "--by", "no-such-user", "7"), "no account"),
     ],
 )
 def test_a_command_line_that_is_wrong_is_told_why_in_one_line(shop, arguments, word):

@@ -1,4 +1,4 @@
-"""Comparing and settling: what changes meanwhile, what dies on the way, what is asked twice."""
+"""Comparing and settling while orders change, when the process dies on the way, and when a verb is repeated."""
 
 from __future__ import annotations
 

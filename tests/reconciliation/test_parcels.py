@@ -1,4 +1,4 @@
-"""Shipments and the books: what differs is found, what does not is left alone, and each verb settles what it fits."""
+"""Shipments compared with our books: each difference is a finding, and each verb settles the findings that it fits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ITEMS = [{"sku": "MUG-BLUE", "quantity": 1}]
 
 @pytest.fixture(autouse=True)
 def budget(shop):
-    """The gateways call within a budget."""
+    """Give the gateways a time budget."""
     with http.budget(http.time.monotonic() + 120):
         yield
 
@@ -29,7 +29,7 @@ def found(found):
 
 
 def book(order: str, name: str = "stray") -> str:
-    """A shipment that our books know nothing of."""
+    """Book a shipment that is not in our books."""
     return carrier.book(f"{order}:{name}", order, ADDRESS, ITEMS).id
 
 

@@ -15,7 +15,7 @@ from tests.simulation import scenarios
 
 @pytest.fixture
 def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> Iterator[None]:  # noqa: F811
-    """An empty store in which nothing happens by itself. Commits need not survive a power cut here."""
+    """An empty store in which no step becomes due by itself. Commits need not survive a power cut here."""
     settings.SUPERVISION = {
         **settings.SUPERVISION,
         "DISPATCH_SECONDS": scenarios.LONGEST.total_seconds(),
@@ -28,7 +28,7 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
         with connection.cursor() as cursor:
             cursor.execute("SET synchronous_commit = off")
         empty_the_store()
-        plans._register(scenarios.WORKFLOWS)  # as whoever writes runs has done before
+        plans._register(scenarios.WORKFLOWS)  # a process registers plans before it writes runs
         consuming._seen = (0.0, 0)
         try:
             yield

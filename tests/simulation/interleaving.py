@@ -1,8 +1,8 @@
-"""Several actors on connections of their own, one statement at a time, in an order that a seed decides.
+"""Several actors, each with its own connection, run one statement at a time, in an order that a seed decides.
 
-Every statement and every commit of an actor waits at a gate. The stage opens one gate, waits until that actor stands at
-its next gate, is done, or waits for somebody's lock, and draws the next. Nobody runs beside anybody else, so the same
-seed plays the same story, and no lock wait needs a timeout to be noticed.
+Every statement and every commit of an actor waits at a gate. The stage opens one gate and waits until that actor stands
+at its next gate, is done, or waits for another actor's lock. Then it draws the next gate. No two actors run at the same
+time, so the same seed gives the same story, and no lock wait needs a timeout to be noticed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _GatedCursor(psycopg.Cursor[Any]):
 
 
 class Actor:
-    """A thread with a connection that does one thing after another, as far as it is let."""
+    """A thread with a connection that stops at each gate until the stage opens it."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self.changed = changed
@@ -51,7 +51,7 @@ class Actor:
         threading.Thread(target=self._live, daemon=True).start()
 
     def begin(self, work: Callable[[], Any]) -> None:
-        """Go to the first gate of this work."""
+        """Start this work, up to its first gate."""
         self.state, self.answer, self.deadlocks = "running", None, 0
         self._work.put(work)
 
@@ -69,7 +69,7 @@ class Actor:
             return
         self._become("gated")
         if not self._turn.wait(PATIENCE_SECONDS):
-            raise TimeoutError("nobody opened the gate")
+            raise TimeoutError("the stage did not open the gate")
         self._turn.clear()
 
     def _become(self, state: str) -> None:
@@ -125,16 +125,16 @@ class Actor:
 
 
 class Stage:
-    """A few actors, and whose turn it is."""
+    """The actors and the choice of the next one to run."""
 
     def __init__(self, actors: int = 3) -> None:
         self._changed = threading.Condition()
         self._actors = [Actor(self._changed) for _ in range(actors)]
-        self.waits = 0  # how often somebody waited for a lock
+        self.waits = 0  # how often an actor waited for a lock
         self.played: list[int] = []
 
     def play(self, works: Sequence[Callable[[], Any]], dice: random.Random) -> list[Any]:
-        """Let these do their work at the same time, interleaved; returns their answers, exceptions included."""
+        """Run these functions interleaved, one actor each; returns their results and exceptions."""
         cast = self._actors[: len(works)]
         self.played = []
         for actor, work in zip(cast, works, strict=True):
@@ -149,7 +149,7 @@ class Stage:
             cast[number].go()
 
     def _settle(self, cast: Sequence[Actor]) -> None:
-        """Until everybody stands at a gate, is done, or waits for the lock of somebody who does."""
+        """Wait until every actor stands at a gate, is done, or waits for the lock of an actor at a gate."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             with self._changed:
@@ -174,14 +174,14 @@ class Stage:
         return sum(actor.deadlocks for actor in self._actors)
 
     def close(self) -> None:
-        """Let everybody go home."""
+        """End all actors."""
         for actor in self._actors:
             actor.end()
 
 
 @contextmanager
 def stage() -> Iterator[Stage]:
-    """A stage with its actors, for as long as this lasts."""
+    """A stage with its actors for the length of the block."""
     built = Stage()
     try:
         yield built

@@ -1,7 +1,7 @@
-"""What must hold after every step of every scenario, read from the rows in two statements.
+"""The invariants that hold after every step of every scenario, checked on the rows of two statements.
 
-I1-I13 of the failure study, on the database and on the model remote: each check says in its message what was broken.
-The audit's own queries run at the end of a scenario; these are their quick equivalents for one scenario's few orders.
+I1-I13 of the failure study, on the database and on the model remote. Each check's message names the broken invariant.
+The audit's own queries run at the end of a scenario; these are quick equivalents for one scenario's few orders.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ At = tuple[int, str, int]  # run, direction, position
 
 
 class Row(NamedTuple):
-    """One step as it stands, with what the scenario's clock says of it."""
+    """One step's row, with flags that depend on the database's clock."""
 
     run_id: int
     direction: str
@@ -59,7 +59,7 @@ class Row(NamedTuple):
     effect: str
     started: bool
     overdue: bool
-    ahead: bool  # it began in the future: the clock was ahead when it did
+    ahead: bool  # its start lies in the future: the clock was ahead then
     locked: bool
     due: bool
     released: bool
@@ -69,12 +69,12 @@ class Row(NamedTuple):
 
     @property
     def at(self) -> At:
-        """Where it stands."""
+        """The step's place."""
         return self.run_id, self.direction, self.position
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether its agent knows an undo."""
+        """Whether its agent has an undo."""
         return bool(get_agent(self.agent).undoable)
 
 
@@ -99,7 +99,7 @@ class Order:
 
     @property
     def final(self) -> bool:
-        """Whether nothing is ever to happen to it again."""
+        """Whether the order's state is final."""
         return self.state in FINAL_RUN_STATES
 
     @property
@@ -109,7 +109,7 @@ class Order:
 
 
 def read() -> dict[int, Order]:
-    """Every order of the store as it stands, by run id."""
+    """Every order of the store, by run id."""
     orders: dict[int, Order] = {}
     for run_id, key, state, direction, workflow, n, overdue, *step in db.fetch(_ROWS, {"slack": CLOCK_SLACK.total_seconds()}):
         order = orders.setdefault(run_id, Order(run_id, key, state, direction, workflow, n, bool(overdue)))
@@ -128,19 +128,19 @@ def _require(holds: Any, message: str, *facts: Any) -> None:
 
 
 class Watch:
-    """Sees the store after every verb and compares with what it saw before."""
+    """Reads the store after every verb and compares it with the state before."""
 
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
         self.orders: dict[int, Order] = {}
         self.rows: dict[At, Row] = {}
         self.seqs: dict[int, int] = {}
-        self.told: dict[Any, str] = {}  # what the events say: run or (run, direction, position) -> state
+        self.told: dict[Any, str] = {}  # the state by the events: run or (run, direction, position) -> state
         self.claims: dict[At, int] = {}
-        self.epochs = 0  # how often the database was put back
+        self.epochs = 0  # how often the database was restored
         self.looks = 0
         self.moves: Counter[tuple[str, str | None, str]] = Counter()
-        self.waived: set[tuple[str, int]] = set()  # undo steps that an operator has given up
+        self.waived: set[tuple[str, int]] = set()  # undo steps that an operator has skipped
 
     def look(self) -> dict[int, Order]:
         """Read the store, check everything, remember it."""
@@ -180,11 +180,11 @@ class Watch:
                 _require(attempt == before + 1, "I10 attempts are strictly increasing", at, attempt)
                 self.claims[at] = attempt
                 if self.told.get(run_id) == "Pending":
-                    self.told[run_id] = "Processing"  # the claim moves the run without an event of its own
+                    self.told[run_id] = "Processing"  # the claim moves the run, and only the step's event records it
             self.told[at] = target
 
     def _born(self, attempt: int) -> int:
-        """The attempt that a step is written with: beyond the epochs that its order is older than."""
+        """The attempt number that a step is written with: it counts the epochs that began after its order was accepted."""
         return ATTEMPTS_PER_EPOCH * min(self.epochs, attempt // ATTEMPTS_PER_EPOCH)
 
     def _told(self, order: Order) -> None:
@@ -250,14 +250,14 @@ class Watch:
         _require(not most or most[0][1] == 1, "I5 a key has its effect once", most)
 
     def _undo_order(self) -> None:
-        """I8 at the remote: the effects of an order went away in reverse order."""
+        """I8 at the remote: the effects of an order were undone in reverse order."""
         lowest: dict[str, int] = {}
         for what, (key, position) in self.remote.calls:
             if what == "undo" and (key, position) not in self.waived:
                 _require(position < lowest.get(key, position + 1), "I8 effects are undone in reverse order", key, position)
                 lowest[key] = position
 
-    # ------------------------------------------------------------------------------------------- what was before
+    # ------------------------------------------------------------------------------------------ the state before
 
     def _onward(self, orders: dict[int, Order], rows: dict[At, Row]) -> None:
         for run_id, before in self.orders.items():
@@ -272,6 +272,6 @@ class Watch:
                 _require(row.attempt >= old.attempt and row.generation >= old.generation, "I10 attempts only rise", old, row)
 
     def unchanged(self, ats: Iterable[At], since: dict[At, Row], who: str) -> None:
-        """I11: these steps are as they were; `who` had no right to change them."""
+        """I11: these steps have not changed; `who` had no right to change them."""
         for at in ats:
             _require(self.rows[at] == since[at], f"I11 silence of {who}", since[at], self.rows[at])

@@ -1,4 +1,4 @@
-"""A remote service in memory, as the agents' contract asks for it: keys are honoured, undoing leaves a tombstone."""
+"""A remote service in memory that keeps the agents' contract: one effect per key, and an undo leaves a tombstone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Place = tuple[str, int]  # an order's key and a step's position
 class Remote:
     """Keeps a ledger of effects by idempotency key.
 
-    The same key twice is one effect and one answer. Undoing names the key of what is to be undone: what happened is
-    reversed, what did not can happen no longer. `calls` is the order in which effects came and went.
+    The same key twice is one effect and one answer. An undo names the key of the call to undo: an effect is reversed, and a
+    call that has not come yet can have none later. `calls` is the order in which effects came and went.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Remote:
             self.calls.append(("do", place))
 
     def undo(self, place: Place, key: str) -> None:
-        """Reverse the effect under this key, and see that it never comes."""
+        """Reverse the effect under this key, and refuse it for ever."""
         if key not in self.tombstones:
             self.tombstones.add(key)
             self.keys[place].add(key)
             self.calls.append(("undo", place))
 
     def forbid(self, key: str) -> None:
-        """What a careful operator does before a step gets another key: the old one can have no effect any more."""
+        """Block a key, as a careful operator does before a step gets another key."""
         self.tombstones.add(key)
 
     def has(self, key: str) -> bool:

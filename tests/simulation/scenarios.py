@@ -1,6 +1,6 @@
-"""The workflows that are simulated: two to four steps, every recovery policy, agents with and without an undo.
+"""The simulated workflows: two to four steps, every recovery policy, agents with and without an undo.
 
-Nothing becomes due or expires by itself while a scenario runs: every wait is hours long, and time is moved by hand.
+No step becomes due or expires by itself while a scenario runs: every wait is hours long, and scenarios move the time.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ WHOLE_ORDER = timedelta(days=1)
 
 RAISING: set[str] = set()  # the orders whose hooks raise
 
-# What the hooks of a scenario wrote, with the transaction that they were called in: hook and order.
+# The hooks of a scenario write hook and order here, in the transaction in which they are called.
 _TOLD = "CREATE UNLOGGED TABLE IF NOT EXISTS simulated_hook (name text, key text)"
 _TELL = "INSERT INTO simulated_hook SELECT %(name)s::text, unnest(%(keys)s::text[])"
 
 
 def told() -> Counter[tuple[str, str]]:
-    """How often which hook was told of which order."""
+    """How often each hook was called for each order."""
     return Counter((name, key) for name, key in db.fetch("SELECT name, key FROM simulated_hook"))
 
 
 def drop_hooks() -> None:
-    """Leave no table behind."""
+    """Drop the hooks' table."""
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS simulated_hook")
 
 
 def forget_hooks() -> None:
-    """No hook was called yet, and none raises."""
+    """Forget all calls; no hook raises any more."""
     RAISING.clear()
     with connection.cursor() as cursor:
         cursor.execute(f"{_TOLD}; DELETE FROM simulated_hook")  # noqa: S608 - a constant
@@ -48,7 +48,7 @@ def forget_hooks() -> None:
 
 def _hook(name: str) -> Callable[[Sequence[Any]], None]:
     def called(runs: Sequence[Any]) -> None:
-        with connection.cursor() as cursor:  # what it writes before it raises must be gone afterwards
+        with connection.cursor() as cursor:  # the rollback must remove this row when the hook raises
             cursor.execute(_TELL, {"name": name, "keys": [run.key for run in runs]})
         if any(run.key in RAISING for run in runs):
             raise RuntimeError("this order's hook raises")
@@ -57,9 +57,9 @@ def _hook(name: str) -> Callable[[Sequence[Any]], None]:
 
 
 class ModelAgent(Agent):
-    """Only a name: the simulation plays the agents itself, call by call."""
+    """An agent without code: the simulation makes the agents' calls itself."""
 
-    resource = None  # no breaker: an outage is another story, and its clock is not the database's
+    resource = None  # no breaker: outages are not simulated here, and a breaker does not use the database's clock alone
 
     def __init__(self, name: str, *, undoable: bool = True) -> None:
         self.name = name  # type: ignore[misc]
@@ -73,13 +73,13 @@ class ModelAgent(Agent):
 
 
 class ModelIntake:
-    """Any JSON object; the engine's part is what is simulated."""
+    """Accepts any JSON object."""
 
     def read(self, body: str) -> NewRun:
         return NewRun(payload=json.loads(body))
 
     def write(self, runs: Sequence[Any]) -> None:
-        """Nothing: these orders have no application."""
+        """Write nothing: these orders have no application rows."""
 
 
 for _name in ("sim-a", "sim-b", "sim-c"):
@@ -109,7 +109,7 @@ WAITING = _workflow("sim-wait", _step("sim-a", OnExhausted.WAIT), _step("sim-b",
 MIXED = _workflow(
     "sim-mixed", _step("sim-letter", *_SKIP), _step("sim-a", *_UNDO), _step("sim-b", *_SKIP), _step("sim-c", OnExhausted.WAIT), hooks=True
 )
-# Two steps whose agents both know an undo: what the small model is about, by its policy.
+# Two steps whose agents both have an undo, one workflow per policy: the subject of the small model.
 BY_POLICY = {
     "error": TWO_STEPS,
     "compensate": _workflow("sim-two-undo", _step("sim-a", *_UNDO), _step("sim-b", *_UNDO)),

@@ -1,10 +1,10 @@
-"""The engine in small: one order, two steps, and everybody who may touch it, as a model small enough to walk in full.
+"""A small model of the engine: one order, two steps, and all roles that may change it. A test visits all of its states.
 
-One function per guarded statement; its guard is the statement's predicate, its body what the statement writes. Whatever
-may happen at a moment is a list of (what, the world afterwards). Time is two facts of a row: whether its deadline has
-passed and whether its wait has. Nothing here knows the engine's code: `test_small_model` holds both against each other.
+One function per guarded statement: the guard is the statement's predicate, the body is what the statement writes. The
+possible moves are a list of (what, the world afterwards). Time is two facts of a row: whether its deadline has passed
+and whether its wait has. The model does not use the engine's code: `test_conformance` compares the two.
 
-What is left out of the real statements does not bear on safety: lists, priorities, payloads, alerts, numbers of events.
+The model leaves out what does not matter for safety: lists, priorities, payloads, alerts, numbers of events.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-POLICIES = ("error", "compensate", "skip")  # what follows when a step has failed for good
+POLICIES = ("error", "compensate", "skip")  # what the engine does after a step has failed for good
 THRESHOLD = 2
-GENERATIONS = 2  # a refused step gets another key once; after that the model's remote refuses no more
+GENERATIONS = 2  # a refused step gets another key once; then the model's remote refuses no more
 
 At = tuple[str, int]  # direction, position
 
 
 class Step(NamedTuple):
-    """One row. wait: `no` = its turn has not come, `later` = not_before in the future, `due`. overdue: complete_by has passed."""
+    """One row. wait: `no` = not_before is empty, `later` = not_before in the future, `due`. overdue: complete_by has passed."""
 
     state: str = "Pending"
     attempt: int = 0
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class Held(NamedTuple):
-    """An attempt in an agent's hands; `key` is the generation it calls the remote with, `answered` what the remote did."""
+    """An attempt that an agent works on; `key` is the generation in its call, `answered` what the remote did."""
 
     direction: str
     position: int
@@ -43,7 +43,7 @@ class Held(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything there is. remote: by position and generation, whether the effect is `absent`, `there` or `gone` for good."""
+    """The whole state. remote: by position and generation, whether the effect is `absent`, `there` or `gone` for good."""
 
     state: str
     direction: str
@@ -60,7 +60,7 @@ class World(NamedTuple):
         return (self.steps if at[0] == "do" else self.undos)[at[1]]
 
     def put(self, at: At, row: Step) -> World:
-        """The world with another row there."""
+        """The world with this row at this place."""
         rows = self.steps if at[0] == "do" else self.undos
         rows = (*rows[: at[1]], row, *rows[at[1] + 1 :])
         return self._replace(steps=rows) if at[0] == "do" else self._replace(undos=rows)
@@ -106,7 +106,7 @@ def new(steps: int = 2, agents: int = 2, supervisors: int = 2, duplicates: int =
 
 
 def claim(world: World) -> Iterator[Next]:
-    """CLAIM: Pending, due, and for an undo step: nothing of its run is running."""
+    """CLAIM: Pending and due. For an undo step also: no step of its run is Processing."""
     for at, row in world.rows():
         if row.state == "Pending" and row.wait == "due" and (at[0] == "do" or not world.running):
             taken = row._replace(state="Processing", attempt=row.attempt + 1, started=False, overdue=False)
@@ -115,7 +115,7 @@ def claim(world: World) -> Iterator[Next]:
 
 
 def deliver(world: World) -> Iterator[Next]:
-    """A free agent gets a message, perhaps one that will come again, and begins with START."""
+    """A free agent gets a message, which may be delivered again, and begins with START."""
     for agent in range(len(world.agents)):
         if world.agents[agent] is not None:
             continue
@@ -124,11 +124,11 @@ def deliver(world: World) -> Iterator[Next]:
                 left = world if again else world._replace(messages=world.messages - {message})
                 left = left._replace(duplicates=world.duplicates - again)
                 yield ("deliver", agent, message, again), start(left, agent, message)
-        break  # free agents are alike
+        break  # free agents are interchangeable
 
 
 def start(world: World, agent: int, message: tuple[str, int, int]) -> World:
-    """START: that attempt, Processing, not begun, in time. No row: dropped in silence."""
+    """START: that attempt, Processing, not begun, in time. No row: the agent drops the message silently."""
     direction, position, attempt = message
     at, row = (direction, position), world.row((direction, position))
     if row is None or not (row.attempt == attempt and row.state == "Processing" and not row.started and not row.overdue):
@@ -138,7 +138,7 @@ def start(world: World, agent: int, message: tuple[str, int, int]) -> World:
 
 
 def call(world: World) -> Iterator[Next]:
-    """An agent calls the remote, whoever owns the step by now. A key has one effect, and none once it was undone."""
+    """An agent calls the remote, even if its claim has expired. A key has one effect, and none after its undo."""
     for agent, held in enumerate(world.agents):
         if held is not None and not held.answered:
             known = world.remote[held.position]
@@ -146,7 +146,7 @@ def call(world: World) -> Iterator[Next]:
             if held.direction == "undo":
                 effect = "gone"
             elif now == "gone":
-                continue  # refused: an agent that is told so can only fail
+                continue  # refused: the agent can only report the failure
             else:
                 effect = "there"
             known = (*known[: held.key - 1], effect, *known[held.key :])
@@ -169,7 +169,7 @@ def finish(world: World) -> Iterator[Next]:
             yield ("finish", agent, False), next_undo(done)
         elif held.position == len(world.steps) - 1:
             yield ("finish", agent, False), done._replace(state="Processed" if world.state == "Processing" else world.state)
-        elif done.steps[held.position + 1].state != "Pending":  # a cancel came first
+        elif done.steps[held.position + 1].state != "Pending":  # a cancel committed first
             yield ("finish", agent, False), done
         else:
             position = held.position + 1
@@ -182,7 +182,7 @@ def finish(world: World) -> Iterator[Next]:
 
 
 def fail(world: World, policy: str) -> Iterator[Next]:
-    """FAIL: the same guard. `unknown` may follow an effect; the other two say that nothing was done."""
+    """FAIL: the same guard. `unknown` may follow an effect; the other two mean that there was no effect."""
     for agent, held in enumerate(world.agents):
         if held is None or locked(world, (held.direction, held.position)):
             continue
@@ -199,7 +199,7 @@ def fail(world: World, policy: str) -> Iterator[Next]:
 
 
 def sweep(world: World, policy: str) -> Iterator[Next]:
-    """SWEEP in its two halves: lock a row that is Processing and overdue (skipping what others hold), then settle it."""
+    """SWEEP in its two halves: lock a row that is Processing and overdue (rows locked by others are skipped), then settle it."""
     for supervisor, at in enumerate(world.supervisors):
         if at is not None:
             free = _locks(world, supervisor, None)
@@ -212,7 +212,7 @@ def sweep(world: World, policy: str) -> Iterator[Next]:
 
 
 def close_undone(world: World) -> Iterator[Next]:
-    """A run that is being undone with nothing left to undo and nothing running: whoever comes first closes it."""
+    """A run that is being undone with nothing left to undo and nothing running: the first process that sees it closes it."""
     open_rows = (at for at, row in world.rows() if row.state in ("Pending", "Processing") or (row.state == "Error" and at[0] == "undo"))
     if world.state == "Compensating" and next(open_rows, None) is None:
         yield ("close",), world._replace(state="Cancelled")
@@ -233,18 +233,18 @@ def resubmit(world: World) -> Iterator[Next]:
         yield ("resubmit",), world.put(at, again)._replace(state="Processing" if at[0] == "do" else "Compensating")
 
 
-# --------------------------------------------------------------------------------------- what the statements share
+# ---------------------------------------------------------------------------------- shared parts of the statements
 
 
 def settle(world: World, at: At, kind: str, policy: str) -> World:
-    """SETTLE: that attempt, Processing (the row is locked): what policy says about an attempt that ended badly."""
+    """SETTLE: that attempt, Processing (the row is locked): apply the policy for a failed attempt."""
     row = world.row(at)
     if row is None or row.state != "Processing":
         return world
     begun = row.started
     unknown = kind == "unknown" or (kind == "expired" and begun)
     row = row._replace(effect="unknown" if unknown else row.effect, started=False, overdue=False)
-    if at[0] == "do" and world.direction == "undo":  # abandoned: the run is being undone
+    if at[0] == "do" and world.direction == "undo":  # abandoned, because the run is being undone
         return next_undo(world.put(at, row._replace(state="Cancelled")))
     if kind == "expired" and not begun:  # a lost dispatch, not a failure
         return world.put(at, row._replace(state="Pending", wait="due"))
@@ -259,7 +259,7 @@ def settle(world: World, at: At, kind: str, policy: str) -> World:
 
 
 def undo(world: World) -> World:
-    """Undo rows for what has had or may have had an effect; what has not begun is cancelled, what runs is awaited."""
+    """Write undo rows for steps that had or may have had an effect; cancel steps not begun; wait for a running step."""
     undos, steps = list(world.undos), list(world.steps)
     for position, row in enumerate(world.steps):
         begun = row.state == "Processing" and row.started
@@ -272,7 +272,7 @@ def undo(world: World) -> World:
 
 
 def next_undo(world: World) -> World:
-    """The last step that is not undone yet comes next; when none is left and nothing runs, the run is Cancelled."""
+    """Make the last step that is not undone yet due; when none is left and nothing runs, the run is Cancelled."""
     for position in reversed(range(len(world.undos))):
         row = world.undos[position]
         if row is not None and row.state == "Pending":
@@ -283,7 +283,7 @@ def next_undo(world: World) -> World:
 
 
 def go_on(world: World) -> World:
-    """The next forward step comes next; when none is left, the run is Processed."""
+    """Make the next forward step due; when none is left, the run is Processed."""
     for position, row in enumerate(world.steps):
         if row.state == "Pending":
             return world.put(("do", position), row._replace(wait="due"))
@@ -291,7 +291,7 @@ def go_on(world: World) -> World:
 
 
 def locked(world: World, at: At) -> bool:
-    """Whether a supervisor's transaction holds this row: who writes it waits."""
+    """Whether a supervisor's transaction has locked this row, so that other writers wait."""
     return at in world.supervisors
 
 
@@ -307,11 +307,11 @@ def _locks(world: World, supervisor: int, at: At | None) -> World:
     return world._replace(supervisors=(*world.supervisors[:supervisor], at, *world.supervisors[supervisor + 1 :]))
 
 
-# ------------------------------------------------------------------------------------------------------ everything
+# ------------------------------------------------------------------------------------------------------- all moves
 
 
 def mishaps(world: World) -> Iterator[Next]:
-    """A message is lost, an agent dies, time passes, the clock is put back."""
+    """A message is lost, an agent dies, time passes, the clock is set back."""
     for message in world.messages:
         yield ("lose", message), world._replace(messages=world.messages - {message})
     for agent, held in enumerate(world.agents):
@@ -325,7 +325,7 @@ def mishaps(world: World) -> Iterator[Next]:
 
 
 def nexts(world: World, policy: str = "error") -> Iterator[Next]:
-    """Everything that may happen next."""
+    """All possible next moves."""
     yield from claim(world)
     yield from deliver(world)
     yield from call(world)
@@ -339,9 +339,9 @@ def nexts(world: World, policy: str = "error") -> Iterator[Next]:
 
 
 def canonical(world: World) -> World:
-    """The same world in few words: of an attempt only matters whether it is the row's; agents and supervisors are alike.
+    """A normal form: of an attempt only counts whether it is the row's current one; agents and supervisors are unordered.
 
-    A message that is not of its row's attempt is dropped: START refuses it for ever, which is the same as losing it.
+    A message of an older attempt than its row's is dropped: START refuses it for ever, which is the same as losing it.
     """
     current = {at: row.attempt for at, row in world.rows()}
     messages = frozenset((*at, 1) for *at, attempt in world.messages if current[tuple(at)] == attempt)
@@ -356,7 +356,7 @@ def canonical(world: World) -> World:
 
 
 def _without_history(row: Step, given_up: bool = False) -> Step:
-    """A row without what nothing will ask for again: counts of what is not retried, waits of what does not wait."""
+    """A row without values that no statement reads again: counts of steps that are not retried, waits of steps that do not wait."""
     open_ = row.state in ("Pending", "Processing") and not given_up
     return row._replace(
         attempt=min(row.attempt, 1), failures=row.failures if open_ else 0, wait=row.wait if row.state == "Pending" else "no"

@@ -1,4 +1,4 @@
-"""The small model and the engine do the same: random walks of the model, replayed on the real store step by step."""
+"""The small model agrees with the engine: random walks of the model are replayed on the real store step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLOCK_BACK = "UPDATE supervision_stepstate SET complete_by = now() + interval '
 
 
 class Replay:
-    """The model's order as a real one."""
+    """Replays the model's moves on a real order."""
 
     def __init__(self, policy: str) -> None:
         self.world = World()
@@ -30,7 +30,7 @@ class Replay:
         self.hands = [None, None]
 
     def do(self, what: tuple) -> None:
-        """What the model says happened."""
+        """Make this move of the model on the real store."""
         name, *facts = what
         world = self.world
         match name:
@@ -79,7 +79,7 @@ class Replay:
         )
 
     def order(self) -> tuple:
-        """The order's rows as the model has them."""
+        """The real order's rows in the form of the model."""
         (order,) = self.world.orders
         undos = {row.position: _step(row) for row in order.undo}
         steps = tuple(_step(row) for row in order.do)
@@ -97,7 +97,7 @@ def _step(row) -> Step:
 
 
 def _comparable(step: Step, direction: str) -> Step:
-    """Without what means nothing: the wait of a step that does not wait, and an undo step's own key."""
+    """Without meaningless values: the wait of a step that does not wait, and an undo step's own key."""
     return step._replace(wait=step.wait if step.state == "Pending" else "no", generation=step.generation if direction == "do" else 1)
 
 
@@ -107,7 +107,7 @@ def _order(world: small_model.World) -> tuple:
 
 
 def _choose(dice: random.Random, moves: list) -> tuple:
-    """One of the moves; what goes wrong goes wrong now and then."""
+    """Draw one of the moves; mishaps are drawn only now and then."""
     names = sorted({what[0] for what, _ in moves})
     name = dice.choices(names, [RARE.get(name, 1.0) for name in names])[0]
     return dice.choice([move for move in moves if move[0][0] == name])
@@ -127,6 +127,6 @@ def test_the_engine_does_what_the_model_does(simulated, policy, walk):
         what, model = _choose(dice, moves)
         story.append(what)
         replay.do(what)
-        if what[0] in ("finish", "settle"):  # the engine closes what is undone in the next transaction, unless it dies there
+        if what[0] in ("finish", "settle"):  # the engine closes an undone run in its next transaction, unless the process dies before it
             model = next((after for _, after in small_model.close_undone(model)), model)
         assert replay.order() == _order(model), story

@@ -1,7 +1,7 @@
-"""Every two verbs that can meet at one order, and some threes, interleaved statement by statement on real SQL.
+"""All pairs and some triples of verbs that can meet at one order, interleaved statement by statement on real SQL.
 
-For every place a step can be in, each pair of those who may touch it then is played in an order drawn by a seed; the
-invariants hold afterwards, and the order still comes to an end. `SIMULATION_INTERLEAVINGS` draws so many orders of each.
+For every state of a step, the test runs each pair of verbs that are possible then, in an interleaving drawn from a seed.
+Afterwards the invariants hold and the order still ends. `SIMULATION_INTERLEAVINGS` is the number of draws for each pair.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.simulation.world import Message, Work, World, failure
 
 ROUNDS = int(os.environ.get("SIMULATION_INTERLEAVINGS", 1))
 SEED = int(os.environ.get("SIMULATION_SEED", 20_260_101))
-HEAL_EVERY = 4  # what is left of every fourth story is worked off to its end
+HEAL_EVERY = 4  # every fourth story goes on until its orders have ended
 
 
 class Scene:
-    """One order, brought to a place, with the claim and the attempt that are known of it."""
+    """One order in a given state, with its message and its attempt."""
 
     def __init__(self, workflow: str = "sim-error") -> None:
         self.world = World()
@@ -45,7 +45,7 @@ class Scene:
         return self
 
     def begun(self) -> Scene:
-        """An agent has begun it."""
+        """An agent has begun the step."""
         self.claimed()
         assert self.message is not None
         (self.work,) = self.world.deliver(self.message, keep=True)
@@ -59,7 +59,7 @@ class Scene:
         return self
 
     def done(self, steps: int) -> Scene:
-        """So many steps are done, and the next is claimed."""
+        """This many steps are done, and the next is claimed."""
         self.claimed()
         for _ in range(steps):
             (work,) = self.world.deliver(self.world.messages[-1])
@@ -69,7 +69,7 @@ class Scene:
         return self
 
     def failed(self) -> Scene:
-        """The step under way fails for good."""
+        """The current step fails for good."""
         if self.work is None:
             self.begun()
         assert self.work is not None
@@ -79,12 +79,12 @@ class Scene:
         return self
 
     def expired(self) -> Scene:
-        """Its deadline has passed."""
+        """The step's deadline has passed."""
         self.world.expire(self.key)
         return self
 
     def cancelled(self) -> Scene:
-        """The customer has cancelled; messages of before are still about."""
+        """The customer has cancelled; earlier messages are still in the broker."""
         self.world.cancel(self.key)
         return self
 
@@ -138,7 +138,7 @@ def _refusing(verb: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def verbs(scene: Scene) -> dict[str, Callable[[], Any]]:
-    """Who may meet at this order now."""
+    """The verbs that are possible at this order now."""
     work, message, key = scene.work, scene.message, scene.key
     acts: dict[str, Callable[[], Any]] = {
         "claim": lambda: store.claim(5),
@@ -165,7 +165,7 @@ def verbs(scene: Scene) -> dict[str, Callable[[], Any]]:
 
 
 def play(on: Stage, place: str, names: tuple[str, ...], seed: str, *, heal: bool) -> None:
-    """One story: bring an order there, let these meet, see that all is well."""
+    """One story: bring an order to this state, interleave these verbs, check the invariants."""
     scene = PLACES[place]()
     acts = verbs(scene)
     answers = on.play([acts[name] for name in names], random.Random(seed))
@@ -175,7 +175,7 @@ def play(on: Stage, place: str, names: tuple[str, ...], seed: str, *, heal: bool
             scene.world.heal()
     except AssertionError as error:
         raise Broken(f"{place}: {', '.join(names)} played as {on.played}: {answers}") from error
-    # Nothing would be lost: PostgreSQL ends a deadlock after a second, and the statement is repeated. But nobody should wait.
+    # A deadlock loses no order: PostgreSQL ends it after a second and the statement is repeated. But no process should wait.
     assert not on.deadlocks, f"deadlock: {place}: {', '.join(names)} played as {on.played}"
 
 
@@ -196,7 +196,7 @@ def _judge(scene: Scene, names: tuple[str, ...], answers: list[Any]) -> None:
             world.messages += [Message(place, items) for place, items in answer.items()]
             claims += [(place.direction, place.position, claim) for place, items in answer.items() for claim in items]
         elif name == "fail":
-            world.works.clear()  # that agent has said what it had to say
+            world.works.clear()  # the agent has reported, so its work is over
         elif name == "start":
             begun += [("start", item) for item in answer]
         elif name.startswith("finish"):

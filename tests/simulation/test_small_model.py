@@ -1,7 +1,7 @@
-"""The small model walked in full, breadth first: every state it can reach is looked at, and every state can end.
+"""All reachable states of the small model, breadth first: each satisfies the invariants, and from each the order can end.
 
-The conformance test below replays random walks of the model on the real store, so that what is proved of the model is
-said of the engine.
+`test_conformance` replays random walks of the model on the real store, so that what is proved of the model holds for the
+engine.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.simulation.small_model import World
 
 
 class Broken(AssertionError):
-    """A state that must not be."""
+    """A forbidden state."""
 
 
 def look(world: World) -> None:
-    """What must hold in every state."""
+    """Check the invariants of one state."""
     rows = list(world.rows())
     if sum(row.state == "Processing" for _, row in rows) > 1:
         raise Broken("two live attempts", world)
@@ -55,12 +55,12 @@ def look(world: World) -> None:
 
 
 def order(world: World) -> tuple:
-    """The part of the world that is the order's own rows."""
+    """The order's own rows, without messages, agents and the remote."""
     return world.state, world.direction, world.steps, world.undos
 
 
 def _too_late(world: World, what: tuple) -> bool:
-    """Whether this is the answer of an attempt that is not the step's any more, or of one whose time is over."""
+    """Whether this is an answer of an earlier attempt, or of one whose deadline has passed."""
     if what[0] not in ("finish", "fail"):
         return False
     held = world.agents[what[1]]
@@ -69,7 +69,7 @@ def _too_late(world: World, what: tuple) -> bool:
 
 
 def walk(first: World, policy: str, most: int) -> tuple[int, int]:
-    """Look at every reachable state and see that none is a dead end; returns how many states and moves there are."""
+    """Check every reachable state and that none is a dead end; returns the number of states and of moves."""
     first = small_model.canonical(first)
     numbers = {first: 0}
     ends = []
@@ -114,7 +114,7 @@ def _cannot_reach(count: int, ends: list[int], sources: array, targets: array) -
     return {number for number in range(count) if not reached[number]}
 
 
-# Agents, supervisors, duplicates. Two agents make zombies, a second supervisor a race, the duplicate a second delivery.
+# Agents, supervisors, duplicates. Two agents allow zombies, two supervisors a race, a duplicate a second delivery.
 SMALL = [(1, 1, 1), (2, 1, 0)]
 FULL = (2, 2, 1)
 MOST_STATES = 2_000_000

@@ -1,8 +1,8 @@
-"""The store's rules as a state machine over real SQL: whatever happens in whatever order, every invariant holds.
+"""The store's rules as a state machine over real SQL: for any events in any order, every invariant holds.
 
-Hypothesis draws the scenarios and shrinks what fails to a short story. `SIMULATION_EXAMPLES=20000` (or
+Hypothesis draws the scenarios and shrinks a failing one to a short story. `SIMULATION_EXAMPLES=20000` (or
 `HYPOTHESIS_PROFILE=long`) runs the long profile, in shards that `pytest -n` spreads over processes; `SIMULATION_SEED`
-repeats a run. What moves is the database's rows, never a clock that anybody has to wait for.
+repeats a run. Time passes by changing the database's rows; no test waits for a clock.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tests.simulation import scenarios, upheaval
 from tests.simulation.world import World, failure, forget
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long" or "SIMULATION_EXAMPLES" in os.environ
-SHARD = 250  # scenarios of one test; each shard has a seed of its own
+SHARD = 250  # scenarios per test; each shard has its own seed
 EXAMPLES = int(os.environ.get("SIMULATION_EXAMPLES", 20_000 if LONG else 100))
 STEPS = int(os.environ.get("SIMULATION_STEPS", 30))
 SEED = int(os.environ.get("SIMULATION_SEED", 20_260_101))
 VACUUM_EVERY = 100
 MEDDLING = 3
-# No event tells the first (the claim's does), and no verb makes the second: a step is skipped when it has failed.
+# The first has no event of its own (the claim's event stands for it). No verb makes the second: only a failed step is skipped.
 NEVER_TOLD = {("run", "Pending", "Processing"), ("step", "Pending", "Skipped")}
 ALLOWED = {("step", *move[:2]) for move in STEP_MOVES[1:]} | {("run", *move[:2]) for move in RUN_MOVES}
 
-number = st.integers(0, 5)  # which one, counted from the newest
+number = st.integers(0, 5)  # an index, counted from the newest
 workflow = st.sampled_from([workflow.name for workflow in scenarios.WORKFLOWS])
 kind = st.sampled_from(["transient", "unknown", "permanent", "postponed"])
 fate = st.sampled_from(["", "failed", "undone", "undone, failed"])
@@ -46,15 +46,15 @@ def _pick(items, n):
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Several orders, and everybody who may touch them."""
+    """Several orders and all roles that may change them."""
 
     count = 0  # scenarios
-    steps = 0  # verbs after which everything was looked at
-    seen: ClassVar[Counter] = Counter()  # the moves that scenarios made, by whether a step or a run made them
+    steps = 0  # verbs, each followed by a check of all invariants
+    seen: ClassVar[Counter] = Counter()  # the moves that scenarios made, of steps and of runs
 
     @initialize(orders=st.lists(st.tuples(workflow, st.integers(0, 4), fate), min_size=1, max_size=3), born=st.booleans())
     def orders_have_come_so_far(self, orders, born):
-        """Some steps are done, some orders are being undone or stand in Error already: scenarios begin anywhere."""
+        """Start scenarios in any state: some steps are done, some orders are being undone or are in Error."""
         self.world = World()
         self.meddled = 0
         for n, (name, steps, fate) in enumerate(orders):
@@ -108,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(work.answer is not None for work in self.world.works))
     @rule(n=number, go_on=st.booleans(), together=st.booleans())
     def reply(self, n, go_on, together):
-        """In time, or long after the step was somebody else's."""
+        """An agent answers in time, or long after the step was claimed by another process."""
         answered = [work for work in self.world.works if work.answer is not None]
         chosen = _pick(answered, n)
         self.world.answer([work for work in answered if together and work.place == chosen.place] or [chosen], go_on=go_on)
@@ -121,20 +121,20 @@ class StoreMachine(RuleBasedStateMachine):
         if kind == "unknown" and after_effect:
             self.world.call(work)
         elif isinstance(work.answer, dict) or (kind == "permanent" and not self.world.may_refuse(work)):
-            kind = "unknown"  # an agent may only say that nothing was done where nothing was
+            kind = "unknown"  # an agent may only report "no effect" when there was none
         self.world.fail(work, failure(kind))
 
     @precondition(lambda self: self.world.messages)
     @rule(n=number, kind=kind)
     def nothing_goes_well(self, n, kind):
-        """A message, and an agent that fails."""
+        """Deliver a message, and let the agent fail."""
         for work in self.world.deliver(_pick(self.world.messages, n)):
             self.world.fail(work, failure(kind if self.world.may_refuse(work) else "unknown"))
 
     @precondition(lambda self: self.world.messages)
     @rule(n=number, go_on=st.booleans(), steps=st.integers(1, 3))
     def all_goes_well(self, n, go_on, steps):
-        """A message, a call and an answer: the way most steps go, so that scenarios come far."""
+        """Deliver a message, call and answer, as for most steps, so that scenarios reach late states."""
         if not self.world.messages:
             return
         works = self.world.deliver(_pick(self.world.messages, n))
@@ -165,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.works)
     @rule(n=number, begun=st.booleans(), answered=st.booleans())
     def make_a_zombie(self, n, begun, answered):
-        """A worker is frozen over its deadline; the step is claimed again while its answer is still to come."""
+        """A worker freezes past its deadline; the step is claimed again, and the worker's answer is still to come."""
         work = _pick(self.world.works, n)
         if answered:
             self.world.call(work)
@@ -207,7 +207,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.meddled < MEDDLING)
     @rule(n=number, verb=st.sampled_from(["cancel", "compensate", "cancel", "resubmit", "skip"]))
     def meddle(self, n, verb):
-        """Customers and operators, whatever state the order is in; seldom enough for orders to get somewhere."""
+        """Customers and operators act in any state of an order, but seldom, so that orders can make progress."""
         self.meddled += 1
         getattr(self.world, verb)(_pick(list(self.world.accepted), n))
 
@@ -215,7 +215,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(n=number)
     def let_a_hook_raise(self, n):
-        """The state stays, the call is put off."""
+        """The order keeps its state, and the hook's call is put off."""
         upheaval.let_hook_raise(self.world, _pick(list(self.world.accepted), n))
 
     @rule(mended=st.booleans())
@@ -224,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=workflow, n=number, overdue=st.booleans())
     def sweep_without_a_version(self, name, n, overdue):
-        """A supervisor of older or newer code."""
+        """A supervisor with older or newer code sweeps."""
         if overdue:
             self.world.expire(_pick(list(self.world.accepted), n))
         upheaval.sweep_without(self.world, name)
@@ -251,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def _tidy():
-    """Dead rows of thousands of scenarios would slow the later ones down."""
+    """Vacuum: the dead rows of thousands of scenarios would slow the later ones down."""
     StoreMachine.count += 1
     if StoreMachine.count % VACUUM_EVERY == 0:
         with connection.cursor() as cursor:

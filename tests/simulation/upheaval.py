@@ -1,4 +1,4 @@
-"""What happens to the engine as a whole in a scenario: hooks that raise, code that lacks a version, a database put back."""
+"""Events that concern the whole engine in a scenario: hooks that raise, code without a version, a restored database."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SELECT lower(r.process_state), r.key FROM supervision_notification n JOIN superv
 
 
 def let_hook_raise(world: World, key: str) -> None:
-    """This order's hooks raise from now on, until `hooks_again` with everything mended."""
+    """Let this order's hooks raise from now on, until `hooks_again(mended=True)`."""
     scenarios.RAISING.add(key)
     hooks_hold(world)
 
 
 def hooks_again(world: World, *, mended: bool) -> None:
-    """The calls that were put off are due; with `mended` no hook raises any more."""
+    """Make the calls that were put off due; with `mended` no hook raises any more."""
     if mended:
         scenarios.RAISING.clear()
     db.run("UPDATE supervision_notification SET not_before = now() WHERE kind = 'hook'")
@@ -37,7 +37,7 @@ def hooks_again(world: World, *, mended: bool) -> None:
 
 
 def hooks_hold(world: World) -> None:
-    """Every order that has ended keeps its state and was told of once, or is put off once, while its hook raises."""
+    """Check that the hook of every ended order was called once, or is put off once while it raises."""
     told, put_off = scenarios.told(), [tuple(row) for row in db.fetch(_PUT_OFF)]
     ended = {(order.state.lower(), order.key) for order in world.orders if order.final and order.workflow in scenarios.HOOKED}
     if sorted([*told.elements(), *put_off]) != sorted(ended):
@@ -45,12 +45,12 @@ def hooks_hold(world: World) -> None:
 
 
 def sweep_without(world: World, name: str) -> None:
-    """A supervisor sweeps whose code does not know this workflow: its runs are left as they are."""
+    """A supervisor whose code does not know this workflow sweeps: it leaves the workflow's runs unchanged."""
     others = {run_id: order for run_id, order in world.watch.orders.items() if order.workflow == name}
     before = world.rows
     with _code_without(name):
         world.sweep(but=set(others))
-    # Deadlines that a fast clock wrote are put right by anybody.
+    # Any supervisor corrects deadlines that were written while the clock was ahead.
     world.watch.unchanged(
         [at for at, row in before.items() if at[0] in others and not row.ahead], before, "a sweep of code that does not know the version"
     )
@@ -68,7 +68,7 @@ def _code_without(name: str) -> Iterator[None]:
 
 
 def begin_epoch(world: World) -> None:
-    """The database was put back: attempts of all that is unfinished jump ahead, and what was running is nobody's any more."""
+    """The database was restored: the attempt numbers of unfinished steps jump ahead, and running steps lose their claims."""
     epochs.look()
     before = world.rows
     unfinished = {run_id for run_id, order in world.watch.orders.items() if order.state not in FINAL_RUN_STATES}

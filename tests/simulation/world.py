@@ -1,7 +1,7 @@
-"""Everybody who acts in a scenario, on the real store: customers, schedulers, the broker, agents, supervisors, operators, time.
+"""All actors of a scenario, on the real store: customers, schedulers, the broker, agents, supervisors, operators, time.
 
-Each verb calls the engine's own functions and looks at the store afterwards (`invariants.Watch`). What the broker and
-the agents hold is kept here, so that it can come twice, late, in another order or never.
+Each verb calls the engine's own functions and checks the store afterwards (`invariants.Watch`). Messages and attempts
+are kept here, so that they can come twice, late, in another order or never.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.simulation.invariants import At, Broken, Order, Row, Watch
 from tests.simulation.remote import Remote
 from tests.simulation.scenarios import HOUR
 
-# Deleting a scenario's few rows is quicker than truncating tables; run ids go on, so nothing is mistaken for a later one's.
+# Deleting a scenario's few rows is quicker than truncating tables. Run ids go on, so no late message matches a later run.
 _FORGET = ";".join(
     f"DELETE FROM supervision_{table}"  # noqa: S608 - the names below
     for table in ("stepevent", "stepstate", "strayreply", "effect", "alert", "notification", "deadletter", "run", "submission")
@@ -40,7 +40,7 @@ UPDATE supervision_stepstate SET complete_by = complete_by - d, not_before = not
 
 @dataclass
 class Message:
-    """What the broker holds: claims of one place, to be delivered to its agent."""
+    """A message in the broker: claims of one place, to be delivered to its agent."""
 
     place: Place
     claims: list[Claim]
@@ -48,7 +48,7 @@ class Message:
 
 @dataclass
 class Work:
-    """What one worker holds: an attempt that it has begun, and the remote's answer once there is one."""
+    """An attempt that a worker has begun, and the remote's answer once there is one."""
 
     place: Place
     item: Started
@@ -62,14 +62,14 @@ class Work:
 
 
 class World:
-    """One scenario's actors and what they know."""
+    """The actors of one scenario and their state."""
 
     def __init__(self) -> None:
         self.remote = Remote()
         self.watch = Watch(self.remote)
         self.messages: list[Message] = []
         self.works: list[Work] = []
-        self.accepted: dict[str, int] = {}  # an order's key -> what was ordered
+        self.accepted: dict[str, int] = {}  # an order's key -> its payload's number
         self.by_client: dict[str, str] = {}
         self.failures: dict[At, int] = {}
         self.dispatches: dict[At, int] = {}
@@ -88,11 +88,11 @@ class World:
         return self.watch.rows
 
     def look(self) -> None:
-        """See that every invariant holds."""
+        """Check every invariant."""
         orders = self.watch.look()
         keys = [order.key for order in orders.values()]
         if not set(keys) <= set(self.accepted):
-            raise Broken(f"I2 an order that nobody placed: {set(keys) - set(self.accepted)}")
+            raise Broken(f"I2 an order that no customer placed: {set(keys) - set(self.accepted)}")
         for order in orders.values():
             if order.n != self.accepted[order.key]:
                 raise Broken(f"I3 a second body under the same key changed the order: {order}")
@@ -142,7 +142,7 @@ class World:
     # -------------------------------------------------------------------------------------- agents and the remote
 
     def deliver(self, message: Message, worker: int = 0, *, keep: bool = False) -> list[Work]:
-        """An agent gets a message, and with `keep` will get it again."""
+        """An agent gets a message; with `keep` it can come again."""
         if not keep:
             self.messages.remove(message)
         before, ats = self._standing(message.place, message.claims, fresh=True)
@@ -156,7 +156,7 @@ class World:
         return begun
 
     def call(self, work: Work) -> None:
-        """The agent asks the remote, whoever owns the step by now: it cannot know."""
+        """The agent calls the remote, even if its claim has expired: it cannot know that."""
         key = work.item.idempotency_key
         place = (work.item.key, work.place.position)
         try:
@@ -170,14 +170,14 @@ class World:
         self.look()
 
     def answer(self, works: Sequence[Work], *, go_on: bool = False) -> None:
-        """Agents report what the remote said; works of one place, in one statement for the good ones."""
+        """Agents report the remote's answers for works of one place; one statement writes the successes."""
         place = works[0].place
         for work in works:
             self.works.remove(work)
         for work in works:
             if isinstance(work.answer, AgentFailure):
                 self._fail(work, work.answer)
-        # Two works of one run and place are an old attempt and a new one: a worker reports one claim of a run at a time.
+        # Two works of one run and place are an old and a new attempt: a worker reports one claim of a run at a time.
         good = {work.item.run_id: work for work in works if isinstance(work.answer, dict)}
         rest = [work for work in works if isinstance(work.answer, dict) and good[work.item.run_id] is not work]
         for batch in filter(None, (list(good.values()), rest)):
@@ -210,7 +210,7 @@ class World:
         self._silent({work.at} - ats, before, "a late failure")
 
     def may_refuse(self, work: Work) -> bool:
-        """Whether the remote may say for good that it did nothing: it has not, under this key."""
+        """Whether the remote may refuse for good: it has had no effect under this key."""
         return work.place.direction == "undo" or not self.remote.has(work.item.idempotency_key)
 
     def crash(self, worker: int) -> None:
@@ -220,7 +220,7 @@ class World:
     # ------------------------------------------------------------------------------------- supervisors and time
 
     def sweep(self, times: int = 1, *, but: Set[int] = frozenset()) -> None:
-        """One supervisor sweeps, or two after each other; whose code knows all but these runs."""
+        """One supervisor sweeps, or two one after the other; their code does not know the runs in `but`."""
         before = self.rows
         overdue = [row for row in before.values() if row.state == "Processing" and (row.overdue or row.ahead) and row.run_id not in but]
         for row in overdue:
@@ -239,37 +239,37 @@ class World:
             raise Broken(f"SWEEP left what was overdue: {overdue}")
 
     def expire(self, key: str) -> None:
-        """The deadline of an order's running step passes."""
+        """Let the deadline of an order's running step pass."""
         testing.expire(key)
         self.look()
 
     def make_due(self, *keys: str) -> None:
-        """The waits of these orders pass."""
+        """Let the waits of these orders pass."""
         testing.make_due(*keys)
         self.look()
 
     def clock(self, seconds: float) -> None:
-        """The database's clock moves, for everything that was written before; back, where `seconds` is negative."""
+        """Move the database's clock relative to all rows; negative `seconds` move it back."""
         db.run(_SHIFT, {"seconds": seconds})
         self.look()
 
     # ------------------------------------------------------------------------------------------------ operators
 
     def cancel(self, key: str) -> bool:
-        """The customer wants it no more; false where it is too late for that."""
+        """The customer cancels the order; false if it is too late for that."""
         order = self._order(key)
         return self._operate(lambda: operations.cancel(key, by="customer", reason="changed my mind"), order is None or not order.final)
 
     def compensate(self, key: str) -> bool:
-        """An operator has everything undone; false where that is not possible."""
+        """An operator has all steps undone; false if that is not possible."""
         order = self._order(key)
         allowed = order is not None and not order.final and order.direction == "do"
         return self._operate(lambda: operations.compensate(key, by="olga", reason="undo"), allowed)
 
     def resubmit(self, key: str, *, stale: bool = False, new_generation: bool = False) -> bool:
-        """An operator runs the failed step again, having seen its attempt, or an older one.
+        """An operator who saw this attempt of the failed step, or an older one, runs the step again.
 
-        new_generation: with another key, if the remote knows no effect under this one; the old key is forbidden first.
+        new_generation: with another key, if the remote has no effect under this one; the old key is forbidden first.
         """
         failed = self._failed(key)
         attempt = (failed.attempt if failed else 0) - stale
@@ -284,14 +284,14 @@ class World:
         )
 
     def skip(self, key: str) -> bool:
-        """An operator lets the order go on without its failed step."""
+        """An operator skips the order's failed step."""
         failed = self._failed(key)
         if failed is not None and failed.direction == "undo":
             self.watch.waived.add((key, failed.position))
         return self._operate(lambda: operations.skip(key, by="olga", reason="not needed"), failed is not None)
 
     def _operate(self, verb: Callable[[], str], allowed: bool) -> bool:
-        """Do what an operator asks; one who may not is refused in words, and nothing changes."""
+        """Perform an operator's verb; a refused verb raises and changes nothing."""
         before = self.rows
         try:
             verb()
@@ -308,7 +308,7 @@ class World:
     # --------------------------------------------------------------------------------------------------- the end
 
     def heal(self, rounds: int = 40) -> None:
-        """Everything works again and operators are patient: every order ends, and old messages and answers change nothing."""
+        """All services work and operators resubmit: every order ends, and old messages and answers change nothing."""
         zombies, old = list(self.works), list(self.messages)
         for _ in range(rounds):
             self.consume()
@@ -335,7 +335,7 @@ class World:
         self._is_over()
 
     def expire_all(self) -> None:
-        """Every deadline passes."""
+        """Let every deadline pass."""
         testing.expire()
         self.look()
 
@@ -364,11 +364,11 @@ class World:
         return order.failed if order is not None and order.state == "Error" else None
 
     def is_abandoned(self, row: Row) -> bool:
-        """Whether it is still being done while its order is undone: nothing of it counts."""
+        """Whether the step still runs forward while its order is being undone; its result does not count."""
         return row.direction == "do" and self.watch.orders[row.run_id].direction == "undo"
 
     def _standing(self, place: Place, claims: Sequence[Claim], *, fresh: bool = False) -> tuple[dict[At, Row], set[At]]:
-        """What the store looks like, and which of these claims stand: theirs, in time, and with `fresh` not begun."""
+        """All rows, and which of these claims stand: current attempt, in time, and with `fresh` not begun."""
         ats = set()
         for claim in claims:
             row = self.rows[claim.run_id, place.direction, place.position]
@@ -385,13 +385,13 @@ class World:
 
 
 def forget() -> None:
-    """Empty the store of the last scenario's rows."""
+    """Delete the last scenario's rows."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET)
 
 
 def failure(kind: str) -> AgentFailure:
-    """What an agent raises, by name."""
+    """The exception that an agent raises, by name."""
     return {
         "transient": TransientFailure("busy"),
         "unknown": OutcomeUnknown("reset"),

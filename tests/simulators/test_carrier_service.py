@@ -1,4 +1,4 @@
-"""The carrier books once per key, and never under a deleted one."""
+"""The simulated carrier books once per key, and never under a deleted key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services break on command: each mode does what its name says, and control requests are checked."""
+"""Faults of the simulated services: each mode does what its name says, and control requests are validated."""
 
 from __future__ import annotations
 

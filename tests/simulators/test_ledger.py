@@ -1,4 +1,4 @@
-"""What the services did survives kill -9, and so does everything they promised."""
+"""The simulators' effects and stored answers survive kill -9."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = {"Authorization": "Bearer sk_test_simulator"}
 
 @pytest.fixture
 def own(tmp_path):
-    """Simulators of this test's own, to be killed."""
+    """Simulators for this test alone, which it kills."""
     with Simulators.started(tmp_path / "ledger.jsonl") as simulators:
         yield simulators
 

@@ -1,4 +1,4 @@
-"""The services list what they hold, as the real ones do: page by page, without the search's lag, with what fails later."""
+"""The services' listings, like the real ones: paged, without the search's lag, and with objects that failed later."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def since() -> datetime:
 
 @pytest.fixture(autouse=True)
 def budget():
-    """The gateways call within a budget."""
+    """Give the gateways a time budget."""
     with http.budget(time.monotonic() + 60):
         yield
 
 
 @pytest.fixture
 def charge(services, order):
-    """Charge this test's order; the intent."""
+    """Charge this test's order; returns the intent."""
 
     def call(name: str = "first", method: str = "pm_card_visa", of: str | None = None) -> payment.Intent:
         key = f"{order}:{name}"

@@ -1,4 +1,4 @@
-"""The mail server delivers whatever comes, a Message-ID that it had before too, and tells what is new from what is not."""
+"""The mail server delivers every mail, also one with a known Message-ID, and marks repetitions in its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The payment service keeps Stripe's promises: the agent's correctness rests on them."""
+"""The simulated payment service keeps Stripe's promises, on which the agent's correctness depends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def get(simulators):
 
 @pytest.fixture
 def intent(post, order):
-    """An intent over 25.80 EUR that nobody confirmed yet."""
+    """An intent over 25.80 EUR that is not confirmed yet."""
     answer = post("payment_intents", f"{order}:create", amount="2580", currency="eur", **{"metadata[order]": order})
     assert answer.status_code == 200
     return answer.json()
@@ -111,7 +111,7 @@ def test_an_uncharged_intent_cannot_be_refunded(post, order, intent):
 
 
 def test_the_search_finds_an_orders_intents_and_no_others(post, get, order, intent):
-    post("payment_intents", "bystander" + order, amount="1", currency="eur", **{"metadata[order]": "somebody else's"})
+    post("payment_intents", "bystander" + order, amount="1", currency="eur", **{"metadata[order]": "another-order"})
 
     found = get("payment_intents/search", query=f"metadata['order']:'{order}'").json()["data"]
 

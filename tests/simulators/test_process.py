@@ -1,4 +1,4 @@
-"""The simulators' process as a measuring instrument: it does not stand still because it remembers much."""
+"""The simulators' process does not pause when it holds much data, so that it can serve in measurements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def full_collections(remembered: int) -> int:
 @pytest.mark.usefixtures("collector")
 def test_nothing_looks_at_all_that_is_remembered_again_and_again() -> None:
     entries = 4 * len(gc.get_objects())
-    assert full_collections(entries) > 0, "as Python is by itself"
+    assert full_collections(entries) > 0, "Python's collector does so by default"
 
     spare_what_is_remembered()
 

@@ -1,4 +1,4 @@
-"""Beat goes on sending after its connection to the broker was lost, and sweeps as often as it is told."""
+"""Beat goes on sending after it lost its connection to the broker, and sends the sweep at the configured interval."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.engine.kit import another_connection
 
 
 class ToldToEnd(Exception):
-    """What beat's handler raises is SystemExit, which would end the tests."""
+    """Stands for the SystemExit that beat's signal handler raises, which would end the tests."""
 
 
 class Entry:
-    """One line of beat's timetable."""
+    """One entry of beat's schedule."""
 
     name, task, args, kwargs, options = "look", "supervision.sweep", (), {}, {}
     schedule = schedule(1.0)
@@ -73,7 +73,7 @@ def test_the_sweep_runs_as_often_as_it_is_told(beat, seconds, interval):
 
 @pytest.mark.django_db(transaction=True)
 def test_beat_told_to_end_in_the_middle_of_a_statement_ends(beat):
-    """Its handler writes down what was sent, on the connection that waits for the statement's answer."""
+    """Its signal handler saves the schedule on the connection that still waits for the statement's answer."""
     sent = PeriodicTask.objects.get(name=SWEEP_TASK)
     beat.all_as_schedule()
     entry = beat.schedule[SWEEP_TASK]
@@ -93,6 +93,6 @@ def test_beat_told_to_end_in_the_middle_of_a_statement_ends(beat):
     finally:
         signal.signal(signal.SIGTERM, before)
     assert time.monotonic() - began < 15
-    beat.sync()  # as beat's loop does on its way out
+    beat.sync()  # as beat's loop does at its end
 
     assert PeriodicTask.objects.get(name=SWEEP_TASK).total_run_count == sent.total_run_count + 7

@@ -1,4 +1,4 @@
-"""`./run` on machines that lack things: real shells, real interpreters, real HTTP."""
+"""`./run` on machines without Python, pip or network: real shells, real interpreters, real HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(name: str) -> ModuleType:
-    """A script as a module; `scripts` is no package."""
+    """Load a script as a module; `scripts` is no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -68,7 +68,7 @@ def test_without_a_python_it_says_what_to_install(tools):
 
 def test_a_shim_without_a_python_behind_it_is_passed_over(tools):
     executable(tools / "python3.13", "#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
-    executable(tools / "python3.12", "#!/bin/sh\nexit 1\n")  # too old, or without its library
+    executable(tools / "python3.12", "#!/bin/sh\nexit 1\n")  # stands for a Python that is too old or lacks a module
     (tools / "python3").symlink_to(sys.executable)
 
     done = run("help", PATH=str(tools))
@@ -130,7 +130,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def no_pip_configuration(monkeypatch, tmp_path):
-    """Only what a test says counts."""
+    """Hide the machine's pip configuration, so that only the test's own applies."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

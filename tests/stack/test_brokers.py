@@ -1,4 +1,4 @@
-"""Each broker with the options the project gives it; the application runs in a process of its own."""
+"""Each broker with the project's options; the application runs in a separate process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_completing_the_database_makes_what_is_missing_and_keeps_what_waits(sett
         cursor.execute("SELECT pgmq.create(%s)", [queue])
         cursor.execute("SELECT pgmq.send(%s, '{\"run\": 7}')", [queue])
         complete_database()
-        cursor.execute("SELECT pgmq.create(%s)", [queue])  # as a consumer does that starts
+        cursor.execute("SELECT pgmq.create(%s)", [queue])  # as a starting consumer does
         cursor.execute("SELECT count(*) FROM sas_cache")
         assert cursor.fetchone() == (0,)
         cursor.execute("SELECT message->>'run' FROM pgmq.read(%s, 30, 10)", [queue])
@@ -88,7 +88,7 @@ def test_completing_the_database_makes_what_is_missing_and_keeps_what_waits(sett
         cursor.execute("SELECT pgmq.drop_queue(%s)", [queue])
 
 
-@pytest.mark.parametrize("broker", ["amqp://127.0.0.1:9//", "redis://127.0.0.1:9/0", "pgmq://nobody@127.0.0.1:9/none"])
+@pytest.mark.parametrize("broker", ["amqp://127.0.0.1:9//", "redis://127.0.0.1:9/0", "pgmq://user@127.0.0.1:9/none"])
 def test_publishing_to_a_dead_broker_fails_soon(broker, tmp_path):
     started = time.monotonic()
     done = run(SEND, CELERY_BROKER_URL=broker, DATABASE_URL=database_url(tmp_path))

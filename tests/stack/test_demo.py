@@ -1,4 +1,4 @@
-"""The launcher with everything it launches: starts, heals, stops. Whole minutes of real processes."""
+"""The launcher and its processes: it starts, restarts and stops them. Real processes, for minutes."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Demo:
         return None
 
     def healed(self, role: str, before: int) -> dict[str, Any] | None:
-        """The facts, once they name another process for the role."""
+        """Wait until the ready file names another process for the role; returns the file's content."""
         facts = self.facts()
         return facts if facts and facts["pids"].get(role) not in (None, before) else None
 
 
 @pytest.fixture
 def demo(tmp_path):
-    """Starts demos; ends what is left of them."""
+    """Starts demos, and ends those that still run."""
     started: list[Demo] = []
 
     def start(*options: str) -> Demo:

@@ -92,7 +92,7 @@ def test_every_process_finds_the_same_address(tmp_path):
 def test_a_killed_server_comes_back_with_every_commit(server):
     server.start()
     keep_a_row(server.url)
-    connected = psycopg.connect(server.url)  # its backend outlives the postmaster for a moment
+    connected = psycopg.connect(server.url)  # its backend lives a moment longer than the postmaster
     os.kill(server.pid, signal.SIGKILL)
     server.process.wait()
 
@@ -146,7 +146,7 @@ def test_a_server_that_outlived_its_launcher_is_ended_by_the_next(server, eventu
     server.start()
     keep_a_row(server.url)
     orphan, process = server.pid, server.process
-    server._lock.close()  # what the kernel does when a launcher dies
+    server._lock.close()  # the kernel does the same when a launcher dies
     server._lock = None
     server.process = None
 
@@ -234,7 +234,7 @@ def test_root_runs_it_in_a_user_namespace_and_keeps_the_files(server):
 def test_root_without_user_namespaces_runs_it_as_nobody(server, monkeypatch):
     binaries = pgbinaries.find_binaries().directory
     package = binaries.parents[1]
-    copy = Path("/tmp") / f"sas-binaries-{os.getpid()}"  # where anybody may read
+    copy = Path("/tmp") / f"sas-binaries-{os.getpid()}"  # a directory that all users may read
     for part in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(part, copy / part.name)
     monkeypatch.setenv("SAS_PG_BIN", str(copy / binaries.relative_to(package.parent)))

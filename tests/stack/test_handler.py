@@ -1,4 +1,4 @@
-"""How the web role runs Django: few threads, one crossing for each request, streams that hold none."""
+"""How the web role runs Django: few threads, one thread switch per request, streams that hold no thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHIN_SECONDS = 30
 
 
 class Views:
-    """What the views below are waiting for, and what they saw."""
+    """Events that the views below wait for, and their measurements."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -87,7 +87,7 @@ def _views(settings) -> Iterator[None]:
 
 
 class Visit:
-    """One request, as an ASGI server hands it over, and what came back."""
+    """One request, as an ASGI server passes it on, and its response."""
 
     def __init__(self, handler: ThreadedHandler, where: str, *body: bytes, language: str = "en") -> None:
         headers = [(b"host", b"localhost"), (b"accept-language", language.encode())]
@@ -163,7 +163,7 @@ def test_what_breaks_a_view_is_answered_and_breaks_nothing_else(handler, setting
 
 
 def test_a_request_is_over_when_it_is_answered_on_the_thread_that_worked_on_it(handler):
-    """Its connection goes back to the pool before anybody waits for the reader."""
+    """Its database connection goes back to the pool before the server waits for a slow reader."""
     threads = []
     at_the_end = lambda **_: threads.append(threading.current_thread().name)  # noqa: E731
     request_finished.connect(at_the_end)
@@ -183,7 +183,7 @@ def test_what_is_read_bit_by_bit_is_read_on_a_thread(handler):
 
 def test_streams_speak_their_readers_language_hold_no_thread_and_end_when_the_reader_leaves(handler):
     async def scenario():
-        readers = [Visit(handler, "/stream/", language=language) for language in ("it", "pt", "en")]  # more than threads
+        readers = [Visit(handler, "/stream/", language=language) for language in ("it", "pt", "en")]  # more readers than threads
         visits = [asyncio.ensure_future(reader.made()) for reader in readers]
         async with asyncio.timeout(WITHIN_SECONDS):
             for reader in readers:

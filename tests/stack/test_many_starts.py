@@ -1,4 +1,4 @@
-"""Several copies of a role start at the same moment on the broker in the database: none of them ends."""
+"""Several copies of a role start at the same moment on the pgmq broker: none of them fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.engine.kit import another_connection, at_once
 
 
 def consume() -> None:
-    """What a consumer does with its queue when it starts."""
+    """Prepare a queue as a starting consumer does."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgmq.create('starting')")
         cursor.execute("SELECT pgmq.enable_notify_insert('starting', 0)")

@@ -1,4 +1,4 @@
-"""Settings are read in a process of their own each time: the environment goes in, values or one line come out."""
+"""The settings, read in a new process for each test: from an environment to values or to one error line."""
 
 from __future__ import annotations
 

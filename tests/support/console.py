@@ -1,4 +1,4 @@
-"""Orders in the states that operators care about, and people with the rights of each group."""
+"""Orders in the states that concern operators, and accounts of each group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def person(name: str, *groups: str, staff: bool = True) -> User:
 
 
 def group(name: str) -> Group:
-    """One of the four groups; made anew where a test that emptied the database took it along."""
+    """One of the four groups; created again if an earlier test emptied the database."""
     found, made = Group.objects.get_or_create(name=name)
     if made:
         for permission in import_module("orders.migrations.0002_groups").GROUPS[name]:
@@ -55,7 +55,7 @@ def mug(**fields: Any) -> Product:
 
 
 def place(count: int = 1, **changes: Any) -> list[Order]:
-    """Orders that are consumed and whose first step is claimed; nobody works on them."""
+    """Orders that are consumed and whose first step is claimed; no agent works on them."""
     mug()
     keys = [services.place_order({**REQUEST, **changes}, account=None).public_id for _ in range(count)]
     testing.schedule()
@@ -70,7 +70,7 @@ def fail(
     outcome: Outcome = Outcome.PERMANENT,
     **changes: Any,
 ) -> list[Order]:
-    """Orders in Error at this step; what comes before it is done."""
+    """Orders in Error at this step; the steps before it are done."""
     mug()
     keys = [services.place_order({**REQUEST, **changes}, account=None).public_id for _ in range(count)]
     (sent,) = testing.schedule()
@@ -85,17 +85,17 @@ def fail(
 
 
 def page(order: Order) -> str:
-    """The address of an order's page."""
+    """The URL of an order's page."""
     return reverse("admin:orders_order_change", args=[order.pk])
 
 
 def verb(order: Order, name: str) -> str:
-    """The address where this verb is confirmed."""
+    """The URL of this verb's confirmation page."""
     return reverse("admin:orders_order_operate", args=[order.pk, name])
 
 
 def hidden(html: str) -> dict[str, str]:
-    """What the confirmation page would send back by itself."""
+    """The hidden fields of the confirmation page's form."""
     pairs = {}
     for tag in re.findall(r"<input[^>]*>", html):
         name, value = re.search(r'name="([^"]*)"', tag), re.search(r'value="([^"]*)"', tag)
@@ -105,12 +105,12 @@ def hidden(html: str) -> dict[str, str]:
 
 
 def confirm(client: Client, order: Order, name: str, **fields: Any) -> Any:
-    """Look at the confirmation page, then send its form with these fields."""
+    """Get the confirmation page, then send its form with these fields."""
     shown = client.get(verb(order, name))
     assert shown.status_code == 200, shown.content.decode()
     return client.post(verb(order, name), {**hidden(shown.content.decode()), **fields})
 
 
 def state(order: Order) -> str:
-    """What the engine says of this order now."""
+    """The order's current state in the engine."""
     return testing.run_of(order.public_id).process_state

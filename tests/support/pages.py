@@ -1,4 +1,4 @@
-"""What statements cost in pages touched: the same on every machine, however busy it is."""
+"""The cost of statements in pages touched, which is the same on every machine and under any load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Statements = list[tuple[str, Mapping[str, Any] | None]]
 
 @contextmanager
 def noted() -> Iterator[Statements]:
-    """The statements that the engine sends meanwhile."""
+    """The statements that the engine sends inside the block."""
     seen: Statements = []
     real = db.fetch
 
@@ -32,7 +32,7 @@ def noted() -> Iterator[Statements]:
 
 
 def touched(work: Callable[[], object]) -> int:
-    """Pages of the database that the statements of `work` touch; work is done once, and what it writes is rolled back."""
+    """How many pages the statements of `work` touch; `work` runs once, and its writes are rolled back."""
     with transaction.atomic():
         point = transaction.savepoint()
         with noted() as statements:

@@ -1,4 +1,4 @@
-"""Fixtures of the console's tests, imported by the folders that use them: who is signed in, and nobody else listening."""
+"""Fixtures of the console's tests, imported by the folders that use them: signed-in clients, and no hints."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tests.support.console import person
 
 @pytest.fixture
 def no_hints() -> Iterator[None]:
-    """No broker hears of what these tests place: the tests do the scheduler's work themselves."""
+    """Send no hints to a broker: these tests do the scheduler's work themselves."""
     with testing.quiet():
         yield
 
 
 @pytest.fixture
 def operator(client: Client) -> Client:
-    """An operator's browser."""
+    """A client that is signed in as an operator."""
     client.force_login(person("olga", "operator"))
     return client
 
 
 @pytest.fixture
 def viewer() -> Client:
-    """The browser of somebody who may look and not act."""
+    """A client that is signed in as a viewer, who may read and not act."""
     client = Client()
     client.force_login(person("vera", "viewer"))
     return client

@@ -1,4 +1,4 @@
-"""Step requests as the engine hands them to agents, with a checkpoint that can be lost."""
+"""Step requests as the engine gives them to agents, with a checkpoint that can be lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAYLOAD = {
 
 
 class MemoryBook(Book):
-    """The ledger's rules without a database: `rows` outlive the attempt, as they do in the table."""
+    """The ledger's rules without a database: `rows` outlive the attempt, as in the table."""
 
     __slots__ = ("rows", "step")
 
@@ -59,7 +59,7 @@ class MemoryBook(Book):
         return self.step.ordered_at
 
     def keep(self, settled: Sequence[Settlement]) -> None:
-        """The rules of SETTLE."""
+        """Apply the rules of SETTLE."""
         for direction, key, operation, outcome, external_id, sure in settled:
             row = self.rows[direction, key, operation]
             open_ = row.outcome is EffectOutcome.INTENDED or (sure and row.outcome is EffectOutcome.UNKNOWN)
@@ -70,9 +70,9 @@ class MemoryBook(Book):
 
 @dataclass
 class StepOfOrder:
-    """One step of one order: makes the requests of its attempts and keeps what they checkpoint.
+    """One step of one order: makes the requests of its attempts and keeps their checkpoints.
 
-    before_checkpoint: called before each checkpoint, where a test lets something else happen.
+    before_checkpoint: called before each checkpoint; a test can make another change there.
     """
 
     order: str
@@ -97,7 +97,7 @@ class StepOfOrder:
         return self._request(f"{self.order}:{self.step}:undo:1", attempt, 1, performed=performed, **more)
 
     def try_to(self, agent: Agent, request: StepRequest) -> Any:
-        """Perform or undo as the engine does: note what the attempt opens with, and write at its end what became of it."""
+        """Perform or undo as the engine does: note the first operation before the call and its outcome afterwards."""
         book = request.book
         assert isinstance(book, MemoryBook)
         undo = book.direction == "undo"

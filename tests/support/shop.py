@@ -1,4 +1,4 @@
-"""A whole running shop for a test; the chaos run uses the same."""
+"""A whole running shop for a test; the chaos run uses the same code."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _prepared: tuple[str, Path] | None = None
 
 
 def prepared(directory: Path) -> str:
-    """The name of a database that has its tables, products and accounts; their passwords are put into `directory`.
+    """The name of a database with tables, products and accounts; the accounts' passwords are written into `directory`.
 
-    Made once for all shops of this process: a copy takes a tenth of a second, the making six.
+    It is made once for all shops of this process: a copy takes a tenth of a second, making one takes six.
     """
     global _prepared
     if _prepared is None:
@@ -40,17 +40,17 @@ def prepared(directory: Path) -> str:
 
 
 def throw_away() -> None:
-    """Drop it, when the last test has run."""
+    """Drop that database after the last test."""
     global _prepared
     _kept.close()
     _prepared = None
 
 
 def scratch_database(directory: Path) -> AbstractContextManager[str]:
-    """A database of a test's own, as a shop finds it when it opens; yields its URL."""
+    """A database for one test, prepared for a shop; yields its URL."""
     return running.scratch_database(prepared(directory))
 
 
 def open_shop(broker_url: str, directory: Path, *names: str, **environ: str) -> AbstractContextManager[Shop]:
-    """A running shop of a test's own."""
+    """A running shop for one test."""
     return running.open_shop(broker_url, directory, *names, template=prepared(directory), **environ)

@@ -1,4 +1,4 @@
-"""The simulators as a real process: started, asked, broken, killed and started again.
+"""The simulators as a real process that tests can query, break, kill and restart.
 
 with Simulators.started(tmp_path / "ledger.jsonl") as simulators:
     simulators.faults("payment", "timeout_after_effect")
@@ -36,7 +36,7 @@ class Simulators:
     @classmethod
     @contextmanager
     def started(cls, ledger: Path) -> Iterator[Simulators]:
-        """Running for the length of the block."""
+        """Simulators that run for the length of the block."""
         simulators = cls(ledger)
         simulators.start()
         try:
@@ -50,23 +50,23 @@ class Simulators:
         """Start and wait until everything answers."""
         command = [sys.executable, str(ROOT / "manage.py"), "simulators", "--ledger", str(self.ledger_file), "--search-lag", "0"]
         port, smtp_port = self._ports
-        # A broken database URL: the simulators need none, and this shows it.
-        environment = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/nowhere"}
+        # The simulators need no database; a broken URL proves it.
+        environment = {**os.environ, "DATABASE_URL": "postgres://user@127.0.0.1:1/nowhere"}
         self._process = subprocess.Popen(
             [*command, "--port", port, "--smtp-port", smtp_port], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
         )
-        line = self._process.stdout.readline()  # blocks until it is ready, or has ended
+        line = self._process.stdout.readline()  # blocks until the process is ready or has ended
         if "ready" not in line:
             raise RuntimeError(f"the simulators did not start: {line!r}, exit {self._process.wait(START_SECONDS)}")
         self.url, self.smtp_url = (word.strip(",") for word in line.split() if "://" in word)
         self._ports = (self.url.rpartition(":")[2], self.smtp_url.rpartition(":")[2])
 
     def kill(self) -> None:
-        """kill -9: nothing is tidied up."""
+        """kill -9, without any cleanup."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it the regular way; harmless when it has ended."""
+        """End it with its regular signal; does nothing when it has ended."""
         self._end(signal.SIGTERM)
         self.http.close()
 
@@ -149,7 +149,7 @@ class Simulators:
         self.http.post(f"{self.url}/forget/{service}").raise_for_status()
 
     def fail_refund(self, refund: str) -> None:
-        """Let a refund fail that looked well so far."""
+        """Let a refund that looked successful fail."""
         self.http.post(f"{self.url}/refunds/{refund}/fail").raise_for_status()
 
     def dispute(self, intent: str) -> str:

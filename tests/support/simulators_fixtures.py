@@ -1,6 +1,6 @@
 """Fixtures around one simulators process per session: import them into a conftest or a test module.
 
-Each test uses orders of its own and leaves no fault behind.
+Each test uses its own orders and leaves no fault switched on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def simulators_process(tmp_path_factory) -> Iterator[Simulators]:
 
 @pytest.fixture
 def simulators(simulators_process) -> Iterator[Simulators]:
-    """Payment, carrier and mail, healthy at the start and healed at the end."""
+    """Payment, carrier and mail; the fixture clears all faults before and after the test."""
     usual = simulators_process.http.get(f"{simulators_process.url}/behaviour").json()
     yield simulators_process
     simulators_process.clear()
@@ -30,7 +30,7 @@ def simulators(simulators_process) -> Iterator[Simulators]:
 
 @pytest.fixture
 def services(simulators, settings) -> Simulators:
-    """The same, with the shop's settings pointing at it."""
+    """The simulators, with the shop's settings pointing at them."""
     for name, value in simulators.settings().items():
         setattr(settings, name, value)
     return simulators
@@ -38,5 +38,5 @@ def services(simulators, settings) -> Simulators:
 
 @pytest.fixture
 def order() -> str:
-    """An order's public id that nobody used before."""
+    """A new public id for an order."""
     return uuid.uuid4().hex

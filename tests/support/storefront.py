@@ -1,4 +1,4 @@
-"""What customers do in the storefront's tests."""
+"""Customers' actions in the storefront's tests."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ PASSWORD = "correct-horse-battery"
 
 
 def place(account: User | None = None, **changes: Any) -> str:
-    """The public id of a new order of two blue mugs."""
+    """Place an order of two blue mugs; returns its public id."""
     return services.place_order(a_request(**changes), account=account).public_id

@@ -1,4 +1,4 @@
-"""A toy application for the engine's tests: three agents that do as they are told and count what they are asked."""
+"""A toy application for the engine's tests: three agents with programmed behaviour that keep their requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Behaviour = Callable[[StepRequest], Any]
 
 
 class ToyAgent(Agent):
-    """Answers {"by": name}, unless a behaviour was set; keeps every request it got."""
+    """Answers {"by": name}, unless a test sets a behaviour; keeps every request."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # type: ignore[misc]
@@ -56,7 +56,7 @@ class ToyAgent(Agent):
 
 
 class ToyIntake:
-    """Any JSON object with a `n`; keeps what it was given to write."""
+    """Accepts any JSON object with an `n`; keeps the runs that it was given to write."""
 
     def __init__(self) -> None:
         self.written: list[AcceptedRun] = []
@@ -109,7 +109,7 @@ TOY = register(
         on_processed=_hook("processed"),
     )
 )
-PLAIN = register(Workflow("toy-plain", steps(), intake=INTAKE))  # no hooks: single-statement finish
+PLAIN = register(Workflow("toy-plain", steps(), intake=INTAKE))  # no hooks, so that a finish is a single statement
 FORGIVING = register(Workflow("toy-skip", steps(on_exhausted=OnExhausted.SKIP, on_permanent=OnPermanent.SKIP), intake=INTAKE))
 PATIENT = register(Workflow("toy-wait", steps(on_exhausted=OnExhausted.WAIT), intake=INTAKE))
 FIVE = register(
@@ -130,7 +130,7 @@ UNDOING = register(
 
 
 def reset() -> None:
-    """Forget what earlier tests asked and set."""
+    """Forget the requests and behaviours of earlier tests."""
     for agent in (ALPHA, BETA, GAMMA):
         agent.reset()  # type: ignore[attr-defined]
     INTAKE.written.clear()

@@ -1,4 +1,4 @@
-"""The checks that a seeded bug has to turn red. Each is green on the engine as it is, and fails with an exception."""
+"""The checks that a seeded bug has to fail. Each passes on the unchanged engine, and fails with an exception."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.teeth.walk import walks
 
 
 def the_walk(services: Any) -> None:
-    """Nothing that happens in any order breaks an invariant."""
+    """The random walk: no order of events breaks an invariant."""
     walks(*range(6))
 
 
 def a_late_answer(services: Any) -> None:
-    """An answer counts until its deadline and for its attempt, and then never."""
+    """An answer counts only for its own attempt and until the deadline."""
     toy.reset()
     key, place, items = kit.started()
     expire(key)
@@ -44,7 +44,7 @@ def a_late_answer(services: Any) -> None:
 
 
 def two_claimers(services: Any) -> None:
-    """Two schedulers that come upon the same row at the same moment: one claim."""
+    """Two schedulers find the same row at the same moment: one claim."""
     toy.reset()
     key = submit("toy-plain", {"n": 1})
     consuming.consume_batch(born=False)
@@ -60,7 +60,7 @@ def two_claimers(services: Any) -> None:
 
 
 def two_sweepers(services: Any) -> None:
-    """While one supervisor is at a row, another sweeps and the step is claimed again: each expiry counts once."""
+    """While one supervisor settles a row, another sweeps and the step is claimed again: each expiry counts once."""
     toy.reset()
     key, _, _ = kit.started()
     expire(key)
@@ -91,7 +91,7 @@ def _sweep_and_claim() -> None:
 
 
 def only_overdue_claims_expire(services: Any) -> None:
-    """A sweep leaves alone what runs in time, and what waits however long."""
+    """A sweep leaves alone steps that run in time, and steps that wait, for any length of time."""
     toy.reset()
     running, _, _ = kit.started()
     waiting = submit("toy-plain", {"n": 2})
@@ -120,7 +120,7 @@ def a_consumer_dies(services: Any) -> None:
 
 
 def a_late_click(services: Any) -> None:
-    """Somebody resubmitted, and the step failed again: a page that still shows the first failure cannot act."""
+    """An operator resubmitted and the step failed again: a page that still shows the first failure cannot act."""
     toy.reset()
     key = kit.in_error()
     operations.resubmit(key, by="first", reason="again", attempt=1)
@@ -151,7 +151,7 @@ def one_key_twice(services: Any) -> None:
 
 
 def the_last_piece(services: Any) -> None:
-    """Two orders want the last piece: one gets it, the other is told, and the shelf is empty."""
+    """Two orders want the last piece: one gets it, the other is refused, and the stock is empty."""
     StockReservation.objects.all().delete()
     Product.objects.filter(sku="LAST").delete()
     Product.objects.create(sku="LAST", name="last", price="1.00", available=1)
@@ -168,7 +168,7 @@ def the_last_piece(services: Any) -> None:
 
 
 def a_lost_charge(services: Any) -> None:
-    """The answer to a charge is lost, and the worker with it: the next attempt finds the charge."""
+    """The worker dies before it gets the answer to a charge: the next attempt finds the charge."""
     order = submission.new_public_id()
     payment = StepOfOrder(order, "charge-payment", seconds=4)
     payment.before_checkpoint = lambda: services.faults("payment", "timeout_after_effect")
@@ -182,7 +182,7 @@ def a_lost_charge(services: Any) -> None:
 
 
 def an_ordinary_order(services: Any) -> None:
-    """Without any trouble a run ends Processed."""
+    """Without faults a run ends Processed."""
     toy.reset()
     key = submit("toy", {"n": 1})
     run_until_idle()
@@ -194,7 +194,7 @@ def an_ordinary_order(services: Any) -> None:
 
 
 class _Threads:
-    """Calls on threads with connections of their own, while the test goes on."""
+    """Calls in threads with their own connections, while the test goes on."""
 
     def __init__(self, *functions: Any) -> None:
         self.done = 0
@@ -213,7 +213,7 @@ class _Threads:
             connection.close()
 
     def answers(self) -> list[Any]:
-        """What they returned; what one raised is raised here."""
+        """The threads' results; an exception of one is raised here."""
         for thread in self._threads:
             thread.join(30)
         for answer in self._found:

@@ -1,6 +1,6 @@
-"""Seeded bugs, each switched on by patching the running code: texts of statements, or single functions.
+"""Seeded bugs. Each is switched on by patching the running code: the text of a statement, or a function.
 
-A text that is to be patched has to be there: when the engine changes, its mutants change with it or fail loudly.
+A text to be patched must exist: when the engine changes, a mutant that was not changed with it fails loudly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Patch = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """A bug: what is wrong, how it is switched on, and which check has to notice."""
+    """A bug: its title, how it is switched on, and the check that has to fail."""
 
     bug: str
     patch: Patch
@@ -32,7 +32,7 @@ class Mutant:
 
 
 def _sql(*changes: tuple[str, str, str]) -> Patch:
-    """Replace a text in statements: (statement, what, by what)."""
+    """Replace texts in statements: (statement, old, new)."""
 
     @contextmanager
     def patched() -> Iterator[None]:
@@ -40,7 +40,7 @@ def _sql(*changes: tuple[str, str, str]) -> Patch:
             for name, what, instead in changes:
                 module = sql if hasattr(sql, name) else recovery_sql
                 text = getattr(module, name)
-                assert what in text, f"{name} no longer contains {what!r}: the mutant has to follow"
+                assert what in text, f"{name} no longer contains {what!r}: change the mutant with it"
                 stack.enter_context(mock.patch.object(module, name, text.replace(what, instead)))
             yield
 
@@ -54,7 +54,7 @@ def _function(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Patch
 ATTEMPT, DEADLINE = "AND s.attempt = v.attempt", "AND s.complete_by > now()"
 
 
-# ------------------------------------------------------------------------------------------- functions gone wrong
+# ------------------------------------------------------------------------------------------- functions with a bug
 
 
 def _key_with_attempt(real: Callable[..., Any]) -> Callable[..., Any]:

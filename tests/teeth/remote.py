@@ -1,4 +1,4 @@
-"""A remote service as a model: remembers keys, can be undone by key, loses answers on demand; and what it must have seen."""
+"""A model of a remote service: it remembers keys, undoes by key, loses answers, and keeps what it did for the checks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MOODS = ("ok", "ok", "ok", "ok", "lost", "lost", "before", "refused", "later")
 
 
 class Remote:
-    """The services behind all toy agents. `effects`: what each run and step has, by key; `order`: in which order undone."""
+    """The services behind all toy agents. `effects`: of each run and step, by key; `undone`: steps in the order of their undo."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
-        self.kind = False  # heals: answers everything well
+        self.kind = False  # when true, every call succeeds
         self.effects: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self.charges: dict[tuple[str, str], int] = Counter()
         self.undone: dict[str, list[str]] = defaultdict(list)
@@ -26,7 +26,7 @@ class Remote:
             agent.on_compensate = self.compensate  # type: ignore[attr-defined]
 
     def perform(self, request: StepRequest) -> dict[str, str]:
-        """Do it once per key, and answer or not."""
+        """Have the effect once per key; answer, fail, or lose the answer."""
         mood = "ok" if self.kind else self.dice.choice(MOODS)
         if mood == "before":
             raise TransientFailure("busy")
@@ -45,7 +45,7 @@ class Remote:
         return {"did": key}
 
     def compensate(self, request: StepRequest) -> dict[str, str]:
-        """Undo by key, also what never came."""
+        """Undo by key, also a call that never came."""
         if not self.kind and self.dice.random() < 0.2:
             raise TransientFailure("busy")
         self.tombstones.add(request.perform_key)
@@ -54,5 +54,5 @@ class Remote:
         return {}
 
     def net(self, run: str) -> dict[str, int]:
-        """What is in effect for a run, by step."""
+        """The number of effects of a run that stand, by step."""
         return {step: sum(keys.values()) for (key, step), keys in self.effects.items() if key == run and sum(keys.values())}

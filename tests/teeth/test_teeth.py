@@ -1,4 +1,4 @@
-"""The checks have teeth: green on the engine as it is, red with each seeded bug."""
+"""The checks find bugs: they pass on the unchanged engine and fail with each seeded bug."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A random walk through the engine, statement by statement: whatever order things happen in, the invariants hold.
+"""A random walk through the engine, statement by statement: for any order of events, the invariants hold.
 
-Messages are duplicated, delayed and lost, answers come after the claim was broken, deadlines pass, people cancel, undo
-and resubmit. After each step the rows are compared with what the walk knows must be true, every few steps the audit
-runs, and in the end everything heals and each run has to have ended with the right effects.
+Messages are duplicated, delayed and lost, answers come after their claim expired, deadlines pass, people cancel, undo
+and resubmit. After each step the walk compares the rows with its own knowledge, and every few steps the audit runs. In
+the end all services work again, and each run must have ended with the right effects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Broken(AssertionError):
 
 
 class Walk:
-    """One walk; the same seed walks the same way."""
+    """One walk; the same seed makes the same choices."""
 
     def __init__(self, seed: int, *, runs: int = 6) -> None:
         self.dice = random.Random(seed)
@@ -44,10 +44,10 @@ class Walk:
         self.answers: list[tuple[Place, Started, Any]] = []
         self.starts: Counter[tuple[int, str, int, int]] = Counter()
         self.cancelled: set[str] = set()
-        self.seen_in_error: list[tuple[str, int]] = []  # what some operator's page still shows
+        self.seen_in_error: list[tuple[str, int]] = []  # attempts that an operator's open page may still show
 
     def go(self, steps: int = 160) -> None:
-        """Walk, then heal and judge."""
+        """Walk, then let all services work and check the result."""
         acts = [self.schedule, self.wait, *3 * [self.deliver], *3 * [self.work], *3 * [self.report]]
         rare = [self.expire, self.sweep, self.crash, self.cancel, self.operate, self.click_late, self.supervise]
         for number in range(1, steps + 1):
@@ -62,7 +62,7 @@ class Walk:
         self.messages += schedule()
 
     def deliver(self) -> None:
-        """A message comes, perhaps not for the last time."""
+        """Deliver a message; it may be delivered again."""
         if not self.messages:
             return
         index = self.dice.randrange(len(self.messages))
@@ -88,7 +88,7 @@ class Walk:
         self.answers.append((place, item, answer))
 
     def report(self) -> None:
-        """An answer is recorded; one whose claim was broken changes nothing."""
+        """Record an answer; one whose claim has expired must change nothing."""
         if not self.answers:
             return
         place, item, answer = self.answers.pop(self.dice.randrange(len(self.answers)))
@@ -114,7 +114,7 @@ class Walk:
             raise Broken(f"attempt {item.attempt} spoke after its claim was broken: {before.process_state} -> {after.process_state}")
 
     def sweep(self) -> None:
-        """The supervisor looks; it touches nothing that is not running and overdue, and counts what had started."""
+        """The supervisor sweeps; it must change only running, overdue steps, and count a failure only for started ones."""
         before = {row.pk: row for row in StepState.objects.all()}
         now = timezone.now()
         recovery.sweep(100)
@@ -132,14 +132,14 @@ class Walk:
         supervisor.sweep_once()
 
     def expire(self) -> None:
-        """Time passes for one run's claim."""
+        """Let one run's claim expire."""
         expire(self.dice.choice(self.keys))
 
     def wait(self) -> None:
         make_due(self.dice.choice(self.keys))
 
     def crash(self) -> None:
-        """A worker dies with what it had in hand."""
+        """A worker dies with its messages, calls and answers."""
         for hand in (self.messages, self.working, self.answers):
             if hand and self.dice.random() < 0.6:
                 hand.pop(self.dice.randrange(len(hand)))  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ class Walk:
                 operations.resubmit(run.key, by="operator", reason="walk", attempt=step.attempt)
 
     def click_late(self) -> None:
-        """A page that was open since before shows an attempt that is over: the click has to be refused."""
+        """An old page shows an attempt that is over: the engine has to refuse the click."""
         for key, attempt in self.seen_in_error[-5:]:
             row = StepState.objects.filter(run__key=key, process_state="Error", attempt=attempt)
             if row.exists():
@@ -174,10 +174,10 @@ class Walk:
                 continue
             raise Broken(f"a late click on attempt {attempt} acted")
 
-    # -------------------------------------------------------------------------------------------------- judging
+    # ------------------------------------------------------------------------------------------------- checking
 
     def audit(self) -> None:
-        """The store's own invariants, the shop's apart."""
+        """Check the store's invariants, without the shop's."""
         for violation in audit.violations():
             raise Broken(f"{violation.invariant}: {violation.detail}")
         ended = Counter(
@@ -190,7 +190,7 @@ class Walk:
                 raise Broken(f"attempt {attempt} ended {count} times")
 
     def heal(self) -> None:
-        """Everything works again: each run has to end, with exactly the effects that its state promises."""
+        """Let all services work: each run must end with exactly the effects that its state promises."""
         self.remote.kind = True
         while self.working:
             self.work()
@@ -202,7 +202,7 @@ class Walk:
             supervisor.sweep_once()
             for place, claims in [*self.messages, *schedule()]:
                 perform(place, claims)
-            execution.finish_up(10)  # on a busy machine an answer comes late: time must not pass before it is told
+            execution.finish_up(10)  # wait for late answers on a busy machine before time passes
             self.messages.clear()
             self.operate()
             if not Run.objects.exclude(process_state__in=["Processed", "Cancelled"]).exists():
@@ -227,7 +227,7 @@ class Walk:
 
     @staticmethod
     def _story(run: Run) -> str:
-        """What is known of it: there may be no second time."""
+        """All facts about a failed walk, because it may not fail again."""
         facts = ("direction", "position", "process_state", "attempt", "failure_count", "not_before", "complete_by")
         steps = "\n".join(map(str, StepState.objects.filter(run=run).values_list(*facts)))
         told = ("seq", "at", "direction", "position", "attempt", "from_state", "to_state", "actor", "why")
@@ -236,7 +236,7 @@ class Walk:
 
 
 def walks(*seeds: int) -> None:
-    """Walk once for each seed, each in what the former left behind."""
+    """Walk once for each seed, each in the store that the walk before left."""
     for seed in seeds:
         toy.reset()
         Walk(seed).go()
