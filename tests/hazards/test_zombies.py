@@ -12,7 +12,7 @@ from tests.crash.lane import Lane
 from tests.support.shop import until
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "3"}
-# The worker freezes after it noted the payment's intention and before the call that moves money.
+# The worker freezes after its checkpoint holds the payment intent, one call before money moves.
 FROZEN = {"FAILPOINTS": "agent.after_checkpoint=stop@1"}
 
 

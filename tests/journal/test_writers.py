@@ -150,7 +150,7 @@ def test_a_writer_that_froze_before_it_had_the_lock_changes_nothing(journal_dir)
 
 
 def test_a_writer_that_froze_before_it_closed_a_file_changes_nothing(journal_dir):
-    """It froze at the end of the day and wakes later; meanwhile another writer has appended to the file."""
+    """It froze before it closed yesterday's file and wakes later; meanwhile another writer has appended to that file."""
     old = flushed("e-1")
     append("e-2")
     stale = {name: dataclasses.replace(file, is_todays=False) for name, file in old._leases[KEY].files().items()}

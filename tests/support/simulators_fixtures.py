@@ -21,7 +21,7 @@ def simulators_process(tmp_path_factory) -> Iterator[Simulators]:
 
 @pytest.fixture
 def simulators(simulators_process) -> Iterator[Simulators]:
-    """Payment, carrier and mail; the fixture clears all faults before and after the test."""
+    """Payment, carrier and mail, healthy; the fixture clears faults and restores their behaviour after the test."""
     usual = simulators_process.http.get(f"{simulators_process.url}/behaviour").json()
     yield simulators_process
     simulators_process.clear()
