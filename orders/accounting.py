@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from supervision import db, journal
+from supervision.journal import entries
+from supervision.postgres import db
 from supervision.workflow import AcceptedRun, ClosedRun
 
 KEY = "accounting"
@@ -19,7 +20,7 @@ RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", 
 
 def record_received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> None:
     """Record that these orders have just been created with these numbers."""
-    journal.append(
+    entries.append(
         KEY,
         [
             (
@@ -44,7 +45,7 @@ def record_received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> None
 def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record that these orders are done: they are paid and on their way."""
     facts = _facts(runs)
-    journal.append(
+    entries.append(
         KEY,
         [
             (PROCESSED, f"{run.key}:processed", {**_order(run, facts), "charge": known.charge, "shipment": known.shipment})
@@ -57,12 +58,12 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
     """Record that these orders ended without effect, and each charge that was refunded for it."""
     facts = _facts(runs)
-    events: list[journal.Event] = []
+    events: list[entries.Event] = []
     for run in runs:
         order, refunded = _order(run, facts), json.loads(facts[run.run_id].refunded or "[]")
         events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded)}))
         events += [(REFUNDED, f"{run.key}:refunded:{charge}", {**order, "charge": charge}) for charge in refunded]
-    journal.append(KEY, events)
+    entries.append(KEY, events)
 
 
 class _Facts(NamedTuple):

@@ -1,4 +1,4 @@
-"""The shop's pages in the admin: the editable catalogue, and the operators' list of orders (`supervision.console_runs`)."""
+"""The shop's pages in the admin: the editable catalogue, and the operators' list of orders (`supervision.console.run_lists`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from unfold.decorators import display
 from orders import queries
 from orders.models import Order, Product
 from orders.validation import OrderRequestSerializer
-from supervision import console, console_sidebar
-from supervision.console_runs import RunConsole
+from supervision.console import shared, sidebar
+from supervision.console.run_lists import RunConsole
 from supervision.models import Run
 
-console.show_runs_at("orders_order")
+shared.show_runs_at("orders_order")
 
 
 @admin.register(Product)
@@ -147,13 +147,13 @@ def money(amount: Decimal, currency: str) -> str:
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """The console's side bar: the shop first, the engine below."""
-    shown = console_sidebar.badges(request)
+    shown = sidebar.badges(request)
     shop = [
-        console_sidebar.overview_entry(),
-        *console_sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),
-        *console_sidebar.entry(request, Product, "inventory_2"),
+        sidebar.overview_entry(),
+        *sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),
+        *sidebar.entry(request, Product, "inventory_2"),
     ]
-    return [{"title": "", "items": shop}, *console_sidebar.engine_groups(request, shown), *project_groups(request)]
+    return [{"title": "", "items": shop}, *sidebar.engine_groups(request, shown), *project_groups(request)]
 
 
 def project_groups(request: HttpRequest) -> list[dict[str, Any]]:

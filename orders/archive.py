@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from supervision import db
+from supervision.postgres import db
 
 _FACTS = """
 SELECT o.run_id, jsonb_build_object(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervision.audit import Check, register
+from supervision.audit.registry import Check, register
 
 for _invariant, _violations in (
     (

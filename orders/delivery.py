@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from orders.agents.rates import delivery_days
 from orders.countries import NAMES
 from orders.validation import delivery_countries
-from supervision.resource_cache import NotAvailable
+from supervision.governance.response_cache import NotAvailable
 
 PATIENCE = 2.0
 

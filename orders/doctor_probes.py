@@ -8,7 +8,7 @@ import httpx2
 from django.conf import settings
 from django.core.mail import get_connection
 
-from supervision.doctor import Finding, Level, first_line, register
+from supervision.operations.doctor import Finding, Level, first_line, register
 
 PATIENCE = 5.0  # seconds
 SIMULATORS = "start manage.py simulators"

@@ -21,7 +21,7 @@ from orders.api.errors import refusal
 from orders.api.parsers import BoundedJSONParser
 from orders.api.permissions import is_client
 from orders.services import Item, Placed
-from supervision.intake_queue import Incoming, reader
+from supervision.intake.amqp import Incoming, reader
 
 JSON_TYPES = ("application/json", "application/json; charset=utf-8")
 ENCODINGS = ("utf-8", "utf8", "binary")

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from orders import accounting
 from orders.intake import order_number
 from supervision.models import Notification, StepState
-from supervision.notifications import handler
+from supervision.outbox.notifications import handler
 from supervision.states import Direction, ProcessState
 from supervision.workflow import ClosedRun
 

@@ -1,6 +1,6 @@
 """The order page's live part: one HTML fragment, sent as a stream of server-sent events or polled every two seconds.
 
-There is one stream per open page, and one database listener per process for all of them (`supervision.live`). A stream
+There is one stream per open page, and one database listener per process for all of them (`supervision.insight.live_events`). A stream
 holds no database connection between two queries.
 """
 
@@ -22,7 +22,7 @@ from django.utils.translation import get_language, override
 from django.views.decorators.http import require_safe
 
 from orders.views import order_facts, private, visible_order
-from supervision import live
+from supervision.insight import live_events
 
 HEARTBEAT_SECONDS = 15.0
 # A step changes its state several times within milliseconds: one fragment shows all of these changes.
@@ -70,7 +70,7 @@ async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
     language = get_language()
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + LONGEST_SECONDS
-    changes = live.subscribe(public_id)
+    changes = live_events.subscribe(public_id)
     change: asyncio.Future[Any] = asyncio.ensure_future(anext(changes))
     shown = ""
     try:

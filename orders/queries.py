@@ -18,11 +18,11 @@ from django.utils.translation import gettext as _
 
 from orders.lifecycle import STOCK_STEP
 from orders.models import Order, OrderLine, Product
-from supervision import incidents
-from supervision import queries as engine
+from supervision.incidents import lifecycle
+from supervision.insight import queries as engine
+from supervision.insight.waiting import why_unconsumed, why_waiting
 from supervision.models import ArchivedRun, Run, StepState, Submission
 from supervision.states import Direction, ProcessState, RunState
-from supervision.waiting import why_unconsumed, why_waiting
 
 OPEN_STATES = frozenset({RunState.PENDING, RunState.PROCESSING, RunState.ERROR})
 
@@ -127,7 +127,7 @@ def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[
     steps = engine.steps_of([order.run_id for order in orders])
     unfinished = [order.run_id for order in orders if order.run.finished_at is None]
     because = why_waiting(unfinished, inside=inside) if inside is not None else {}
-    held = incidents.holding(unfinished) if inside is not None else {}
+    held = lifecycle.holding(unfinished) if inside is not None else {}
     return [
         _view(order, lines[order.pk], steps.get(order.run_id, []), because.get(order.run_id), held.get(order.run_id)) for order in orders
     ]
@@ -288,7 +288,7 @@ def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False
     because = _("It could not be processed and waits for an operator.") if stuck else None
     if asked:
         because = why_unconsumed([submission.public_id])[submission.public_id]
-    held = incidents.standing("dead_letters" if stuck else "starvation:submissions") if stuck or asked else None
+    held = lifecycle.standing("dead_letters" if stuck else "starvation:submissions") if stuck or asked else None
     told = {"cancel_requested_at": cancelled, "waiting_because": because, "stuck": stuck, "incident": held}
     return OrderView(**{**vars(view), **told})
 

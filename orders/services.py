@@ -19,9 +19,11 @@ from rest_framework.exceptions import ValidationError
 
 from orders import queries
 from orders.validation import MAX_QUANTITY, MAX_TOTAL, key_problem, merged, read_order
-from supervision import db, operations, outbound
+from supervision.intake.submission import Accepted, NewSubmission, accept, new_public_id
 from supervision.models import Submission
-from supervision.submission import Accepted, NewSubmission, accept, new_public_id
+from supervision.operations import operator_verbs
+from supervision.outbox import subscriptions
+from supervision.postgres import db
 
 HIGH_PRIORITY = "orders.high_priority"
 PATIENCE_SECONDS = 5.0  # short, because the client waits for the answer
@@ -128,7 +130,7 @@ def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> 
 
 def cancel_order(public_id: str, *, by: Any, reason: str) -> str:
     """Ask for an order's cancellation; returns the state of its run. Raises UnknownRun and Refused."""
-    return operations.cancel(public_id, by=by, reason=reason)
+    return operator_verbs.cancel(public_id, by=by, reason=reason)
 
 
 def client_of(account: AbstractBaseUser | None, idempotency_key: str | None) -> str:
@@ -160,7 +162,7 @@ def _resolve_replies(candidates: Sequence[_Candidate], account: AbstractBaseUser
     asking = [each for each in candidates if each.refusal is None and each.request["reply_to"] is not None]
     if not asking:
         return
-    known = outbound.references(client_of(account, None), {each.request["reply_to"] for each in asking})
+    known = subscriptions.references(client_of(account, None), {each.request["reply_to"] for each in asking})
     for candidate in asking:
         reference = known.get(candidate.request["reply_to"])
         if reference is None:

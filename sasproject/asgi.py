@@ -6,7 +6,8 @@ import django
 from django.conf import settings
 
 from sasproject.handler import ThreadedHandler
-from supervision import failpoints, plan_guard
+from supervision.plans import guard
+from supervision.runtime import failpoints
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 # A live page queries now and then, on a thread of its own. So the web role uses a pool; workers keep a connection per thread.
@@ -14,5 +15,5 @@ os.environ.setdefault("DATABASE_POOL", "1")
 
 failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
-plan_guard.refuse_other_plans()
+guard.refuse_other_plans()
 application = ThreadedHandler(settings.WEB_THREADS)

@@ -16,7 +16,7 @@ from django.db import connection
 from django_celery_beat.schedulers import DatabaseScheduler
 from psycopg.pq import TransactionStatus
 
-from supervision import db
+from supervision.postgres import db
 
 
 class Scheduler(DatabaseScheduler):

@@ -17,7 +17,7 @@ app = Celery("sasproject")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 # Celery's Django fixup reads exactly this key from the app's configuration, past the CELERY namespace. Without it
 # the database connection is closed before and after every task, which costs two thirds of the throughput.
-app.add_defaults({"CELERY_DB_REUSE_MAX": 10**9, "worker_consumer": "supervision.custody:Consumer"})
+app.add_defaults({"CELERY_DB_REUSE_MAX": 10**9, "worker_consumer": "supervision.deadletters.consumer:Consumer"})
 app.autodiscover_tasks()
 
 

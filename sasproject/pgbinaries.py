@@ -70,10 +70,10 @@ def find_identity(binaries: Binaries) -> Identity:
         return Identity()
     if shutil.which(NAMESPACE[0]) and _runs([*NAMESPACE, binaries["postgres"], "--version"]):
         return Identity(prefix=NAMESPACE)
-    nobody = pwd.getpwnam("nobody")
-    popen: dict[str, object] = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    unprivileged = pwd.getpwnam("nobody")
+    popen: dict[str, object] = {"user": unprivileged.pw_uid, "group": unprivileged.pw_gid, "extra_groups": []}
     if _runs([binaries["postgres"], "--version"], **popen):
-        return Identity(popen=popen, uid=nobody.pw_uid)
+        return Identity(popen=popen, uid=unprivileged.pw_uid)
     raise EmbeddedPostgresError(
         "PostgreSQL does not run as root, and this machine allows neither user namespaces nor the user `nobody` to "
         f"read {binaries.directory}: run as an ordinary user, or set DATABASE_URL to a running server."

@@ -302,7 +302,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StepState": "orders.api.serializers.STEP_STATES",
         "Direction": "orders.api.serializers.DIRECTIONS",
         "Effect": "orders.api.serializers.EFFECTS",
-        "StatusEvent": "supervision.outbound.EVENTS",
+        "StatusEvent": "supervision.outbox.subscriptions.EVENTS",
         "StatusEventWish": "orders.api.outbound_shapes.EVENT_WISHES",
     },
     # Served from our own static files: the pages work without the internet.
@@ -322,7 +322,7 @@ UNFOLD: dict[str, Any] = {
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_LANGUAGES": True,
-    "DASHBOARD_CALLBACK": "supervision.console_dashboard.dashboard",
+    "DASHBOARD_CALLBACK": "supervision.console.dashboard.dashboard",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("orders/icon.svg")}],
     "STYLES": [lambda request: static("supervision/console.css")],
     "SCRIPTS": [lambda request: static("supervision/console.js")],

@@ -4,9 +4,9 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-from supervision import plan_guard
+from supervision.plans import guard
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 
 application = get_wsgi_application()
-plan_guard.refuse_other_plans()
+guard.refuse_other_plans()

@@ -83,13 +83,14 @@ def check(pytest_arguments: list[str]) -> int:
     for title, command in (
         ("ruff check", ["ruff", "check", "."]),
         ("ruff format", ["ruff", "format", "--check", "."]),
+        ("import-linter", ["scripts/lint_imports.py"]),
         ("mypy", ["mypy"]),
         ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
         # Two workers: most tests wait for processes more than they compute. One worker runs all tests of a file.
         ("pytest", ["pytest", "-n", "2", "--dist", "loadfile", *pytest_arguments]),
     ):
         print(f"==> {title}", flush=True)
-        arguments = command if "manage.py" in command else ["-m", *command]
+        arguments = command if command[-1].endswith(".py") or "manage.py" in command else ["-m", *command]
         # mypy and makemigrations import the settings, which need a SECRET_KEY or DEBUG. The tests set their own.
         environment = {**os.environ, "DEBUG": "1"} if title in ("mypy", "migrations") else None
         if failed and title == "pytest":

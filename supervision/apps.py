@@ -10,8 +10,12 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
-from supervision import checks, epochs, findings, governance, outages, plan_checks  # noqa: F401 - they register themselves
+from supervision import checks  # noqa: F401
 from supervision.agent import agents
+from supervision.governance import circuit_breaker, outages  # noqa: F401
+from supervision.ledger import findings  # noqa: F401
+from supervision.plans import comparison  # noqa: F401
+from supervision.store import epochs
 
 
 class SupervisionConfig(AppConfig):
@@ -23,7 +27,9 @@ class SupervisionConfig(AppConfig):
 
     def ready(self) -> None:
         """Load the workflows of other apps, and the modules that detect and report incidents."""
-        from supervision import alerts, causes, held_by, incident_mail, starvation  # noqa: F401 - they register themselves
+        from supervision.incidents import causes, held_by, starvation  # noqa: F401
+        from supervision.outbox import incident_mail  # noqa: F401
+        from supervision.store import alerts  # noqa: F401 - they register themselves
 
         autodiscover_modules("workflows")
         post_migrate.connect(list_resources, sender=self)
@@ -32,4 +38,4 @@ class SupervisionConfig(AppConfig):
 
 def list_resources(**_kwargs: Any) -> None:
     """Give every agent's resource a row after `migrate`, so that operators can edit it."""
-    governance.know(sorted(agent.resource for agent in agents() if agent.resource is not None))
+    circuit_breaker.know(sorted(agent.resource for agent in agents() if agent.resource is not None))

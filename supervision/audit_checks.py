@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervision import liveness
 from supervision.agent import agents
-from supervision.audit import Check, register
+from supervision.audit import liveness
+from supervision.audit.registry import Check, register
 
 
 def _undoable_agents() -> Mapping[str, Any]:

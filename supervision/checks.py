@@ -13,8 +13,9 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from supervision import conf, failpoints
+from supervision import conf
 from supervision.retry import OnExhausted, OnPermanent
+from supervision.runtime import failpoints
 from supervision.workflow import workflows
 
 TAG = "supervision"

@@ -9,26 +9,19 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from supervision import (
-    archive,
-    canary,
-    courier,
-    deadletters,
-    execution,
-    handback,
-    heartbeats,
-    held_time,
-    hints,
-    leadership,
-    plans,
-    reconciliation,
-    scheduler,
-    supervisor,
-    worker,
-)
+from supervision.deadletters import dead_letters
+from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
-from supervision.handles import Place
+from supervision.execution import handback, runner
+from supervision.ledger import reconciliation
+from supervision.operations import archive
+from supervision.outbox import delivery_worker
+from supervision.plans import registry
+from supervision.recovery import held_time, leader_lease, supervisor
 from supervision.states import Claim, Direction
+from supervision.store.records import Place
+from supervision.wakeup import hints
+from supervision.worker import consumption_check, heartbeats, lifecycle
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +51,13 @@ def _cohort(claims: Any, *place: Any) -> tuple[Place, list[Claim]]:
     try:
         here.definition.step(here.position)
     except DefinitionError:
-        if not plans.registered(here.workflow, here.version):
+        if not registry.registered(here.workflow, here.version):
             raise
         here = here._replace(direction=Direction(here.direction).value, position=int(here.position))
     return here, cohort
 
 
-# `reads`: a malformed message is found before it is acknowledged, and kept byte for byte (`poison`).
+# `reads`: a malformed message is found before it is acknowledged, and kept byte for byte (`deadletters.validation`).
 @shared_task(name="supervision.perform", bind=True, ignore_result=True, reads=staticmethod(_cohort))
 def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
     """One link of a chain: a cohort at one step. Returns the next link's claims; ends the chain when none are left."""
@@ -73,12 +66,12 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
     try:
         here, cohort = _cohort(claims, *place)
     except (TypeError, ValueError, IndexError, DefinitionError) as error:
-        deadletters.keep_task(self.request, [claims, *place], f"{type(error).__name__}: {error}")
+        dead_letters.keep_task(self.request, [claims, *place], f"{type(error).__name__}: {error}")
         return None
     if not handback.has_plan(here):
         handback.unknown(here, cohort)
         return None
-    onward = execution.run(here, cohort)
+    onward = runner.run(here, cohort)
     if onward is None:
         return None
     there, successors = onward
@@ -94,7 +87,7 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
 @shared_task(name="supervision.sweep", ignore_result=True)
 def sweep() -> None:
     """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the courier."""
-    if leadership.lead("supervisor") is not None:
+    if leader_lease.lead("supervisor") is not None:
         report = supervisor.sweep_once()
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
         if report.overdue:
@@ -102,8 +95,8 @@ def sweep() -> None:
         _tidy()
     else:
         supervisor.sweep_for_the_leader()
-    canary.send_round()
-    courier.wake()
+    consumption_check.send_round()
+    delivery_worker.wake()
 
 
 def _tidy() -> None:
@@ -117,7 +110,7 @@ def _tidy() -> None:
 @shared_task(name="supervision.canary", ignore_result=True)
 def sing(queue: str, number: int, hops: int = 0) -> None:
     """A canary: the process that receives it consumes this queue."""
-    canary.heard(queue, number, hops)
+    consumption_check.heard(queue, number, hops)
 
 
 @shared_task(name="supervision.archive", ignore_result=True)
@@ -142,7 +135,7 @@ def reconcile() -> None:
 @shared_task(name="supervision.deliver", ignore_result=True)
 def deliver() -> None:
     """A hint: messages are waiting to be delivered."""
-    courier.wake()
+    delivery_worker.wake()
 
 
-__all__ = ["archive_finished", "consume", "deliver", "perform", "reconcile", "schedule", "sing", "sweep", "worker"]
+__all__ = ["archive_finished", "consume", "deliver", "lifecycle", "perform", "reconcile", "schedule", "sing", "sweep"]

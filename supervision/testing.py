@@ -11,10 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from supervision import db, execution, hints, scheduler, submission
-from supervision.handles import Place
+from supervision.dispatch import scheduler
+from supervision.execution import runner
+from supervision.intake import submission
 from supervision.models import Run, StepState
+from supervision.postgres import db
 from supervision.states import Claim
+from supervision.store.records import Place
+from supervision.wakeup import hints
 
 
 @contextmanager
@@ -55,7 +59,7 @@ def perform(place: Place, claims: Sequence[Claim]) -> None:
     """Carry a cohort through its chain, link by link, as the agents' workers would."""
     onward: tuple[Place, list[Claim]] | None = (place, list(claims))
     while onward is not None:
-        onward = execution.run(*onward)
+        onward = runner.run(*onward)
 
 
 def run_until_idle(rounds: int = 100) -> None:

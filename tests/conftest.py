@@ -17,13 +17,14 @@ from django.db import connections
 from django.db.models.signals import post_migrate
 from psycopg.pq import TransactionStatus
 
-from supervision import front, governance
+from supervision.governance import circuit_breaker
+from supervision.postgres import scan_window
 from tests import services
 from tests.support.shop import throw_away
 
 settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
-front.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
+scan_window.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
 
@@ -65,8 +66,8 @@ def pytest_runtest_call() -> Generator[None, Any, Any]:
 @pytest.fixture(autouse=True)
 def _no_memory_of_another_database() -> None:
     """Forget the breakers that an earlier test has read into this process."""
-    governance.forget()
-    front.forget()
+    circuit_breaker.forget()
+    scan_window.forget()
 
 
 @pytest.fixture

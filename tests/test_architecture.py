@@ -14,62 +14,22 @@ PRODUCT = ("supervision", "orders", "sasproject")
 OTHERS_CODE = {".venv", ".venv-bench", "var", "staticfiles", "migrations", "node_modules", "vendor", ".git"}
 MOST_LINES = 400
 
-# A module may import from the lines above its own, and from no module in its own line or below.
-LEVELS = (
-    "known_versions",
-    "errors states conf identity db sql recovery_sql front calls audit fairness destinations words loops journal_rows journal_files"
-    " storable effects incident_sql liveness_sql lost_sql breaker",
-    "bell live readings transports transports.envelope ledger incidents",
-    "labels",
-    "models.states models.resources models.outbound models.journal models.inbound transports.redis transports.pgmq transports.rabbitmq",
-    "models.audience models.ledger models.incidents models.plans models.reconciliation tidy",
-    "models.archive",
-    "retry agent models hints failpoints heartbeats leadership sessions slots actors webhooks replies deliveries",
-    "liveness",
-    "workflow resources partitions canary queries deadletters load waiting_facts notifications audit_checks journal_store"
-    " journal_due journal_check alerts starvation causes held_by findings adoption reconciliation",
-    "hooks epochs",
-    "held_time governance outages outbound archive sending incident_mail changes poison pauses plans journal journal_sheets resource_cache",
-    "handles unknown_versions courier intake_queue custody limits waiting journal_writer",
-    "versions store submission suspicion intake_consumer requeue metrics",
-    "admission probes",
-    "attribution",
-    "recovery consuming operations",
-    "notes openings",
-    "workshop handback",
-    "scheduler",
-    "execution supervisor",
-    "idle plan_guard",
-    "worker testing",
-    # Entry points for people, Celery and Django.
-    "doctor checks plan_checks management management.progress templatetags beat_admin console_lists console",
-    "apps tasks management.base console_forms console_sidebar",
-    "management.commands console_filters console_pauses console_verbs templatetags.console "
-    "archive_admin cache_admin incident_admin journal_admin resource_admin route_admin outbound_admin",
-    "console_runs console_dashboard",
-    "admin",
-)
-LEVEL = {f"supervision.{name}": level for level, names in enumerate(LEVELS) for name in names.split()}
-DOORS = next(level for level, names in enumerate(LEVELS) if "checks" in names.split())
 FACADE = "supervision"  # the names that an application needs to define its workflows; it imports no ORM
 FACADE_IMPORTS = {"supervision.agent", "supervision.effects", "supervision.errors", "supervision.retry", "supervision.workflow"}
 
 # The engine's modules that the shop may import: definitions, verbs, reads, the outbox, and the console's base pages.
 FOR_THE_SHOP = {FACADE} | {
     f"supervision.{name}"
-    for names in (
-        ["agent", "db", "errors", "states", "workflow", "models"],
-        ["actors", "pauses", "waiting", "limits", "load", "metrics"],
-        ["operations", "queries", "submission", "scheduler", "notifications", "intake_queue", "live", "testing", "audit", "doctor"],
-        ["console", "console_runs", "console_sidebar", "management.base", "management.progress"],
-        ["journal", "resource_cache"],
-        ["outbound", "destinations"],
-        ["reconciliation", "adoption"],
-        ["incidents", "incident_mail"],
-    )
-    for name in names
+    for name in (  # noqa: SIM905
+        "agent errors states workflow models testing postgres.db"
+        " operations.audit_log operations.pauses operations.resource_limits operations.operator_verbs operations.doctor"
+        " insight.waiting insight.autoscaling insight.metrics insight.queries insight.live_events audit.registry"
+        " intake.submission intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
+        " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
+        " console.shared console.run_lists console.sidebar management.base management.progress"
+    ).split()
 }
-WRITERS = {"epochs", "held_time", "store", "sql", "recovery_sql", "changes", "recovery", "sessions", "archive", "testing"}
+WRITERS = {"epochs", "held_time", "step_verbs", "step_sql", "failure_sql", "run_verbs", "failures", "sessions", "archive", "testing"}
 MODELS = {"Run", "StepState", "StepEvent"}
 WRITES = {"create", "bulk_create", "update", "bulk_update", "delete", "save", "get_or_create", "update_or_create", "aupdate", "acreate"}
 
@@ -105,32 +65,22 @@ def imports_of(path: Path) -> Iterator[str]:
         yield from (name for name in names if name.split(".")[0] in PRODUCT)
 
 
-def level(name: str) -> int | None:
-    """A module's level; a command has the level of its package."""
-    return LEVEL.get("supervision.management.commands" if name.startswith("supervision.management.commands.") else name)
+def test_the_engines_facade_is_free_of_the_orm():
+    assert set(imports_of(Path("supervision/__init__.py"))) <= FACADE_IMPORTS
 
 
-@pytest.mark.parametrize("path", python_files("supervision"), ids=name_of)
-def test_engine_modules_import_only_from_lower_levels(path):
-    module = name_of(path)
-    if module == FACADE:
-        assert set(imports_of(path)) <= FACADE_IMPORTS
-        return
-    here = level(module)
-    assert here is not None, f"{module} has no level: add it to LEVELS"
+def test_every_room_says_what_it_is_and_none_has_more_than_twelve_modules():
+    rooms = [path for path in (ROOT / "supervision").iterdir() if (path / "__init__.py").is_file()]
+    unsaid = [room.name for room in rooms if room.name not in ("migrations", "templatetags", "management") and not docstring(room)]
+    crowded = {room.name: len(list(room.glob("*.py"))) - 1 for room in rooms if room.name != "migrations"}
 
-    for imported in imports_of(path):
-        assert imported.split(".")[0] == "supervision", f"{module} names the application: {imported}"
-        there = level(imported)
-        assert there is not None, f"{module} imports {imported}"
-        assert there < here, f"{module} may not import {imported}"
+    assert unsaid == []
+    assert {name: count for name, count in crowded.items() if count > 12} == {}
+    assert len(list((ROOT / "supervision").glob("*.py"))) <= 15
 
 
-def test_the_table_of_levels_names_only_modules_that_exist_and_each_once():
-    names = [name for names in LEVELS for name in names.split()]
-
-    assert [name for name in names if not is_module(f"supervision.{name}")] == []
-    assert len(set(names)) == len(names)
+def docstring(room: Path) -> str | None:
+    return ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
 
 
 @pytest.mark.parametrize("path", python_files("orders"), ids=name_of)
@@ -160,8 +110,8 @@ def test_imports_stand_at_the_top(path):
     assert inside == []
 
 
-SUPERVISOR = ("supervisor", "recovery", "changes", "retry", "sessions", "leadership")
-PERFORMING = {"supervision.calls", "supervision.execution", "supervision.workshop"}
+SUPERVISOR = ("recovery/supervisor", "recovery/failures", "store/run_verbs", "retry", "store/sessions", "recovery/leader_lease")
+PERFORMING = {"supervision.execution.call_pool", "supervision.execution.runner", "supervision.execution.agents_process"}
 CALLS_OF_AGENTS = {"perform", "perform_many", "compensate", "compensate_many"}
 
 
@@ -170,7 +120,7 @@ def test_the_supervisor_and_what_decides_for_it_call_no_agent(name):
     """They decide and write; only agents processes make calls."""
     path = Path("supervision") / f"{name}.py"
     calls = {node.func.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
-    knows = {"supervision.agent"} if name == "changes" else set()  # it asks whether a step can be undone
+    knows = {"supervision.agent"} if name == "store/run_verbs" else set()  # it asks whether a step can be undone
 
     assert calls & CALLS_OF_AGENTS == set()
     assert set(imports_of(path)) & (PERFORMING | {"supervision.agent"}) == knows
@@ -215,14 +165,14 @@ def test_only_the_store_writes_runs_steps_and_events(path):
 
 
 def test_the_check_for_writers_sees_writes():
-    assert list(writes_of(Path("supervision/changes.py")))
-    assert list(writes_of(Path("supervision/sql.py")))
+    assert list(writes_of(Path("supervision/store/run_verbs.py")))
+    assert list(writes_of(Path("supervision/store/step_sql.py")))
 
 
 def test_only_the_store_executes_the_guarded_statements():
-    users = {path.stem for path in python_files(*PRODUCT) if "supervision.sql" in set(imports_of(path))}
+    users = {path.stem for path in python_files(*PRODUCT) if "supervision.store.step_sql" in set(imports_of(path))}
 
-    assert users <= {"store", "recovery", "scheduler", "consuming", "load"}  # the last three only read
+    assert users <= {"step_verbs", "failures", "scheduler", "consuming", "autoscaling"}  # the last three only read
 
 
 # -------------------------------------------------------------------------------------------------------- style
@@ -239,7 +189,8 @@ def test_no_file_is_longer_than_one_sitting():
     assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-ENGINE = [path for path in python_files("supervision") if (level(name_of(path)) or 0) < DOORS]
+DOORS = ("admin", "console", "management", "templatetags", "checks", "doctor")
+ENGINE = [path for path in python_files("supervision") if not set(path.with_suffix("").parts) & set(DOORS)]
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=name_of)

@@ -10,7 +10,8 @@ import django
 django.setup()
 
 from benchmarks.noop.client import order  # noqa: E402 - needs the applications
-from supervision import consuming, hints, submission  # noqa: E402
+from supervision.intake import consuming, submission  # noqa: E402
+from supervision.wakeup import hints  # noqa: E402
 
 PORTION = 1000
 

@@ -11,7 +11,7 @@ import django
 django.setup()
 
 from benchmarks.noop.workflows import HEARD, HEARD_NOOP, NOOP  # noqa: E402 - needs the applications
-from supervision import submission  # noqa: E402
+from supervision.intake import submission  # noqa: E402
 
 heard = os.environ.get("BENCH_HEARD") == "1"
 

@@ -18,8 +18,11 @@ import django
 django.setup()
 
 from benchmarks.noop.client import order  # noqa: E402 - needs the applications
-from supervision import consuming, db, hints, store, submission  # noqa: E402
+from supervision.intake import consuming, submission  # noqa: E402
+from supervision.postgres import db  # noqa: E402
 from supervision.states import Claim  # noqa: E402
+from supervision.store import step_verbs  # noqa: E402
+from supervision.wakeup import hints  # noqa: E402
 
 VERBS = ("accept", "consume", "start", "finish and claim", "finish the last")
 RESULT = {"ok": True, "agent": "shipping"}
@@ -58,13 +61,13 @@ def cohort(meter: Meter, size: int) -> None:
     meter.of("accept", accept)
     report = meter.of("consume", lambda: consuming.consume_batch(size))
     ((place, claims),) = report.born.items()
-    started = meter.of("start", lambda: store.start(place, [Claim(*claim) for claim in claims]))
+    started = meter.of("start", lambda: step_verbs.start(place, [Claim(*claim) for claim in claims]))
     while True:
         done = [(item, RESULT) for item in started]
         if place.is_last:
-            meter.of("finish the last", lambda place=place, done=done: store.finish(place, done))
+            meter.of("finish the last", lambda place=place, done=done: step_verbs.finish(place, done))
             return
-        handed = meter.of("finish and claim", lambda place=place, done=done: store.finish(place, done, go_on=True))
+        handed = meter.of("finish and claim", lambda place=place, done=done: step_verbs.finish(place, done, go_on=True))
         place, started = place.following, handed.started
 
 

@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 
 from orders.gateways import carrier, http
-from supervision.resource_cache import cached
+from supervision.governance.response_cache import cached
 
 ANSWER_SECONDS = 2.0  # short, because a customer may be waiting for the page
 

@@ -14,7 +14,7 @@ from knox.models import get_token_model
 from knox.settings import CONSTANTS
 from rest_framework.exceptions import AuthenticationFailed
 
-from supervision import db
+from supervision.postgres import db
 
 PATIENCE_SECONDS = 5.0  # short, because the client waits for the answer
 

@@ -29,9 +29,9 @@ from orders.api.base import Door
 from orders.api.pages import refuse_unknown
 from orders.api.serializers import EventPage
 from orders.queries import iso
-from supervision.live import subscribe
+from supervision.insight.live_events import subscribe
+from supervision.insight.queries import archived_run, events_after
 from supervision.models import Run, StepEvent, StepState
-from supervision.queries import archived_run, events_after
 from supervision.states import FINAL_RUN_STATES, Direction
 
 STREAM = "text/event-stream"

@@ -37,9 +37,10 @@ from orders.api.permissions import Watchers
 from orders.api.schema import PAGING
 from orders.api.serializers import OrderAnswer, ReasonSerializer
 from orders.queries import iso
-from supervision import limits, load, pauses
 from supervision.errors import Refused, UnknownRun
+from supervision.insight import autoscaling
 from supervision.models import Pause, Resource
+from supervision.operations import pauses, resource_limits
 
 AT_FIELD = {"unknown_name": "name", "until_has_passed": "until", "has_ended": "name"}
 MOMENTS = ("opened_at", "retry_at", "last_error_at")
@@ -145,7 +146,7 @@ class ResourcesView(Door):
     def get(self, request: Request) -> Response:
         """Every resource with its limits, its breaker and its load."""
         refuse_unknown(request, [])
-        return Response({"results": [_resource(row) for row in limits.figures()], "next": None, "previous": None})
+        return Response({"results": [_resource(row) for row in resource_limits.figures()], "next": None, "previous": None})
 
 
 class ResourceView(Door):
@@ -163,7 +164,7 @@ class ResourceView(Door):
         """Set limits. They take effect on the next claim; the resource's history records the change."""
         changes = self.read(request, LimitsSerializer)
         try:
-            limits.change(name, by=account_of(request), **changes)
+            resource_limits.change(name, by=account_of(request), **changes)
         except Resource.DoesNotExist:
             raise Http404 from None
         except FieldError as problem:
@@ -171,7 +172,7 @@ class ResourceView(Door):
         return Response(self._now(name))
 
     def _now(self, name: str) -> dict[str, Any]:
-        row = next((row for row in limits.figures() if row.name == name), None)
+        row = next((row for row in resource_limits.figures() if row.name == name), None)
         if row is None:
             raise Http404
         return _resource(row)
@@ -186,7 +187,7 @@ class QueuesView(Door):
     def get(self, request: Request) -> Response:
         """Each agent's load and its recommended consumers, read from the database: correct even if the broker lost messages."""
         refuse_unknown(request, [])
-        return Response({"results": [asdict(row) for row in load.loads()], "next": None, "previous": None})
+        return Response({"results": [asdict(row) for row in autoscaling.loads()], "next": None, "previous": None})
 
 
 def _is_active() -> Exists:
@@ -213,7 +214,7 @@ def _pause(row: Any) -> dict[str, Any]:
     }
 
 
-def _resource(row: limits.Figures) -> dict[str, Any]:
+def _resource(row: resource_limits.Figures) -> dict[str, Any]:
     facts = asdict(row) | {name: iso(getattr(row, name)) for name in MOMENTS}
     facts["last_error"] = row.last_error or None
     return {name: facts[name] for name in facts if name not in ("now", "row_id")}

@@ -18,9 +18,10 @@ from orders.api.permissions import Operators, Watchers
 from orders.api.schema import PAGING
 from orders.api.serializers import ReasonSerializer, Shape, page_answer
 from orders.queries import iso
-from supervision import incidents, operations
-from supervision.incident_mail import link
+from supervision.incidents import lifecycle
 from supervision.models import Incident, Run
+from supervision.operations import operator_verbs
+from supervision.outbox.incident_mail import link
 
 ORDERS_NAMED = 200
 SEVERITIES = [severity.value for severity in Incident.Severity]
@@ -110,7 +111,7 @@ class AcknowledgeIncidentView(Door):
     def post(self, request: Request, pk: int) -> Response:
         """Record the operator who looks after it, and the reason. It stays open until its cause is gone; harmless to repeat."""
         get_object_or_404(Incident, pk=pk)
-        operations.acknowledge_incident(pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        operator_verbs.acknowledge_incident(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(_detail(Incident.objects.get(pk=pk)))
 
 
@@ -135,10 +136,10 @@ def _incident(row: Incident) -> dict[str, Any]:
 
 
 def _detail(row: Incident) -> dict[str, Any]:
-    runs = incidents.runs_of(row.kind, row.cause) if row.closed_at is None else []
+    runs = lifecycle.runs_of(row.kind, row.cause) if row.closed_at is None else []
     return {
         **_incident(row),
-        "held": [{"amount": str(amount), "currency": currency} for currency, amount in incidents.held(runs)],
+        "held": [{"amount": str(amount), "currency": currency} for currency, amount in lifecycle.held(runs)],
         "order_ids": list(Run.objects.filter(pk__in=runs[:ORDERS_NAMED]).order_by("pk").values_list("key", flat=True)),
         "acknowledge_reason": row.acknowledge_reason or None,
     }

@@ -32,9 +32,9 @@ from orders.api.serializers import (
 )
 from orders.api.views import accepted
 from orders.queries import iso
-from supervision import operations
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Alert, DeadLetter
+from supervision.operations import operator_verbs
 
 TEXT_SHOWN = 4096
 PLANS = ("resubmit", "skip", "compensate")
@@ -68,7 +68,7 @@ class ResubmitView(VerbDoor):
     def post(self, request: Request, public_id: str) -> Response:
         """Run only the failed step again. With `attempt`, only the first caller that saw that attempt gets 202."""
         self.order_with_run(public_id)
-        operations.resubmit(public_id, by=account_of(request), **self.read(request, ResubmitSerializer))
+        operator_verbs.resubmit(public_id, by=account_of(request), **self.read(request, ResubmitSerializer))
         return self.now(public_id)
 
 
@@ -79,7 +79,7 @@ class CompensateView(VerbDoor):
     def post(self, request: Request, public_id: str) -> Response:
         """Undo every step that was done or may have been done, in reverse order."""
         self.order_with_run(public_id)
-        operations.compensate(public_id, by=account_of(request), **self.read(request, ActSerializer))
+        operator_verbs.compensate(public_id, by=account_of(request), **self.read(request, ActSerializer))
         return self.now(public_id)
 
 
@@ -90,7 +90,7 @@ class SkipView(VerbDoor):
     def post(self, request: Request, public_id: str) -> Response:
         """Skip the failed step and continue with the next one."""
         self.order_with_run(public_id)
-        operations.skip(public_id, by=account_of(request), **self.read(request, ActSerializer))
+        operator_verbs.skip(public_id, by=account_of(request), **self.read(request, ActSerializer))
         return self.now(public_id)
 
 
@@ -109,7 +109,7 @@ class PlanView(VerbDoor):
         if action not in PLANS:
             raise ValidationError({"action": [_("Expected one of: %(words)s.") % {"words": ", ".join(PLANS)}]})
         self.order_with_run(public_id)
-        return Response(asdict(operations.plan(public_id, action)))
+        return Response(asdict(operator_verbs.plan(public_id, action)))
 
 
 class AlertsView(Door):
@@ -144,7 +144,7 @@ class AcknowledgeView(Door):
     def post(self, request: Request, pk: int) -> Response:
         """Record that an operator has seen the alert; harmless to repeat."""
         get_object_or_404(Alert, pk=pk)
-        operations.acknowledge([pk], by=account_of(request))
+        operator_verbs.acknowledge([pk], by=account_of(request))
         return Response(_alert(Alert.objects.select_related("run").get(pk=pk)))
 
 
@@ -191,7 +191,7 @@ class RequeueView(Door):
     def post(self, request: Request, pk: int) -> Response:
         """Return it to its source, byte for byte: a submission waits again, a message goes into its queue again."""
         get_object_or_404(DeadLetter, pk=pk)
-        operations.requeue_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        operator_verbs.requeue_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(_letter(DeadLetter.objects.get(pk=pk)), status=202)
 
 
@@ -204,7 +204,7 @@ class DiscardView(Door):
     def post(self, request: Request, pk: int) -> Response:
         """Close it for good; its bytes are kept."""
         get_object_or_404(DeadLetter, pk=pk)
-        operations.discard_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        operator_verbs.discard_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(_letter(DeadLetter.objects.get(pk=pk)), status=202)
 
 

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from orders.api.serializers import Shape, page_answer
 from orders.validation import Choice, Strict, Text
-from supervision.outbound import EVENTS, STATUSES
+from supervision.outbox.subscriptions import EVENTS, STATUSES
 
 WAITING, DELIVERED, GIVEN_UP = DELIVERY_STATES = ("waiting", "delivered", "given-up")
 EVENT_WISHES = [*EVENTS, *STATUSES]

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from supervision import metrics as metrics_of_the_engine
-from supervision import queries
+from supervision.insight import metrics as metrics_of_the_engine
+from supervision.insight import queries
 
 _BACKLOG = """
 SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8

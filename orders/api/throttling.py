@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from orders.api.authentication import PATIENCE_SECONDS
-from supervision import db
+from supervision.postgres import db
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FORGET_ONE_IN = 1000

@@ -36,10 +36,10 @@ from orders.api.permissions import Clients, Senders, operates, sees_all
 from orders.api.schema import PAGING
 from orders.queries import iso
 from orders.services import client_of
-from supervision import outbound
-from supervision.destinations import Forbidden
 from supervision.errors import Refused
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
+from supervision.outbox import subscriptions
+from supervision.outbox.address_policy import Forbidden
 
 
 def client(request: Request) -> str:
@@ -56,7 +56,7 @@ class WebhooksView(Door):
     def get(self, request: Request) -> Response:
         """The account's webhooks, newest first. Secrets are not shown again."""
         refuse_unknown(request, ["cursor", "page_size"])
-        rows, links = page_of(outbound.webhooks_of(client(request)), request, field="id")
+        rows, links = page_of(subscriptions.webhooks_of(client(request)), request, field="id")
         return Response({"results": [_webhook(row) for row in rows], **links})
 
     @extend_schema(operation_id="register_webhook", request=WebhookSerializer, responses={201: NewWebhookAnswer})
@@ -64,7 +64,7 @@ class WebhooksView(Door):
         """Register an address. It receives the events of orders placed from now on, each message signed with the secret."""
         wish = self.read(request, WebhookSerializer)
         try:
-            made = outbound.register_webhook(client(request), wish["url"], wish.get("events", ()))
+            made = subscriptions.register_webhook(client(request), wish["url"], wish.get("events", ()))
         except Forbidden as refusal:
             raise ValidationError({"url": [str(refusal)]}) from None
         answer = {"id": made.public_id, "secret": made.secret, "url": made.url, "events": made.events}
@@ -79,12 +79,12 @@ class WebhookView(Door):
     @extend_schema(operation_id="get_webhook", responses=WebhookAnswer)
     def get(self, request: Request, public_id: str) -> Response:
         """The webhook as it is; its secret is not shown again."""
-        return Response(_webhook(get_object_or_404(outbound.webhooks_of(client(request)), public_id=public_id)))
+        return Response(_webhook(get_object_or_404(subscriptions.webhooks_of(client(request)), public_id=public_id)))
 
     @extend_schema(operation_id="remove_webhook", responses={204: None})
     def delete(self, request: Request, public_id: str) -> Response:
         """Send nothing more there. Deliveries that still wait are given up."""
-        outbound.remove_webhook(get_object_or_404(outbound.webhooks_of(client(request)), public_id=public_id))
+        subscriptions.remove_webhook(get_object_or_404(subscriptions.webhooks_of(client(request)), public_id=public_id))
         return Response(status=204)
 
 
@@ -97,13 +97,13 @@ class ReplyTokensView(Door):
     def get(self, request: Request) -> Response:
         """The account's tokens, newest first, by their queues. The tokens themselves are not stored and cannot be shown."""
         refuse_unknown(request, ["cursor", "page_size"])
-        rows, links = page_of(outbound.tokens_of(client(request)), request, field="id")
+        rows, links = page_of(subscriptions.tokens_of(client(request)), request, field="id")
         return Response({"results": [_token(row) for row in rows], **links})
 
     @extend_schema(operation_id="issue_reply_token", request=None, responses={201: NewReplyTokenAnswer})
     def post(self, request: Request) -> Response:
         """A new token and the name of its queue. The events of orders that name the token as `reply_to` go to that queue."""
-        row, token = outbound.issue_reply_token(client(request))
+        row, token = subscriptions.issue_reply_token(client(request))
         return Response({"id": _id_of(row), "token": token, "queue": row.queue}, status=201)
 
 
@@ -115,10 +115,10 @@ class ReplyTokenView(Door):
     @extend_schema(operation_id="revoke_reply_token", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Revoke the token with this id or queue: no order can name it any more, and its queue is deleted."""
-        token = outbound.find_token(client(request), name)
+        token = subscriptions.find_token(client(request), name)
         if token is None:
             raise Http404
-        outbound.revoke_reply_token(token)
+        subscriptions.revoke_reply_token(token)
         return Response(status=204)
 
 
@@ -165,14 +165,14 @@ class RedeliverView(Door):
     def post(self, request: Request, public_id: str) -> Response:
         """Send it again now with the same message id, in any state. If that fails, it is retried for three more days."""
         row = get_object_or_404(_visible(request), public_id=public_id)
-        if not outbound.redeliver([row.pk], by=account_of(request).get_username()):
+        if not subscriptions.redeliver([row.pk], by=account_of(request).get_username()):
             raise Refused(_("Its receiver is gone or switched off."), "receiver_gone")
         return Response(_delivery(get_object_or_404(_visible(request), pk=row.pk)), status=202)
 
 
 def _visible(request: Request) -> QuerySet[Delivery]:
-    everybody = sees_all(request.user) if request.method in ("GET", "HEAD") else operates(request.user)
-    return outbound.deliveries_of(None if everybody else client(request))
+    all_clients = sees_all(request.user) if request.method in ("GET", "HEAD") else operates(request.user)
+    return subscriptions.deliveries_of(None if all_clients else client(request))
 
 
 def _filtered(rows: QuerySet[Delivery], request: Request) -> QuerySet[Delivery]:
@@ -181,7 +181,7 @@ def _filtered(rows: QuerySet[Delivery], request: Request) -> QuerySet[Delivery]:
         if value is not None and "\0" in value:
             raise ValidationError({name: [_("Control characters are not allowed.")]})
     if chosen["order"] is not None:
-        rows = outbound.about_order(rows, chosen["order"])
+        rows = subscriptions.about_order(rows, chosen["order"])
     if chosen["webhook"] is not None:
         rows = rows.filter(endpoint__public_id=chosen["webhook"])
     if chosen["state"] is None:

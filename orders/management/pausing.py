@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from orders.management.base import OrderCommand, find_order, find_user, shell_user
-from supervision.actors import Actor
 from supervision.models import Pause
+from supervision.operations.audit_log import Actor
 
 
 class PauseCommand(OrderCommand):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from orders.agents.calls import retried
 from orders.gateways import http
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
-from supervision.reconciliation import CannotCompare
+from supervision.ledger.reconciliation import CannotCompare
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from supervision import db
+from supervision.postgres import db
 from supervision.states import Direction, ProcessState, RunState
 
 # One snapshot of run, steps and effects. An order without a run has a submission.

@@ -20,8 +20,8 @@ from orders.reconciliation.asking import asking, batched, patiently
 from orders.reconciliation.books import Book
 from orders.reconciliation.comparing import CLOCKS, Comparison, Done
 from orders.reconciliation.parcels import AGENT, SERVICE, Parcel, agrees, judge, known_ids, known_keys
-from supervision import adoption
-from supervision.reconciliation import ADOPT, CANCEL, CannotSettle, Found, register
+from supervision.ledger import adoption
+from supervision.ledger.reconciliation import ADOPT, CANCEL, CannotSettle, Found, register
 
 
 @dataclass

@@ -16,7 +16,7 @@ from orders.agents.payment import PaymentAgent
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import Dispute, Intent, Refund
 from orders.reconciliation.books import Book
-from supervision.reconciliation import ADOPT, CANCEL, REFUND, Found
+from supervision.ledger.reconciliation import ADOPT, CANCEL, REFUND, Found
 from supervision.states import RunState
 
 SERVICE = "payment"

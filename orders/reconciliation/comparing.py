@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from orders.reconciliation import books
 from orders.reconciliation.asking import SETTLING_SECONDS, asking, batched
 from orders.reconciliation.books import Book
-from supervision.reconciliation import CannotSettle, Found
+from supervision.ledger.reconciliation import CannotSettle, Found
 
 CLOCKS = timedelta(minutes=5)  # by how much the service's clock may differ from ours
 CLOSELY = 50  # orders checked between two reads of the books

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from supervision import db
+from supervision.postgres import db
 
 PAGE = 5000  # runs per query
 SUSPECTS = 200

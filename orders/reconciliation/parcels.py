@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from orders.agents.shipping import ShippingAgent
 from orders.gateways.carrier import Booking
 from orders.reconciliation.books import Book
-from supervision.reconciliation import ADOPT, CANCEL, Found
+from supervision.ledger.reconciliation import ADOPT, CANCEL, Found
 from supervision.states import RunState
 
 SERVICE = "carrier"

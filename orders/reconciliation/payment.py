@@ -19,8 +19,8 @@ from orders.reconciliation.asking import asking, batched, patiently
 from orders.reconciliation.books import Book
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, hurts, judge, named
 from orders.reconciliation.comparing import CLOCKS, Comparison, Done
-from supervision import db
-from supervision.reconciliation import Found, register
+from supervision.ledger.reconciliation import Found, register
+from supervision.postgres import db
 
 REFUNDS = timedelta(days=35)  # how long after its creation a refund may fail
 DISPUTES = timedelta(days=130)  # how long a dispute may take

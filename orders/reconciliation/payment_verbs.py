@@ -19,8 +19,8 @@ from orders.reconciliation import books
 from orders.reconciliation.asking import patiently
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, too_much
 from orders.reconciliation.comparing import Done
-from supervision import adoption
-from supervision.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Found
+from supervision.ledger import adoption
+from supervision.ledger.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Found
 
 
 def act(found: Found, verb: str, *, by: str, tries: int) -> Done:

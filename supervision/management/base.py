@@ -24,9 +24,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, InterfaceError, OperationalError, ProgrammingError, close_old_connections, connections
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
-from supervision import plan_checks, plans
 from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
+from supervision.plans import comparison, registry
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Command(BaseCommand):
                 # The engine waits for a database that is away; a user at a shell wants the error at once.
                 connections["default"].ensure_connection()
             if self.moves_orders:
-                plans.confirm()
+                registry.confirm()
             return super().execute(*args, **options)
         except UnknownRun as unknown:
             raise CommandError(str(unknown)) from unknown
@@ -67,7 +67,7 @@ class Command(BaseCommand):
 
     def check(self, *args: Any, **options: Any) -> None:
         """Django's system checks, without the plans. Commands that need them confirm them, in one line; the others only read."""
-        with plan_checks.left_out():
+        with comparison.left_out():
             super().check(*args, **options)
 
     def say_json(self, value: Any) -> None:
@@ -118,7 +118,7 @@ class LoopCommand(Command):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["once"]:
             connections["default"].ensure_connection()
-            plans.confirm()
+            registry.confirm()
             self.say_json(self.one_pass())
             return
         stop = threading.Event()
@@ -130,7 +130,7 @@ class LoopCommand(Command):
             close_old_connections()
             try:
                 connections["default"].ensure_connection()
-                plans.confirm()
+                registry.confirm()
                 report = self.one_pass()
                 self.between_passes(report)
             except (OperationalError, InterfaceError) as problem:

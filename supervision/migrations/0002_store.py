@@ -1,7 +1,7 @@
 """What Django's models cannot say about the store's tables.
 
 Room for every row's update in its own page (fillfactor): what stays as it was is then not logged again. Vacuum by rows
-rather than by share of the table, a trigger that keeps final states final whoever writes, and one that announces events
+rather than by share of the table, a trigger that keeps final states final for every writer, and one that announces events
 to listening web processes, once per statement.
 """
 
@@ -29,7 +29,7 @@ ALTER TABLE supervision_stepevent RESET (autovacuum_vacuum_insert_scale_factor, 
 """
 
 # The WHEN clause is evaluated without calling the function: a legal update pays next to nothing. AFTER, because a
-# BEFORE trigger locks each row first, whatever its WHEN says, and writes that to the log.
+# BEFORE trigger locks each row first, even where its WHEN is false, and writes that to the log.
 FINAL = """
 CREATE FUNCTION supervision_refuse_leaving_a_final_state() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -50,7 +50,7 @@ DROP TRIGGER a_finished_run_never_moves_on ON supervision_run;
 DROP FUNCTION supervision_refuse_leaving_a_final_state();
 """
 
-# Committed with the events, so nobody hears of what did not happen, nor of a statement that wrote none. A payload holds 8,000 bytes: a larger batch is
+# Committed with the events, so no listener hears of a change that was rolled back, nor of a statement that wrote none. A payload holds 8,000 bytes: a larger batch is
 # announced without names, and every listener looks.
 ANNOUNCE = """
 CREATE FUNCTION supervision_announce_events() RETURNS trigger LANGUAGE plpgsql AS $$

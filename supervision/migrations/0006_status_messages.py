@@ -1,6 +1,6 @@
 """Status messages: written by the database itself, in the transaction that made them true.
 
-A run that nobody listens to (`notify` false) pays for the WHEN clause only. For the others each change of state raises
+A run without a listener (`notify` false) pays for the WHEN clause only. For the others each change of state raises
 `status_seq` under the row's own lock, so the numbers have no gap and no repetition, and puts one notification into the
 outbox: rolled back together, committed together.
 """
@@ -34,7 +34,7 @@ BEGIN
 END $$;
 CREATE TRIGGER tell_of_a_new_run BEFORE INSERT ON supervision_run FOR EACH ROW
     WHEN (NEW.notify) EXECUTE FUNCTION supervision_tell_of_a_new_run();
--- AFTER: a BEFORE trigger would lock every run's row first, also of those that nobody listens to.
+-- AFTER: a BEFORE trigger would lock every run's row first, also of those without a listener.
 CREATE TRIGGER tell_of_a_change AFTER UPDATE OF process_state ON supervision_run FOR EACH ROW
     WHEN (NEW.notify AND OLD.process_state IS DISTINCT FROM NEW.process_state)
     EXECUTE FUNCTION supervision_tell_of_a_change();
@@ -48,7 +48,7 @@ DROP FUNCTION supervision_tell_of_a_new_run();
 DROP FUNCTION supervision_tell_status(bigint, integer, text);
 """
 
-# Whoever delivers hears of it at commit. Equal announcements of one transaction are one.
+# The delivery workers hear of it at commit. Equal announcements of one transaction are one.
 ANNOUNCE = """
 CREATE FUNCTION supervision_announce_outbox() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

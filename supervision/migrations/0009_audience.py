@@ -1,4 +1,4 @@
-"""Events are announced while somebody listens."""
+"""Events are announced while there is a listener."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 
-# What is open after this: the alert of a run that stands in Error at that step, seen or not, and what nobody has seen of
+# What is open after this: the alert of a run that stands in Error at that step, seen or not, and what no operator has seen of
 # steps that were given up. Of several, the newest.
 CLOSE = """
 UPDATE supervision_alert a SET closed_at = coalesce(a.acknowledged_at, now())

@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField("submission", "reader", models.TextField(null=True, verbose_name="reader")),
         migrations.AddField("submission", "suspected_at", models.DateTimeField(null=True, verbose_name="suspected at")),
-        # Rows that are there, and those of older code, get the default: nobody knows their session.
+        # Rows that are there, and those of older code, get the default: their session is unknown.
         migrations.AddField("submission", "session_key", models.TextField(db_default="", null=True, verbose_name="session")),
         migrations.AddIndex(
             "submission",

@@ -4,7 +4,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 
-# The only writer of closures: whoever changes a resource's row, old code and an operator's SQL included.
+# The only writer of closures: a change of a resource's row by old code or by an operator's SQL included.
 TRIGGER = """
 CREATE FUNCTION supervision_note_closure() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

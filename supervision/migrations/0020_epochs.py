@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class Migration(migrations.Migration):
-    """The table of the database's lives; its first row is written by whoever looks first."""
+    """The table of the database's lives; the process that looks first writes its first row."""
 
     dependencies = [
         ("supervision", "0019_standing_alerts"),

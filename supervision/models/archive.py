@@ -10,8 +10,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from supervision.labels import RUN_LABELS
 from supervision.models.incidents import Alert
+from supervision.models.labels import RUN_LABELS
 from supervision.models.ledger import Effect
 from supervision.models.resources import Pause
 from supervision.models.states import Run, StepEvent, StepState, StrayReply

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Audience(models.Model):
-    """One row. While `until` is in the future, a listener exists and events are announced (see `live`). That slows commits."""
+    """One row. While `until` is in the future, a listener exists and events are announced (`insight.live_events`). That slows commits."""
 
     until = models.DateTimeField(_("until"))
 

@@ -7,11 +7,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from supervision.labels import DIRECTION_LABELS
+from supervision.models.labels import DIRECTION_LABELS
 
 
 class Incident(models.Model):
-    """One cause. The incident is open while the cause stands; `incidents.look` opens, counts and closes it.
+    """One cause. The incident is open while the cause stands; `incidents.lifecycle.look` opens, counts and closes it.
 
     cause: the stable key of the cause; at most one open incident has it. orders: how many unfinished orders it holds now.
     reopened_at: when its cause last returned soon after it had closed. notified_at: when operators were last notified;
@@ -65,7 +65,7 @@ class Alert(models.Model):
     """A reason why one order needs an operator, written with the transition that caused it. Notifications tell of incidents only.
 
     Open until its order leaves Error or its reason is over; an acknowledged alert is still open. cause: the cause of the
-    incident that groups it, empty until `incidents.look` has seen it.
+    incident that groups it, empty until `incidents.lifecycle.look` has seen it.
     """
 
     class Kind(models.TextChoices):

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from supervision.effects import EffectOutcome
-from supervision.labels import DIRECTION_LABELS
+from supervision.models.labels import DIRECTION_LABELS
 from supervision.models.states import Run
 
 
@@ -16,7 +16,7 @@ class Effect(models.Model):
     """One external operation under its idempotency key: committed before the call, settled after it.
 
     generation, attempt, actor: of the attempt that called it last. amount: in the currency's usual unit, where money
-    moves. external_id: the service's id of it, empty while that is not known. Written by `ledger` alone.
+    moves. external_id: the service's id of it, empty while that is not known. Written by `ledger.effect_rows` alone.
     """
 
     pk = models.CompositePrimaryKey("run_id", "direction", "position", "key", "operation")

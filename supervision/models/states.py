@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from supervision.labels import DIRECTION_LABELS, EFFECT_LABELS, RUN_LABELS, STEP_LABELS
+from supervision.models.labels import DIRECTION_LABELS, EFFECT_LABELS, RUN_LABELS, STEP_LABELS
 from supervision.states import Direction, Effect, ProcessState, RunState
 
 

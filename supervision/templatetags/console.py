@@ -10,9 +10,9 @@ from django import template
 from django.utils import timezone
 from django.utils.formats import date_format, number_format
 
-from supervision.console import TONES
-from supervision.labels import RUN_LABELS, STEP_LABELS
-from supervision.words import age_in_words
+from supervision.console.shared import TONES
+from supervision.models.labels import RUN_LABELS, STEP_LABELS
+from supervision.runtime.humanize import age_in_words
 
 register = template.Library()
 _TONES = {state.value: tone for state, tone in TONES.items()} | {"Skipped": "warning"}

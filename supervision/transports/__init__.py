@@ -2,7 +2,7 @@
 
 kombu assumes that every item of a queue is a valid message. An envelope that is not JSON, lacks its properties or names
 a codec that does not exist raises inside the consumer, which ends the worker; on Redis the message is lost by then. These
-transports pass such an item on as a message whose body is its exact bytes and which has the header `UNREADABLE`; `poison`
+transports pass such an item on as a message whose body is its exact bytes and which has the header `UNREADABLE`; `deadletters.validation`
 then makes it a dead letter like any other. Every message also has its original bytes (`raw`) and the queue it came from
 (`queue`).
 """

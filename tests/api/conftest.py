@@ -10,7 +10,7 @@ from django.db import connection
 from rest_framework.test import APIClient
 
 from orders.models import Product
-from supervision import hints
+from supervision.wakeup import hints
 from tests.shopping import a_product, signed_in
 
 

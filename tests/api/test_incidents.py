@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from orders.models import Order
-from supervision import incidents, recovery, store, testing
-from supervision.consuming import consume_batch
+from supervision import testing
 from supervision.errors import PermanentFailure
+from supervision.incidents import lifecycle
+from supervision.intake.consuming import consume_batch
 from supervision.models import Incident
+from supervision.recovery import failures
 from supervision.states import Claim
+from supervision.store import step_verbs
 from tests.shopping import a_request
 
 INCIDENTS = "/api/v1/incidents/"
@@ -20,10 +23,10 @@ def stopped(customer, *, code: str = "out_of_order") -> str:
     public_id = customer.post("/api/v1/orders/", a_request()).json()["id"]
     consume_batch(born=False)
     ((place, claims),) = testing.schedule()
-    items = store.start(place, claims)
-    failure = recovery.as_failure(PermanentFailure("no luck", code=code))
+    items = step_verbs.start(place, claims)
+    failure = failures.as_failure(PermanentFailure("no luck", code=code))
     # The first step's own policy is to undo. These tests set the policy that waits for an operator.
-    recovery.fail(place, [(Claim(items[0].run_id, items[0].attempt), failure)])
+    failures.fail(place, [(Claim(items[0].run_id, items[0].attempt), failure)])
     return public_id
 
 
@@ -37,7 +40,7 @@ def asking(settings):
 def stands(customer, asking):
     """One open incident that holds one order."""
     public_id = stopped(customer)
-    incidents.look()
+    lifecycle.look()
     return public_id, Incident.objects.get()
 
 
@@ -84,7 +87,7 @@ def test_a_mistake_in_an_acknowledgement_is_named(operator, stands, body):
 def test_what_is_over_is_listed_apart_and_holds_nothing(operator, stands):
     public_id, row = stands
     operator.post(f"/api/v1/orders/{public_id}/skip/", {"reason": "set aside by hand"})
-    incidents.look()
+    lifecycle.look()
 
     assert operator.get(INCIDENTS, {"open": "true"}).json()["results"] == []
     (over,) = operator.get(INCIDENTS, {"open": "false"}).json()["results"]

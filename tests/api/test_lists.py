@@ -7,9 +7,9 @@ from base64 import b64decode
 import pytest
 
 from orders.models import Product
-from supervision.consuming import consume_batch
+from supervision.intake.consuming import consume_batch
+from supervision.intake.submission import NewSubmission, accept, new_public_id
 from supervision.models import Alert, DeadLetter, Run, Submission
-from supervision.submission import NewSubmission, accept, new_public_id
 from tests.shopping import a_client, a_product, a_request, signed_in
 
 ORDERS = "/api/v1/orders/"

@@ -12,9 +12,9 @@ from django.test import AsyncClient
 from knox.models import AuthToken
 
 from orders.api import events
-from supervision import operations
-from supervision.consuming import consume_batch
+from supervision.intake.consuming import consume_batch
 from supervision.models import Run
+from supervision.operations import operator_verbs
 from tests.shopping import a_client, a_product, a_request, an_account
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,7 +64,7 @@ def test_a_visitor_sees_events_as_they_happen_and_the_end(order):
             first = await frames(stream, lambda frame: frame.startswith("retry"))
             await sync_to_async(consume_batch)(born=False)
             first += await frames(stream, lambda frame: frame.startswith("id: 1\n"))  # the stream sends it before the next change
-            await sync_to_async(operations.cancel)(order[0], by="ada", reason="changed my mind")
+            await sync_to_async(operator_verbs.cancel)(order[0], by="ada", reason="changed my mind")
             return first + await frames(stream, lambda frame: False)  # until the stream ends by itself
 
     seen = told(async_to_sync(scenario)())
@@ -77,7 +77,7 @@ def test_a_visitor_sees_events_as_they_happen_and_the_end(order):
 
 def test_a_stream_resumes_after_the_last_event_and_ends_for_good(order):
     consume_batch(born=False)
-    operations.cancel(order[0], by="ada", reason="changed my mind")
+    operator_verbs.cancel(order[0], by="ada", reason="changed my mind")
 
     async def scenario():
         answer = await open_stream(order)

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from orders.models import Order, Product
-from supervision.consuming import consume_batch
+from supervision.intake.consuming import consume_batch
 from supervision.models import Run, Submission
 from tests.shopping import a_client, a_product, a_request, an_account, signed_in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orders.api.urls import order_patterns, version_1
-from supervision.consuming import consume_batch
+from supervision.intake.consuming import consume_batch
 from supervision.models import Alert, DeadLetter, Delivery, Incident, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from knox.models import AuthToken
 from schemathesis.checks import CHECKS
 
-from supervision.consuming import consume_batch
+from supervision.intake.consuming import consume_batch
 from supervision.models import Run, StepState
 from tests.shopping import a_client, a_product, a_request, an_account
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from orders.models import Product
-from supervision.submission import new_public_id
+from supervision.intake.submission import new_public_id
 from tests.engine import kit
 from tests.shopping import a_product, a_request
 

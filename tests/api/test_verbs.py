@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import operations
-from supervision.consuming import consume_batch
+from supervision.intake.consuming import consume_batch
 from supervision.models import Run, StepEvent, StepState, Submission
+from supervision.operations import operator_verbs
 from tests.shopping import a_request
 
 ORDERS = "/api/v1/orders/"
@@ -96,7 +96,7 @@ def test_a_correction_outside_the_failed_step_is_refused(operator, failed):
 
 
 def test_the_history_names_steps_and_actors(customer, operator, failed):
-    operations.resubmit(failed, by="olga", reason="fixed")
+    operator_verbs.resubmit(failed, by="olga", reason="fixed")
 
     events = customer.get(f"{ORDERS}{failed}/events/").json()["results"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection
 
-from supervision import db
+from supervision.postgres import db
 from tests.engine.conftest import engine, store_database, tuned  # noqa: F401
 
 TABLES = (

@@ -11,10 +11,18 @@ from celery.signals import before_task_publish
 from django.apps import apps
 from django_celery_beat.models import PeriodicTask
 
-from supervision import archive, consuming, db, failpoints, hints, operations, queries, store, supervisor, tasks, testing
+from supervision import tasks, testing
 from supervision.errors import Refused
-from supervision.handles import Place
+from supervision.insight import queries
+from supervision.intake import consuming
 from supervision.models import Alert, ArchivedRun, Notification, Run, StepEvent, StepState, Submission
+from supervision.operations import archive, operator_verbs
+from supervision.postgres import db
+from supervision.recovery import supervisor
+from supervision.runtime import failpoints
+from supervision.store import step_verbs
+from supervision.store.records import Place
+from supervision.wakeup import hints
 from tests.engine import kit
 from tests.support import toy
 
@@ -36,7 +44,7 @@ def done(*, days: float = 100, workflow: str = "toy", **payload) -> str:
 def undone(*, days: float = 100) -> str:
     """An order that was refused at its second step and undone, with all rows that this wrote."""
     key = kit.in_error(1, "toy")
-    operations.compensate(key, by="olga", reason="no longer wanted")
+    operator_verbs.compensate(key, by="olga", reason="no longer wanted")
     testing.make_due()
     testing.run_until_idle()
     Notification.objects.filter(run__key=key).update(delivered_at=testing.run_of(key).finished_at)
@@ -94,7 +102,7 @@ def test_nothing_that_is_not_finished_is_touched_however_old_it_is(state):
     else:
         key = kit.in_error(1, "toy")
         if state == "Compensating":
-            operations.compensate(key, by="olga", reason="no longer wanted")
+            operator_verbs.compensate(key, by="olga", reason="no longer wanted")
     let_pass(1000, key)
     before = rows()
 
@@ -136,7 +144,7 @@ def test_an_archived_order_is_told_as_it_was(make):
     key = make()
     run = testing.run_of(key)
     place = Place("toy", 1, "do", 0)
-    store.record_strays(place, [(store.Claim(run.pk, 9), "processed", "too late")])
+    step_verbs.record_strays(place, [(step_verbs.Claim(run.pk, 9), "processed", "too late")])
     StepState.objects.filter(run=run, position=0, direction="do").update(result={"by": None, "of": [1, None, "né"]})
     before = (vars(Run.objects.get(pk=run.pk)), [vars(step) for step in queries.steps_of([run.pk])[run.pk]], queries.timeline(run.pk))
 
@@ -273,7 +281,7 @@ def test_nothing_can_be_done_to_an_archived_order(verb, key):
     archived()
 
     with pytest.raises(Refused, match="archived"):
-        getattr(operations, verb)(public_id, by="olga", reason="I want to")
+        getattr(operator_verbs, verb)(public_id, by="olga", reason="I want to")
 
     assert not Submission.objects.filter(cancel_requested_at__isnull=False).exists()
 

@@ -11,8 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from orders.models import Order, OrderLine, StockReservation
-from supervision import audit, execution, operations, store, testing
+from supervision import testing
+from supervision.audit import registry
+from supervision.execution import runner
 from supervision.models import ArchivedRun, Notification, Run
+from supervision.operations import operator_verbs
+from supervision.store import step_verbs
 from tests.shopping import a_client, a_product, a_request, an_account
 from tests.support.console import person
 
@@ -47,11 +51,11 @@ def placed(owner, *, days: float = 100, undo: bool = False, **headers) -> str:
     answer = a_client(owner).post(ORDERS, a_request(lines=lines), headers=headers)
     public_id = answer.json()["id"]
     ((place, claims),) = testing.schedule()
-    place, claims = execution.run(place, claims)
+    place, claims = runner.run(place, claims)
     if undo:
-        operations.cancel(public_id, by="ada", reason="no longer wanted")
+        operator_verbs.cancel(public_id, by="ada", reason="no longer wanted")
     while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
-        claims = store.finish(place, [(started, {"tracking_number": "T-1"}) for started in store.start(place, claims)]).claims
+        claims = step_verbs.finish(place, [(started, {"tracking_number": "T-1"}) for started in step_verbs.start(place, claims)]).claims
         place = place.following
     testing.make_due()
     testing.run_until_idle()
@@ -64,7 +68,7 @@ def placed(owner, *, days: float = 100, undo: bool = False, **headers) -> str:
 def archive(*options: str) -> dict:
     out = StringIO()
     call_command("archive", "--json", *options, stdout=out, stderr=StringIO())
-    assert list(audit.violations()) == []
+    assert list(registry.violations()) == []
     return json.loads(out.getvalue())
 
 

@@ -9,8 +9,9 @@ import pytest
 from django.urls import reverse
 
 from orders.models import Order
-from supervision import operations, pauses, testing
+from supervision import testing
 from supervision.models import Alert, Resource
+from supervision.operations import operator_verbs, pauses
 from tests.support.console import ATTACK, fail, person, place
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -105,7 +106,7 @@ def test_an_operator_who_is_too_late_is_told_and_nothing_happens(open_console: O
     (order,) = fail()
     page = open_console("operator")
     page.goto(reverse("admin:orders_order_operate", args=[order.pk, "skip"]))
-    operations.resubmit(order.public_id, by="another operator", reason="first")
+    operator_verbs.resubmit(order.public_id, by="another operator", reason="first")
 
     page.get_by_label("Reason").fill("not needed")
     page.get_by_role("button", name="Skip").click()

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from supervision import governance, testing
+from supervision import testing
+from supervision.governance import circuit_breaker
+from supervision.governance.response_cache import ResourceCache
 from supervision.models import CachedResult, Resource
-from supervision.resource_cache import ResourceCache
 from tests.engine.conftest import store_database
 
 
@@ -42,7 +43,7 @@ def service(store_database: None, django_db_blocker: Any) -> Iterator[Service]:
     def empty() -> None:
         CachedResult.objects.all().delete()
         Resource.objects.filter(name="carrier").delete()
-        governance.forget()
+        circuit_breaker.forget()
 
     with django_db_blocker.unblock(), testing.quiet():
         empty()

@@ -8,8 +8,8 @@ from django.contrib.sessions.models import Session
 from orders.agents.rates import delivery_days
 from orders.gateways import carrier
 from orders.models import Product
+from supervision.governance.response_cache import NotAvailable
 from supervision.models import CachedResult, Resource
-from supervision.resource_cache import NotAvailable
 from tests.support.simulators import Simulators
 
 pytestmark = pytest.mark.usefixtures("service")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from supervision import governance
-from supervision.loops import Loop
+from supervision.governance import circuit_breaker
+from supervision.governance.response_cache import NotAvailable, ResourceCache, cached, refresh_due
 from supervision.models import CachedResult, Resource
-from supervision.resource_cache import NotAvailable, ResourceCache, cached, refresh_due
+from supervision.runtime.periodic import Loop
 from tests.engine.kit import another_connection, at_once
 
 
@@ -28,7 +28,7 @@ def older(**by: float) -> None:
 
 def outage() -> None:
     Resource.objects.create(name="carrier", service="carrier", breaker_state="open", retry_at="2999-01-01T00:00Z")
-    governance.forget()
+    circuit_breaker.forget()
 
 
 class Asking(threading.Thread):

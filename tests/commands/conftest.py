@@ -13,8 +13,10 @@ from django.core.management import call_command
 
 from orders import services
 from orders.models import Product
-from supervision import recovery, store, testing
+from supervision import testing
+from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
+from supervision.store import step_verbs
 
 REQUEST = {
     "email": "ada@example.com",
@@ -79,10 +81,10 @@ def an_order_in_error(mug: Product, manage: Manage) -> str:
     """An order in Error: its stock is reserved, its card was refused."""
     public_id = place_an_order(email="grace@example.com")
     ((stock, claims),) = testing.schedule()
-    reserved = store.start(stock, claims)
-    claims = store.finish(stock, [(reserved[0], {})]).claims
+    reserved = step_verbs.start(stock, claims)
+    claims = step_verbs.finish(stock, [(reserved[0], {})]).claims
     payment = stock.following
-    started = store.start(payment, claims)
+    started = step_verbs.start(payment, claims)
     refused = Failure(outcome=Outcome.PERMANENT, message="card_declined: the card was refused", code="card_declined")
-    recovery.fail(payment, [(started[0].claim, refused)])
+    failures.fail(payment, [(started[0].claim, refused)])
     return public_id

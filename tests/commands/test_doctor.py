@@ -11,8 +11,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from orders import doctor_probes
-from supervision import doctor, heartbeats
-from supervision.doctor import Finding, Level
+from supervision.operations import doctor
+from supervision.operations.doctor import Finding, Level
+from supervision.worker import heartbeats
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from orders.models import Order
-from supervision import incidents, testing
+from supervision import testing
+from supervision.incidents import lifecycle
 from supervision.models import Incident, Run, StepEvent
 from tests.commands.conftest import Manage
 
@@ -135,7 +136,7 @@ def test_an_id_that_begins_with_a_dash_is_no_option(public_id: str, manage: Mana
 
 
 def test_the_incidents_are_listed_with_what_they_hold_and_acknowledged(manage: Manage, an_order_in_error: str):
-    incidents.look()
+    lifecycle.look()
     order = Order.objects.get(public_id=an_order_in_error)
 
     listed = manage("incidents").out

@@ -6,7 +6,9 @@ import pytest
 from django.core.management.base import CommandError
 
 from orders.models import Order
-from supervision import deadletters, submission, testing
+from supervision import testing
+from supervision.deadletters import dead_letters
+from supervision.intake import submission
 from supervision.models import DeadLetter
 from tests.commands.conftest import Manage, place_an_order
 
@@ -112,7 +114,7 @@ def test_dead_letters_shows_the_exact_body(manage: Manage, a_dead_letter: DeadLe
 
 
 def test_dead_letters_shows_bytes_that_are_no_text(manage: Manage, db: None):
-    letter = deadletters.keep("submissions.intake", b"\xff\x00{", "not JSON")
+    letter = dead_letters.keep("submissions.intake", b"\xff\x00{", "not JSON")
 
     assert manage("dead_letters", "show", letter.pk, "--json").json[0]["body"] == "\\xff\x00{"
 

@@ -9,12 +9,16 @@ from django.db import connection
 
 from orders import audit_checks
 from orders.models import Order, Product, StockReservation
-from supervision import audit, execution, operations, store, testing
+from supervision import testing
+from supervision.audit import registry
+from supervision.execution import runner
+from supervision.operations import operator_verbs
+from supervision.store import step_verbs
 from tests.commands.conftest import Manage, place_an_order
 
 pytestmark = pytest.mark.django_db
 
-SHOP = {check.invariant: check for check in audit.checks() if "orders_" in check.violations}
+SHOP = {check.invariant: check for check in registry.checks() if "orders_" in check.violations}
 
 
 @pytest.fixture
@@ -22,11 +26,11 @@ def healthy(mug: Product, manage: Manage) -> dict[str, str]:
     """One order with every step done, and one that was undone after its stock had been reserved."""
     keys = {"processed": place_an_order(), "cancelled": place_an_order(email="grace@example.com")}
     ((stock, claims),) = testing.schedule()
-    place, claims = execution.run(stock, claims)
-    operations.cancel(keys["cancelled"], by="test", reason="no longer wanted")
+    place, claims = runner.run(stock, claims)
+    operator_verbs.cancel(keys["cancelled"], by="test", reason="no longer wanted")
     while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
-        done = [(started, {}) for started in store.start(place, claims)]
-        claims = store.finish(place, done).claims
+        done = [(started, {}) for started in step_verbs.start(place, claims)]
+        claims = step_verbs.finish(place, done).claims
         place = place.following
     testing.make_due()
     testing.run_until_idle()
@@ -58,7 +62,7 @@ def test_the_shop_s_own_rows_are_healthy(healthy: dict[str, str], mug: Product):
 
     assert states == {healthy["processed"]: "Processed", healthy["cancelled"]: "Cancelled"}
     assert StockReservation.objects.filter(released_at__isnull=True).count() == 1
-    assert list(audit.violations()) == []
+    assert list(registry.violations()) == []
 
 
 def test_every_invariant_of_the_shop_is_seeded_below():
@@ -70,4 +74,4 @@ def test_every_invariant_of_the_shop_is_seeded_below():
 def test_a_broken_invariant_of_the_shop_is_named(invariant: str, healthy: dict[str, str]):
     break_it(BREAKS[invariant], **healthy)
 
-    assert [violation.invariant for violation in audit.violations_of(SHOP[invariant])]
+    assert [violation.invariant for violation in registry.violations_of(SHOP[invariant])]

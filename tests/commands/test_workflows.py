@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from supervision import Step, Workflow, plans, store, workflow
+from supervision import Step, Workflow, workflow
+from supervision.plans import registry
+from supervision.store import step_verbs
 from supervision.testing import run_until_idle, schedule, submit
 from tests.engine import kit
 from tests.engine.conftest import engine, store_database  # noqa: F401
@@ -46,14 +48,14 @@ def test_it_lists_versions_with_their_unfinished_orders_and_what_may_go(code, ca
         submit("changing", {"n": n})
     [(place, claims)] = schedule()
     kit.fetch("UPDATE supervision_stepstate SET process_state = 'Pending', locked_by = NULL WHERE run_id = %s", [claims[0].run_id])
-    store.start(place, claims)
+    step_verbs.start(place, claims)
 
     rows = listed(capsys)
 
     assert [
         (row["name"], row["version"], row["in_flight"], row["waiting"], row["known"], row["newest"], row["removable"]) for row in rows
     ] == [("changing", 1, 0, 0, True, False, True), ("changing", 2, 3, 1, True, True, False)]
-    assert rows[0]["fingerprint"] == plans.fingerprint(plans.definition_of(workflow.version_of("changing", 1)))
+    assert rows[0]["fingerprint"] == registry.fingerprint(registry.definition_of(workflow.version_of("changing", 1)))
     assert rows[0]["registered"].endswith("Z")
 
 
@@ -77,7 +79,7 @@ def test_what_no_process_has_registered_yet_is_listed_too(code, capsys):
 
 def test_people_get_a_table_and_are_told_of_code_that_does_not_start(code, capsys):
     code(1, 2)
-    plans.confirm()
+    registry.confirm()
     workflow._workflows["changing", 1] = Workflow("changing", (Step("other", agent="alpha"),), intake=toy.INTAKE)
 
     call_command("workflows")

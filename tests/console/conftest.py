@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervision import heartbeats
+from supervision.worker import heartbeats
 from tests.engine.conftest import engine, store_database, tuned
 from tests.support.people import no_hints, operator, viewer
 
@@ -24,5 +24,5 @@ def everybody_works(engine: None) -> None:
 def hinted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Collect the hints instead of sending them."""
     sent: list[Any] = []
-    monkeypatch.setattr("supervision.hints.send", sent.append)
+    monkeypatch.setattr("supervision.wakeup.hints.send", sent.append)
     return sent

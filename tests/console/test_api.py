@@ -11,9 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from supervision import db, hints, resources, testing
-from supervision.consuming import consume_batch
+from supervision import testing
+from supervision.governance import resources
+from supervision.intake.consuming import consume_batch
 from supervision.models import Pause, Resource, Slot
+from supervision.postgres import db
+from supervision.wakeup import hints
 from tests.shopping import a_product, a_request, signed_in
 
 pytestmark = pytest.mark.django_db

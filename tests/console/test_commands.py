@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from orders.models import Order
-from supervision import pauses, testing
+from supervision import testing
 from supervision.models import Pause
+from supervision.operations import pauses
 from tests.support.console import mug, place
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]

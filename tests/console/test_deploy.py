@@ -20,8 +20,9 @@ from django.urls import resolve
 from prometheus_client.parser import text_string_to_metric_families
 
 from sasproject.roles import procfile
-from supervision import consuming, load
 from supervision.agent import agents
+from supervision.insight import autoscaling
+from supervision.intake import consuming
 from supervision.models import Resource
 from supervision.testing import submit_many
 from tests.commands.test_command_line import database_url
@@ -122,7 +123,7 @@ def test_the_metrics_that_the_page_names_are_told(client: Client):
 
     # Without a limited resource the gauge has no sample.
     assert named - told <= {"sas_resource_capacity"}
-    assert {f"sas_agent_{name}" for name in load.Load.__annotations__ if name != "agent"} <= named
+    assert {f"sas_agent_{name}" for name in autoscaling.Load.__annotations__ if name != "agent"} <= named
 
 
 def test_the_variables_that_the_examples_set_are_explained():

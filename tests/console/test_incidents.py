@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from supervision import incidents
+from supervision.incidents import lifecycle
 from supervision.models import Incident
 from tests.support.console import ATTACK, fail, page
 
@@ -18,7 +18,7 @@ LIST = "/admin/supervision/incident/"
 def standing() -> Incident:
     """Two orders that were refused; the supervisor has looked for incidents after that."""
     fail(2)
-    incidents.look()
+    lifecycle.look()
     return Incident.objects.get()
 
 
@@ -37,7 +37,7 @@ def test_the_overview_shows_what_stands_before_everything_else(operator: Client,
 
 def test_the_page_of_an_incident_names_its_orders_and_what_they_are_worth(operator: Client, standing: Incident):
     orders = fail(1)
-    incidents.look()
+    lifecycle.look()
 
     html = operator.get(address(standing)).content.decode()
 

@@ -10,17 +10,22 @@ import pytest
 from django.core.management import CommandError, call_command
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervision import conf, consuming, governance, heartbeats, load, pauses
-from supervision.load import Limit, recommended_calls
+from supervision import conf
+from supervision.governance import circuit_breaker
+from supervision.insight import autoscaling
+from supervision.insight.autoscaling import Limit, recommended_calls
+from supervision.intake import consuming
 from supervision.models import Resource
+from supervision.operations import pauses
 from supervision.testing import expire, run_until_idle, schedule, submit, submit_many
+from supervision.worker import heartbeats
 from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def rows(**options: Any) -> dict[str, load.Load]:
-    return {row.agent: row for row in load.loads(**options)}
+def rows(**options: Any) -> dict[str, autoscaling.Load]:
+    return {row.agent: row for row in autoscaling.loads(**options)}
 
 
 def backlog(count: int, workflow: str = "toy-plain") -> None:
@@ -31,7 +36,7 @@ def backlog(count: int, workflow: str = "toy-plain") -> None:
 
 def a_resource(**fields: Any) -> None:
     Resource.objects.update_or_create(name=fields.pop("name", "alpha"), defaults=fields)
-    governance.forget()
+    circuit_breaker.forget()
 
 
 def finished_lately(count: int, *, seconds: float, over: float = 100.0) -> None:
@@ -128,10 +133,10 @@ def test_consumers_follow_pace_backlog_and_target():
 
 
 def test_pace_is_measured_behind_a_backlog_too(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(load, "SAMPLED_RUNS", 5)
+    monkeypatch.setattr(autoscaling, "SAMPLED_RUNS", 5)
     finished_lately(10, seconds=2.0)
     ((place, claims),) = [kit.claimed()[1:]]
-    kit.store.start(place, claims)
+    kit.step_verbs.start(place, claims)
     backlog(10)  # newer than all finished ones, and none of them has started
 
     assert round(rows()["alpha"].mean_seconds, 1) == 2.0
@@ -203,8 +208,8 @@ def test_a_transactional_agent_counts_by_cohorts():
     class Stock:
         transactional = True
 
-    assert load.calls_at_once(Stock()) == conf.get().cohort  # type: ignore[arg-type]
-    assert load.calls_at_once(None) == conf.get().agent_threads
+    assert autoscaling.calls_at_once(Stock()) == conf.get().cohort  # type: ignore[arg-type]
+    assert autoscaling.calls_at_once(None) == conf.get().agent_threads
 
 
 def test_an_order_of_the_shop_is_no_stranger_here():

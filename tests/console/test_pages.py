@@ -13,8 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from supervision import hints, pauses, resources, testing
+from supervision import testing
+from supervision.governance import resources
 from supervision.models import Pause, Resource, ResourceRoute, Slot, StepState
+from supervision.operations import pauses
+from supervision.wakeup import hints
 from tests.support.console import ATTACK, ATTACKS, ORDERS, fail, page, place
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]

@@ -16,10 +16,13 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 
-from supervision import consuming, hints, operations, pauses, queries
 from supervision.errors import Refused, UnknownRun
+from supervision.insight import queries
+from supervision.intake import consuming
 from supervision.models import Pause, Run, Submission
+from supervision.operations import operator_verbs, pauses
 from supervision.testing import run_of, run_until_idle, schedule, step, submit
+from supervision.wakeup import hints
 from tests.commands.test_command_line import database_url
 from tests.engine import kit
 
@@ -53,7 +56,7 @@ def test_a_pause_stops_claims_of_what_it_names_until_it_is_lifted(scope: str, of
 
 def _due_at_beta() -> str:
     key = kit.in_error(1)
-    operations.resubmit(key, by="olga", reason="again")
+    operator_verbs.resubmit(key, by="olga", reason="again")
     return key
 
 
@@ -284,7 +287,7 @@ def test_a_paused_order_can_be_cancelled_and_is_undone_when_it_is_resumed():
     pauses.pause("order", key, reason="wait", by="olga")
     kit.finish(place, items)
 
-    operations.cancel(key, by="customer", reason="never mind")
+    operator_verbs.cancel(key, by="customer", reason="never mind")
     run_until_idle()
     assert kit.state(key) == "Compensating"
 

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from django.utils import timezone, translation
 
-from supervision import consuming, governance, heartbeats, operations, pauses, recovery, waiting
 from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.governance import circuit_breaker
+from supervision.insight import waiting
+from supervision.intake import consuming
 from supervision.models import Pause, Resource, ResourceRoute, Slot
+from supervision.operations import operator_verbs, pauses
+from supervision.recovery import failures
 from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit
+from supervision.worker import heartbeats
 from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("everybody_works")
@@ -52,7 +57,7 @@ def test_it_waits_for_its_turn_behind_those_that_were_there_before():
 
 
 def test_only_the_head_of_a_long_queue_is_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("supervision.waiting_facts.COUNTED_UP_TO", 2)
+    monkeypatch.setattr("supervision.insight.waiting_facts.COUNTED_UP_TO", 2)
     keys = [due() for _ in range(4)]
 
     assert why(keys[1]) == "alpha-step waits for its turn: 1 order is before it."
@@ -127,7 +132,7 @@ def test_a_late_one_waits_for_the_supervisor():
 
 def test_it_waits_for_evidence_where_nobody_else_has_called_the_service_meanwhile():
     key, place, items = kit.started("toy")
-    recovery.fail(place, [(items[0].claim, recovery.as_failure(OutcomeUnknown("the line\nwas cut.")))])
+    failures.fail(place, [(items[0].claim, failures.as_failure(OutcomeUnknown("the line\nwas cut.")))])
 
     row = step(key, "alpha-step")
     assert why(key) == (
@@ -139,7 +144,7 @@ def test_it_waits_for_evidence_where_nobody_else_has_called_the_service_meanwhil
 def test_it_cools_down_after_so_many_failures():
     kit.others_succeed("alpha")
     key, place, items = kit.started("toy")
-    recovery.fail(place, [(items[0].claim, recovery.as_failure(OutcomeUnknown("the line\nwas cut.")))])
+    failures.fail(place, [(items[0].claim, failures.as_failure(OutcomeUnknown("the line\nwas cut.")))])
     once = step(key, "alpha-step")
     assert why(key) == f"alpha-step cools down until {clock(once.not_before)} after 1 failure: the line was cut."
 
@@ -155,7 +160,7 @@ def test_one_in_error_waits_for_an_operator():
 
 def test_an_undo_waits_for_the_step_that_still_runs():
     key, *_ = kit.at_step(1, "toy")
-    operations.cancel(key, by="customer", reason="r")
+    operator_verbs.cancel(key, by="customer", reason="r")
 
     assert why(key) == "beta-step is undone as soon as the step that is still running has ended."
 
@@ -228,8 +233,8 @@ def test_it_names_the_order_of_its_session_that_holds_up_the_others():
     pauses.lift("order", first, by="olga")
 
     ((place, claims),) = schedule()
-    from_start = kit.store.start(place, claims)
-    recovery.fail(place, [(from_start[0].claim, recovery.as_failure(PermanentFailure("refused")))])
+    from_start = kit.step_verbs.start(place, claims)
+    failures.fail(place, [(from_start[0].claim, failures.as_failure(PermanentFailure("refused")))])
 
     head = f"{first}, has alpha-step in error and waits for an operator."
     assert why(third) == f"It waits behind 2 orders of its session; the first of them, {head}"
@@ -243,7 +248,7 @@ def test_it_names_the_order_of_its_session_that_holds_up_the_others():
 
 def resource(name: str = "alpha", **fields: Any) -> Resource:
     row, _made = Resource.objects.update_or_create(name=name, defaults=fields)
-    governance.forget()
+    circuit_breaker.forget()
     return row
 
 
@@ -271,7 +276,7 @@ def test_an_open_breaker_is_told_with_its_time():
 def test_an_outage_is_told_rather_than_the_cool_down_that_came_of_it():
     key, place, items = kit.started("toy")
     for _ in range(2):
-        recovery.fail(place, [(items[0].claim, recovery.as_failure(TransientFailure("503")))])
+        failures.fail(place, [(items[0].claim, failures.as_failure(TransientFailure("503")))])
     resource(breaker_state="open", opened_at=timezone.now(), retry_at=timezone.now() + timedelta(seconds=40))
 
     assert str(why(key)).startswith("alpha does not answer")
@@ -344,7 +349,7 @@ def test_a_hundred_orders_are_answered_in_two_statements(django_assert_num_queri
     ids = [run_of(key).pk for key in keys]
     asked: list[str] = []
     fetch = waiting.orders.__globals__["db"].fetch
-    monkeypatch.setattr("supervision.db.fetch", lambda *args: asked.append(args[0]) or fetch(*args))
+    monkeypatch.setattr("supervision.postgres.db.fetch", lambda *args: asked.append(args[0]) or fetch(*args))
 
     answers = waiting.why_waiting(ids)
 

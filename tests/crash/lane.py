@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from sasproject.roles import ROOT, procfile
-from supervision import bell
+from supervision.wakeup import notify
 from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, until
 
 PIECES, PRICE = 2, 2580  # an order's pieces of MUG-BLUE, and their total in cents
@@ -117,7 +117,7 @@ class Lane(Shop):
 
     def ring(self) -> None:
         """Notify the listeners that an order waits."""
-        self.rows("SELECT pg_notify(%s, '')", bell.CHANNEL)
+        self.rows("SELECT pg_notify(%s, '')", notify.CHANNEL)
 
     def web(self, **environ: str) -> None:
         """Replace the web process by one with these additions to its environment."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervision import failpoints
+from supervision.runtime import failpoints
 from tests import services
 from tests.crash.cases import ELSEWHERE, POINTS, SLICE, Case, cases
 from tests.crash.lane import TAKE_UP, Lane, open_lane, transport_error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervision import failpoints
+from supervision.runtime import failpoints
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,12 @@ from celery import current_app
 from django.db import connection
 from django.test.utils import setup_databases, teardown_databases
 
-from supervision import consuming, execution, failpoints, governance, plans, testing
+from supervision import testing
+from supervision.execution import runner
+from supervision.governance import circuit_breaker
+from supervision.intake import consuming
+from supervision.plans import registry
+from supervision.runtime import failpoints
 from tests.support import toy
 from tests.support.people import no_hints, operator, viewer
 
@@ -61,18 +66,18 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), testing.quiet():
         empty_the_store()
         toy.reset()
-        execution.served.clear()
-        governance.forget()
-        plans.forget()
+        runner.served.clear()
+        circuit_breaker.forget()
+        registry.forget()
         consuming._seen = (0.0, 0)
-        if execution._the_workshop is not None:
-            execution._the_workshop.pool._pace.clear()  # forget how quick the agents of earlier tests were
+        if runner._the_workshop is not None:
+            runner._the_workshop.pool._pace.clear()  # forget how quick the agents of earlier tests were
         try:
             yield
         finally:
             failpoints.load({})
-            execution.served.clear()
-            plans.forget()
+            runner.served.clear()
+            registry.forget()
             empty_the_store()
             connection.close()
 

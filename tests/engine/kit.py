@@ -16,12 +16,16 @@ from typing import Any
 import psycopg
 from django.db import connection, transaction
 
-from supervision import audit, execution, governance, recovery, store, supervisor
-from supervision import incidents as incident_table
+from supervision.audit import registry
 from supervision.errors import PermanentFailure
-from supervision.handles import Handover, Place, Started
+from supervision.execution import runner
+from supervision.governance import circuit_breaker
+from supervision.incidents import lifecycle as incident_table
 from supervision.models import Alert, Incident, Notification, Run, StepEvent, StepState
+from supervision.recovery import failures, supervisor
 from supervision.states import Claim
+from supervision.store import step_verbs
+from supervision.store.records import Handover, Place, Started
 from supervision.testing import expire, run_of, schedule, step, submit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,14 +84,14 @@ def seqs_are_gapless() -> bool:
 
 def healthy() -> bool:
     """Check with the audit that every invariant of the engine holds."""
-    broken = [violation for violation in audit.violations() if "orders_" not in violation.detail]
+    broken = [violation for violation in registry.violations() if "orders_" not in violation.detail]
     assert broken == [], broken
     return True
 
 
 def others_succeed(resource: str) -> None:
     """Note recent successes of this resource, so that the engine counts a failed call as the order's own failure."""
-    governance.know([resource])
+    circuit_breaker.know([resource])
     fetch("UPDATE supervision_resource SET successes = '[9e9, 9e9, 9e9, 9e9, 9e9]' WHERE name = %s", [resource])
 
 
@@ -104,11 +108,11 @@ def claimed(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, li
 def started(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Started]]:
     """A run whose first step is being worked on."""
     key, place, claims = claimed(workflow, **payload)
-    return key, place, store.start(place, claims)
+    return key, place, step_verbs.start(place, claims)
 
 
 def finish(place: Place, items: Sequence[Started], result: Any = None) -> Handover:
-    return store.finish(place, [(item, result or {}) for item in items])
+    return step_verbs.finish(place, [(item, result or {}) for item in items])
 
 
 def at_step(position: int, workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Started]]:
@@ -117,7 +121,7 @@ def at_step(position: int, workflow: str = "toy-plain", **payload: Any) -> tuple
     while place.position < position:
         claims = finish(place, items, {"by": place.position}).claims
         place = place.following
-        items = store.start(place, claims)
+        items = step_verbs.start(place, claims)
     return key, place, items
 
 
@@ -126,19 +130,19 @@ def in_error(position: int = 0, workflow: str = "toy-plain", *, unknown: bool = 
     from_db_key, place, items = at_step(position, workflow, **payload)
     if unknown:
         fetch("UPDATE supervision_stepstate SET effect = 'unknown' WHERE run_id = %s AND position = %s", [items[0].run_id, position])
-    recovery.fail(place, [(items[0].claim, refusal())])
+    failures.fail(place, [(items[0].claim, refusal())])
     return from_db_key
 
 
 def refusal(message: str = "refused") -> Any:
-    return recovery.as_failure(PermanentFailure(message))
+    return failures.as_failure(PermanentFailure(message))
 
 
 def go(sent: Sequence[tuple[Place, Sequence[Claim]]]) -> None:
     """Perform the messages of a scheduler's pass and all that follow from them."""
     for onward in sent:
         while onward is not None:
-            onward = execution.run(*onward)
+            onward = runner.run(*onward)
 
 
 def hours_pass(hours: float) -> None:
@@ -242,4 +246,4 @@ class Process:
         return int(self._process.returncode)
 
 
-__all__ = ["Run", "expire", "recovery", "step", "supervisor", "transaction"]
+__all__ = ["Run", "expire", "failures", "step", "supervisor", "transaction"]

@@ -13,12 +13,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
-from supervision import heartbeats, submission, testing
-from supervision.console import TONES, age_in_words
-from supervision.deadletters import hex_dump
+from supervision import testing
+from supervision.console.shared import TONES, age_in_words
+from supervision.deadletters.dead_letters import hex_dump
+from supervision.intake import submission
 from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Notification, Resource, Run, StepState, Submission
 from supervision.states import ProcessState, RunState
 from supervision.templatetags.console import tone
+from supervision.worker import heartbeats
 from tests.support.console import ATTACK, ATTACKS, fail, person, place
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]

@@ -12,10 +12,14 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from supervision import audit, consuming, operations, scheduler, testing
+from supervision import testing
 from supervision.agent import JSON, Agent, StepRequest, register_agent
+from supervision.audit import registry
+from supervision.dispatch import scheduler
 from supervision.errors import AgentFailure, PermanentFailure
+from supervision.intake import consuming
 from supervision.models import Run
+from supervision.operations import operator_verbs
 from supervision.workflow import NewRun, Step, Workflow, register
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +80,7 @@ def healthy() -> dict[str, int]:
     """One run in every state that an audit may meet, by name; the engine alone wrote them."""
     keys = {"processed": place(), "error": place(refuse="two"), "cancelled": place(refuse="three")}
     drive()
-    operations.cancel(keys["cancelled"], by="test", reason="no longer wanted")
+    operator_verbs.cancel(keys["cancelled"], by="test", reason="no longer wanted")
     drive()
     keys["pending"], keys["claimed"] = place(), place()
     consuming.consume_batch(born=False)
@@ -175,7 +179,7 @@ BREAKS = {
     ),
     "a consumed submission has become a run or a dead letter": (
         "processed",
-        "UPDATE supervision_submission SET public_id = 'nobody' WHERE public_id = (SELECT key FROM supervision_run WHERE id = %(run)s)",
+        "UPDATE supervision_submission SET public_id = 'no-run' WHERE public_id = (SELECT key FROM supervision_run WHERE id = %(run)s)",
     ),
     "a run comes from one submission, which is consumed": (
         "processed",
@@ -191,12 +195,12 @@ BREAKS = {
 SHOP_TABLES = ("orders_",)
 
 
-def engine_checks() -> list[audit.Check]:
-    return [check for check in audit.checks() if not any(table in check.violations for table in SHOP_TABLES)]
+def engine_checks() -> list[registry.Check]:
+    return [check for check in registry.checks() if not any(table in check.violations for table in SHOP_TABLES)]
 
 
 def test_what_the_engine_writes_is_healthy(healthy: dict[str, int]):
-    assert list(audit.violations()) == []
+    assert list(registry.violations()) == []
 
 
 def test_the_fixture_has_a_run_in_every_state_it_claims(healthy: dict[str, int]):
@@ -214,7 +218,7 @@ def test_the_fixture_has_a_run_in_every_state_it_claims(healthy: dict[str, int])
 def test_a_clock_that_was_put_back_between_two_undo_steps_is_no_violation(healthy: dict[str, int]):
     sql(UNDO.format("finished_at = now() + interval '1 hour'", 1), run=healthy["cancelled"])
 
-    assert list(audit.violations()) == []
+    assert list(registry.violations()) == []
 
 
 def test_every_invariant_of_the_engine_is_seeded_below():
@@ -227,7 +231,7 @@ def test_a_broken_invariant_is_named_with_its_run(invariant: str, healthy: dict[
     unguarded()
     sql(statement, run=healthy[whose])
 
-    named = {violation.invariant: violation.detail for violation in audit.violations()}
+    named = {violation.invariant: violation.detail for violation in registry.violations()}
 
     assert invariant in named
     if "submission" not in invariant and "does not exist" not in invariant:
@@ -263,7 +267,7 @@ def test_the_command_answers_json_with_every_violation(healthy: dict[str, int]):
         call_command("audit", "--json", stdout=out, stderr=StringIO())
 
     answer = json.loads(out.getvalue())
-    assert answer["checks"] == len(audit.checks())
+    assert answer["checks"] == len(registry.checks())
     assert "events are numbered without a gap" in {violation["invariant"] for violation in answer["violations"]}
 
 
@@ -271,7 +275,7 @@ def test_many_violations_of_one_kind_are_bounded(healthy: dict[str, int]):
     unguarded()
     sql("INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) SELECT -n, 1, 'Pending', 'x' FROM generate_series(1, 100) n")
 
-    found = [v for v in audit.violations() if v.invariant == "nothing belongs to a run that does not exist"]
+    found = [v for v in registry.violations() if v.invariant == "nothing belongs to a run that does not exist"]
 
-    assert len(found) == audit.MOST_PER_CHECK + 1
+    assert len(found) == registry.MOST_PER_CHECK + 1
     assert "more" in found[-1].detail

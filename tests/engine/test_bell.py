@@ -7,8 +7,9 @@ import threading
 import pytest
 from celery import current_app
 
-from supervision import bell, consuming, hints
+from supervision.intake import consuming
 from supervision.testing import submit
+from supervision.wakeup import hints, notify
 
 from . import kit
 
@@ -30,7 +31,7 @@ def hinter(monkeypatch):
 
     def want() -> hints._Hinter:
         monkeypatch.setattr(hints, "enabled", True)
-        monkeypatch.setattr(bell, "is_heard", lambda: True)
+        monkeypatch.setattr(notify, "is_heard", lambda: True)
         asked = hints._Hinter(hints.CONSUME)
         asked.want()
         return asked
@@ -42,7 +43,7 @@ def hinter(monkeypatch):
 def listening():
     """A running listener; yields the event that its callback sets."""
     called = threading.Event()
-    listener = bell.Listener(called.set)
+    listener = notify.Listener(called.set)
     listener.start()
     assert called.wait(10), "the listener calls back when it starts"
     called.clear()
@@ -60,12 +61,12 @@ def test_who_listens_is_called_when_a_submission_is_committed(listening, hinter)
 def test_it_listens_again_after_its_connection_was_cut(listening):
     assert kit.fetch(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s AND datname = current_database()",
-        [f"LISTEN {bell.CHANNEL}"],
+        [f"LISTEN {notify.CHANNEL}"],
     ) == [(True,)]
     assert listening.wait(10), "the listener calls back after it reconnected"
     listening.clear()
 
-    bell.ring()
+    notify.ring()
 
     assert listening.wait(5)
 
@@ -86,7 +87,7 @@ def test_an_order_that_still_waits_is_told_over_the_broker(hinter, messages):
 
 
 def test_a_database_that_does_not_answer_leaves_it_to_the_broker(hinter, messages, monkeypatch):
-    monkeypatch.setattr(bell, "UNANSWERED", "SELECT 1 / 0")
+    monkeypatch.setattr(notify, "UNANSWERED", "SELECT 1 / 0")
 
     assert hinter().drain(5)
     assert messages() == 1

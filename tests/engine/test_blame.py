@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from supervision import governance, incidents, operations, outages, probes, resources, scheduler, supervisor
+from supervision.dispatch import scheduler
 from supervision.errors import OutcomeUnknown, PermanentFailure, Postpone, TransientFailure
+from supervision.governance import circuit_breaker, outages, probes, resources
+from supervision.incidents import lifecycle
 from supervision.models import Alert, Resource, StepEvent
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
 from supervision.testing import make_due, run_of, run_until_idle, step, submit, submit_many
 from tests.engine import kit
 from tests.support import toy
@@ -34,7 +38,7 @@ def beta():
 def cool_down_passes():
     Resource.objects.filter(name="beta").update(retry_at="2020-01-01T00:00:00Z")
     resources.forget()
-    governance._tried.clear()
+    circuit_breaker._tried.clear()
 
 
 def work_on(rounds):
@@ -133,11 +137,11 @@ def test_a_success_in_a_process_that_had_not_heard_of_the_failure_is_told_by_tim
     key = submit("toy-plain", {"n": -1})
     run_until_idle()
     resources._seen = resources.Snapshot({"beta": replace(resources.look().by_name["beta"], watched=False)})
-    governance.succeeded("beta", [time.monotonic()])
+    circuit_breaker.succeeded("beta", [time.monotonic()])
     assert beta().successes == []
 
     resources.forget()
-    governance.tell()
+    circuit_breaker.tell()
     assert len(beta().successes) == 1
     make_due()
     run_until_idle()
@@ -169,7 +173,7 @@ def test_an_order_that_an_operator_resubmits_starts_with_a_clean_record():
     key = kit.in_error(1)
     kit.fetch("UPDATE supervision_stepstate SET failing_since = now(), blamed_count = 3 WHERE process_state = 'Error'")
 
-    operations.resubmit(key, by="operator", reason="mended")
+    operator_verbs.resubmit(key, by="operator", reason="mended")
 
     row = step(key, "beta-step")
     assert (row.failing_since, row.blamed_count) == (None, None)
@@ -213,7 +217,7 @@ def test_an_open_breaker_is_one_cause_with_all_who_wait_until_it_closes():
     assert (cause.key, cause.resource, cause.orders, cause.severity) == ("outage:beta", "beta", 12, "critical")
     assert "beta is out since" in cause.title
     assert "failed (500)" in cause.title
-    assert incidents._detectors["outage"] is outages.outages
+    assert lifecycle._detectors["outage"] is outages.outages
 
     toy.BETA.on_perform = None
     work_on(2)
@@ -288,7 +292,7 @@ def test_waiters_write_nothing_while_the_probe_is_out():
     before = events_of_beta()
 
     for _ in range(5):
-        governance.forget()
+        circuit_breaker.forget()
         run_until_idle()
 
     assert events_of_beta() == before
@@ -334,7 +338,7 @@ def test_a_probe_that_proves_nothing_makes_room_for_another_at_once(error):
     assert len(toy.BETA.performed) > asked
     assert (beta().breaker_state, beta().probing, beta().probes) == ("half-open", [], 0)
     toy.BETA.on_perform = None
-    governance.forget()
+    circuit_breaker.forget()
     run_until_idle()
     assert beta().breaker_state == "closed"
 

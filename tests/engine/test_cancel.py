@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from supervision import consuming, db, execution, operations, recovery, store, supervisor
 from supervision.errors import Refused, TransientFailure
+from supervision.execution import runner
+from supervision.intake import consuming
 from supervision.models import Run, StepState
+from supervision.operations import operator_verbs
+from supervision.postgres import db
+from supervision.recovery import failures, supervisor
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_of, run_until_idle, submit, submit_many
 from tests.support import toy
 
@@ -21,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 def cancel(key: str) -> str:
-    return operations.cancel(key, by="customer", reason="changed my mind")
+    return operator_verbs.cancel(key, by="customer", reason="changed my mind")
 
 
 def net_effects(keys: list[str]) -> dict[str, int]:
@@ -41,12 +46,12 @@ def test_a_failure_that_waited_for_the_cancel_is_decided_by_what_the_cancel_made
 
     def cancel_slowly() -> None:
         def work() -> None:
-            operations._cancel(key, "customer", "no")
+            operator_verbs._cancel(key, "customer", "no")
             kit.until(kit.blocked_backends)
 
         db.transact(work)
 
-    kit.at_once(cancel_slowly, lambda: kit.until(lambda: held(key)) and recovery.fail(place, [(items[0].claim, busy())]))
+    kit.at_once(cancel_slowly, lambda: kit.until(lambda: held(key)) and failures.fail(place, [(items[0].claim, busy())]))
 
     assert kit.states(key) == ["Processed", "Cancelled", "Cancelled"]
     run_until_idle()
@@ -61,7 +66,7 @@ def held(key: str) -> bool:
 
 
 def busy() -> Any:
-    return recovery.as_failure(TransientFailure("busy"))
+    return failures.as_failure(TransientFailure("busy"))
 
 
 # ------------------------------------------------------------------------------------- cancelling at every moment
@@ -93,7 +98,7 @@ def between_steps() -> str:
 
 def while_cooling_down() -> str:
     key, place, items = kit.started("toy")
-    recovery.fail(place, [(items[0].claim, busy())])
+    failures.fail(place, [(items[0].claim, busy())])
     return key
 
 
@@ -103,7 +108,7 @@ def in_error() -> str:
 
 def while_being_undone() -> str:
     key = kit.in_error(1, "toy")
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
     return key
 
 
@@ -157,7 +162,7 @@ def test_a_second_cancel_changes_nothing():
 def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exactly_one_way():
     """Agents perform all steps of many orders while customers cancel them at many moments."""
     dice = random.Random(7)
-    execution.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
+    runner.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
     keys = submit_many("toy", [{"n": n} for n in range(240)])
     order = keys[:]
     dice.shuffle(order)
@@ -174,7 +179,7 @@ def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exa
     def worker() -> None:
         for _ in range(60):
             consuming.consume_batch(4)
-            for place, claims in store.claim(8).items():
+            for place, claims in step_verbs.claim(8).items():
                 kit.go([(place, [claim]) for claim in claims])
 
     answers = kit.at_once(lambda: customer(order[:120]), lambda: customer(order[120:200]), worker, worker)

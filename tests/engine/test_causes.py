@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from supervision import consuming, incidents, operations, pauses
+from supervision.incidents import lifecycle
+from supervision.intake import consuming
 from supervision.models import DeadLetter, Incident, Notification, Resource, WebhookEndpoint
+from supervision.operations import operator_verbs, pauses
 from supervision.testing import run_of, run_until_idle, submit_many
 
 from . import kit
@@ -37,7 +39,7 @@ def test_open_dead_letters_are_one_incident_until_each_is_decided(tuned):
     assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (3, "critical", 2)
 
     for letter in [*letters, DeadLetter.objects.latest("id")]:
-        operations.discard_dead_letter(letter.pk, by="olga", reason="noise")
+        operator_verbs.discard_dead_letter(letter.pk, by="olga", reason="noise")
     assert kit.incidents() == []
 
 
@@ -61,8 +63,8 @@ def test_a_pause_without_an_end_that_outlived_its_bound_is_an_incident(scope, na
     row = Incident.objects.get()
     held = [run_of(key).pk for key in (keys[:1] if scope == "order" else keys)]
     assert row.orders == len(held)
-    assert incidents.runs_of(row.kind, row.cause) == sorted(held)
-    assert incidents.holding([run_of(key).pk for key in keys]) == dict.fromkeys(held, row.pk)
+    assert lifecycle.runs_of(row.kind, row.cause) == sorted(held)
+    assert lifecycle.holding([run_of(key).pk for key in keys]) == dict.fromkeys(held, row.pk)
     assert timezone.now() - row.opened_at > timedelta(hours=4)
 
     pauses.lift(scope, keys[0] if scope == "order" else name, by="olga")
@@ -88,8 +90,8 @@ def test_a_resource_that_stays_paused_while_steps_wait_is_an_incident():
     assert kit.incidents() == ["pause_overrun:resource:alpha"]
     row = Incident.objects.get()
     assert (row.orders, row.resource) == (2, "alpha")
-    assert incidents.runs_of(row.kind, row.cause) == sorted(run_of(key).pk for key in keys)
-    assert set(incidents.holding([run_of(key).pk for key in keys]).values()) == {row.pk}
+    assert lifecycle.runs_of(row.kind, row.cause) == sorted(run_of(key).pk for key in keys)
+    assert set(lifecycle.holding([run_of(key).pk for key in keys]).values()) == {row.pk}
 
 
 def test_a_webhook_that_takes_nothing_for_long_is_an_incident_until_it_takes_something():
@@ -112,7 +114,7 @@ def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
     Notification.objects.create(kind="letter", given_up_at=timezone.now(), last_error="550 no such user")
     assert kit.incidents() == ["delivery_failed:notifications"]
 
-    operations.acknowledge_incident(Incident.objects.get().pk, by="olga", reason="an old address")
+    operator_verbs.acknowledge_incident(Incident.objects.get().pk, by="olga", reason="an old address")
     assert kit.incidents() == []
 
     Notification.objects.create(kind="letter", given_up_at=timezone.now() + timedelta(seconds=1), last_error="550 no such user")
@@ -134,7 +136,7 @@ def test_an_order_behind_its_sessions_head_is_held_by_what_holds_the_head():
     row = Incident.objects.get()
 
     assert row.orders == 1
-    assert incidents.holding([head.pk, behind.pk]) == {head.pk: row.pk, behind.pk: row.pk}
+    assert lifecycle.holding([head.pk, behind.pk]) == {head.pk: row.pk, behind.pk: row.pk}
 
 
 def test_an_outage_of_its_resource_holds_every_order_that_waits_there():
@@ -147,8 +149,8 @@ def test_an_outage_of_its_resource_holds_every_order_that_waits_there():
 
     runs = [run_of(key).pk for key in keys]
 
-    assert incidents.holding(runs) == dict.fromkeys(runs, row.pk)
-    assert incidents.runs_of(row.kind, row.cause) == sorted(runs)
+    assert lifecycle.holding(runs) == dict.fromkeys(runs, row.pk)
+    assert lifecycle.runs_of(row.kind, row.cause) == sorted(runs)
     assert (row.orders, kit.told()) == (3, 1)
 
 
@@ -166,7 +168,7 @@ def test_an_outage_of_an_hour_is_one_incident_and_its_orders_end_without_another
     assert list(Incident.objects.values_list("cause", flat=True)) == ["outage:alpha"]
     events = [row["event"] for row in Notification.objects.filter(kind="incident").order_by("pk").values_list("payload", flat=True)]
     assert events == ["opened", "closed"]
-    kit.governance.forget()
+    kit.circuit_breaker.forget()
     run_until_idle()
     assert {kit.state(key) for key in keys} == {"Processed"}
 
@@ -176,7 +178,7 @@ def test_orders_of_a_version_that_nobody_knows_are_held_by_its_incident():
     run = run_of(key)
     Incident.objects.create(kind="unknown_version", cause="unknown_version:toy-plain:1")
 
-    assert set(incidents.holding([run.pk])) == {run.pk}
-    assert incidents.runs_of("unknown_version", "unknown_version:toy-plain:1") == [run.pk]
-    assert incidents.runs_of("unknown_version", "unknown_version:odd") == []
-    assert incidents.runs_of("of-a-newer-version", "x") == []
+    assert set(lifecycle.holding([run.pk])) == {run.pk}
+    assert lifecycle.runs_of("unknown_version", "unknown_version:toy-plain:1") == [run.pk]
+    assert lifecycle.runs_of("unknown_version", "unknown_version:odd") == []
+    assert lifecycle.runs_of("of-a-newer-version", "x") == []

@@ -6,8 +6,11 @@ from collections import Counter
 
 import pytest
 
-from supervision import consuming, operations, recovery, store
+from supervision.intake import consuming
 from supervision.models import StepEvent, StepState
+from supervision.operations import operator_verbs
+from supervision.recovery import failures
+from supervision.store import step_verbs
 from supervision.testing import make_due, run_until_idle, submit, submit_many
 
 from . import kit
@@ -44,7 +47,7 @@ def test_real_processes_claim_each_waiting_run_exactly_once(processes, runs):
 def test_a_claim_takes_exactly_as_many_as_it_may(limit):
     waiting_runs(60)
 
-    claimed = sum(len(claims) for claims in store.claim(limit).values())
+    claimed = sum(len(claims) for claims in step_verbs.claim(limit).values())
 
     assert claimed == limit
     assert StepState.objects.filter(process_state="Processing").count() == limit
@@ -53,7 +56,7 @@ def test_a_claim_takes_exactly_as_many_as_it_may(limit):
 def test_eight_threads_never_take_more_than_there_is():
     waiting_runs(50)
 
-    answers = kit.at_once(*[lambda: sum(len(claims) for claims in store.claim(20).values())] * 8)
+    answers = kit.at_once(*[lambda: sum(len(claims) for claims in step_verbs.claim(20).values())] * 8)
 
     assert sum(answers) == 50
 
@@ -63,11 +66,11 @@ def test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline():
     bystander = submit("toy-plain", {"n": 2})
     kit.fetch("UPDATE supervision_stepstate SET process_state = 'Pending', locked_by = NULL WHERE run_id = %s", [claims[0].run_id])
 
-    (again,) = store.claim(1).values()
+    (again,) = step_verbs.claim(1).values()
 
     assert [claim.attempt for claim in again] == [2]
     row = StepState.objects.get(run__key=key, position=0)
-    assert row.locked_by == store.me()
+    assert row.locked_by == step_verbs.me()
     assert row.complete_by > row.not_before
     assert not StepState.objects.filter(run__key=bystander).exists()
 
@@ -80,16 +83,16 @@ def test_a_step_is_not_claimed_before_its_time():
         [early],
     )
 
-    assert sum(len(claims) for claims in store.claim(10).values()) == 1
+    assert sum(len(claims) for claims in step_verbs.claim(10).values()) == 1
     assert (kit.states(early)[0], kit.states(due)[0]) == ("Pending", "Processing")
     make_due(early)
-    assert sum(len(claims) for claims in store.claim(10).values()) == 1
+    assert sum(len(claims) for claims in step_verbs.claim(10).values()) == 1
 
 
 def test_a_later_step_is_not_claimed_before_its_predecessor_is_done():
     kit.claimed()
 
-    assert store.claim(10) == {}
+    assert step_verbs.claim(10) == {}
 
 
 def test_a_locked_row_sends_the_second_scheduler_to_other_work():
@@ -100,18 +103,18 @@ def test_a_locked_row_sends_the_second_scheduler_to_other_work():
             [first],
         )
 
-        store.claim(10)
+        step_verbs.claim(10)
 
         assert (kit.states(first)[0], kit.states(second)[0]) == ("Pending", "Processing")
 
 
 def test_an_undo_waits_until_the_running_step_of_its_order_has_ended():
     key, place, items = kit.at_step(1)
-    operations.cancel(key, by="customer", reason="no")
+    operator_verbs.cancel(key, by="customer", reason="no")
 
-    before = store.claim(10)
+    before = step_verbs.claim(10)
     kit.finish(place, items)
-    after = store.claim(10)
+    after = step_verbs.claim(10)
 
     assert before == {}
     assert [(there.direction, there.position) for there in after] == [("undo", 1)]
@@ -132,8 +135,8 @@ def leave(sent: list, count: int) -> None:
     """Let this many of these claims fail for good, so that fewer are in flight."""
     places = [(place, claim) for place, claims in sent for claim in claims][:count]
     for place, claim in places:
-        store.start(place, [claim])
-        recovery.fail(place, [(claim, kit.refusal())])
+        step_verbs.start(place, [claim])
+        failures.fail(place, [(claim, kit.refusal())])
 
 
 def test_at_the_limit_steps_are_claimed_in_cohorts_and_not_in_crumbs(tuned):
@@ -159,7 +162,7 @@ def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
 
     consuming.take_room(3)
     assert consuming.room(1) == 97
-    store.claim(5)  # stands for a claim by another process
+    step_verbs.claim(5)  # stands for a claim by another process
 
     assert kit.until(lambda: consuming.room(1) == 95, within=5)
 
@@ -167,7 +170,7 @@ def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
 def test_a_claim_moves_its_run_on_and_a_bystander_stays():
     mine, other = waiting_runs(2)
 
-    store.claim(1)
+    step_verbs.claim(1)
 
     assert (kit.state(mine), kit.state(other)) == ("Processing", "Pending")
     run_until_idle()

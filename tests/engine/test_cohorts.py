@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from supervision import execution, failpoints, supervisor
 from supervision.agent import StepRequest
-from supervision.calls import CallPool
 from supervision.errors import PermanentFailure, TransientFailure
+from supervision.execution import runner
+from supervision.execution.call_pool import CallPool
 from supervision.models import StrayReply
+from supervision.recovery import supervisor
+from supervision.runtime import failpoints
 from supervision.testing import expire, make_due, perform, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -70,8 +72,8 @@ def test_a_checkpoint_the_database_cannot_keep_fails_only_its_own_step():
 
 def go_through_alpha() -> None:
     for place, claims in schedule():
-        execution.run(place, claims)
-    execution.finish_up(5)
+        runner.run(place, claims)
+    runner.finish_up(5)
 
 
 # --------------------------------------------------------------------------------------- time, threads, checkpoints
@@ -194,13 +196,13 @@ def test_no_more_calls_run_at_once_than_the_pool_has_threads():
 
 
 def test_waiting_for_a_slow_agents_threads_is_nobodys_failure(tuned, eventually):
-    size = execution._workshop().pool.size
+    size = runner._workshop().pool.size
     hold = threading.Event()
     toy.ALPHA.on_perform = lambda request: hold.wait(30) and None
-    execution._workshop().pool._pace.pop("alpha", None)
+    runner._workshop().pool._pace.pop("alpha", None)
     keys = submit_many("toy-plain", [{"n": n} for n in range(size + 10)])
     ((place, claims),) = schedule()
-    worker = threading.Thread(target=lambda: (execution.run(place, claims), kit.connection.close()), daemon=True)
+    worker = threading.Thread(target=lambda: (runner.run(place, claims), kit.connection.close()), daemon=True)
 
     worker.start()
     try:
@@ -212,7 +214,7 @@ def test_waiting_for_a_slow_agents_threads_is_nobodys_failure(tuned, eventually)
     finally:
         hold.set()
     worker.join(20)
-    execution.finish_up(5)
+    runner.finish_up(5)
 
     counts = kit.fetch(
         "SELECT failure_count, dispatch_count, count(*) FROM supervision_stepstate WHERE position = 0 GROUP BY 1, 2 ORDER BY 1"

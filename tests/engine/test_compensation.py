@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from supervision import changes, db, operations, recovery, store, supervisor
 from supervision.agent import register_agent
 from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.operations import operator_verbs
+from supervision.postgres import db
+from supervision.recovery import failures, supervisor
+from supervision.store import run_verbs, step_verbs
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit
 from supervision.workflow import Step, Workflow, register
 from tests.support import toy
@@ -29,7 +32,7 @@ register(Workflow("mailing", (Step("mail", agent="mailer"), Step("ship", agent="
 
 
 def cancel(key: str) -> str:
-    return operations.cancel(key, by="customer", reason="changed my mind")
+    return operator_verbs.cancel(key, by="customer", reason="changed my mind")
 
 
 def refuse(request: Any) -> None:
@@ -50,7 +53,7 @@ def test_what_was_done_is_undone_in_reverse_under_keys_of_its_own():
     key = submit("toy", {"n": 1})
     run_until_idle()
 
-    operations.compensate(key, by="operator", reason="out of business")
+    operator_verbs.compensate(key, by="operator", reason="out of business")
     run_until_idle()
 
     assert kit.state(key) == "Cancelled"
@@ -110,7 +113,7 @@ def test_a_running_step_that_fails_while_its_order_is_undone_is_not_run_again(er
     key, place, items = kit.at_step(1)
     cancel(key)
 
-    recovery.fail(place, [(items[0].claim, recovery.as_failure(error))])
+    failures.fail(place, [(items[0].claim, failures.as_failure(error))])
     run_until_idle()
 
     assert (kit.state(key), kit.alerts(key)) == ("Cancelled", [])
@@ -147,7 +150,7 @@ def test_an_undone_order_whose_worker_died_before_closing_it_is_closed_by_the_su
     cancel(key)
     cancel(bystander)
     params = {
-        **store.addressed(place, [items[0].claim]),
+        **step_verbs.addressed(place, [items[0].claim]),
         "results": ["{}"],
         "me": "dead",
         "lease": 30.0,
@@ -157,7 +160,7 @@ def test_an_undone_order_whose_worker_died_before_closing_it_is_closed_by_the_su
         "agent": "beta",
         "workflow": "mailing",
     }
-    db.run(store.sql.FINISH, params)
+    db.run(step_verbs.step_sql.FINISH, params)
     assert kit.state(key) == "Compensating"
 
     supervisor.sweep_once()
@@ -172,14 +175,14 @@ def test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before
     toy.BETA.on_compensate = refuse
     key = kit.in_error(2, "toy")
 
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
     run_until_idle()
 
     assert (kit.state(key), kit.states(key, "undo")) == ("Error", ["Pending", "Error"])
     assert toy.ALPHA.undone == []
     assert kit.alerts(key) == ["error", "error"]
     toy.BETA.on_compensate = None
-    operations.resubmit(key, by="operator", reason="service is back")
+    operator_verbs.resubmit(key, by="operator", reason="service is back")
     run_until_idle()
     assert kit.state(key) == "Cancelled"
     assert undone() == ["beta-step", "alpha-step"]
@@ -190,7 +193,7 @@ def test_an_undo_that_fails_for_now_is_retried_like_any_step():
     toy.ALPHA.on_compensate = lambda request: (_ for _ in ()).throw(TransientFailure("busy")) if request.attempt == 1 else None
     kit.others_succeed("alpha")
     key = kit.in_error(1)
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
     run_until_idle()
     assert step(key, "alpha-step", "undo").failure_count == 1
     make_due(key)
@@ -205,12 +208,12 @@ def test_an_undo_that_fails_for_now_is_retried_like_any_step():
 def test_an_undo_that_is_exhausted_stops_in_error_whatever_the_policy_says(workflow):
     key = kit.in_error(1, "toy-plain")
     kit.fetch("UPDATE supervision_run SET workflow = %s WHERE key = %s", [workflow, key])
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
 
     for _ in range(3):
         make_due(key)
         for place, claims in schedule():
-            store.start(place, claims)
+            step_verbs.start(place, claims)
         expire(key)
         supervisor.sweep_once()
 
@@ -219,9 +222,9 @@ def test_an_undo_that_is_exhausted_stops_in_error_whatever_the_policy_says(workf
 
 def test_an_undo_of_an_expired_attempt_is_answered_late_and_changes_nothing():
     key = kit.in_error(1)
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
     ((place, claims),) = schedule()
-    items = store.start(place, claims)
+    items = step_verbs.start(place, claims)
     expire(key)
     supervisor.sweep_once()
 
@@ -233,11 +236,11 @@ def test_an_undo_of_an_expired_attempt_is_answered_late_and_changes_nothing():
 def test_many_undo_steps_of_one_cohort_are_recorded_together():
     keys = [kit.in_error(1, "toy") for _ in range(6)]
     for key in keys:
-        operations.compensate(key, by="operator", reason="hopeless")
+        operator_verbs.compensate(key, by="operator", reason="hopeless")
     ((place, claims),) = schedule()
     assert len(claims) == 6
 
-    store.finish(place, [(item, {"undone": True}) for item in store.start(place, claims)])
+    step_verbs.finish(place, [(item, {"undone": True}) for item in step_verbs.start(place, claims)])
 
     assert {kit.state(key) for key in keys} == {"Cancelled"}
     assert sorted(toy.TOLD["cancelled"]) == sorted(keys)
@@ -249,6 +252,6 @@ def test_cancelling_two_orders_at_once_in_opposite_order_deadlocks_nobody():
     ids = [run_of(key).pk for key in (first, second)]
 
     def lock_both(order: list[int]) -> int:
-        return db.transact(lambda: len(changes.lock(order).runs))
+        return db.transact(lambda: len(run_verbs.lock(order).runs))
 
     assert kit.at_once(*[lambda: lock_both(ids), lambda: lock_both(ids[::-1])] * 4) == [2] * 8

@@ -6,10 +6,12 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 
-from supervision import consuming, operations, submission, supervisor
 from supervision.errors import ChangedMeanwhile, Refused
+from supervision.intake import consuming, submission
+from supervision.intake.submission import NewSubmission
 from supervision.models import DeadLetter, Run, Submission
-from supervision.submission import NewSubmission
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
 from supervision.testing import run_of, run_until_idle
 from tests.support import toy
 
@@ -36,7 +38,7 @@ def test_a_requeued_dead_letter_is_consumed_again_byte_for_byte(monkeypatch, ope
     letter = a_dead_letter()
     monkeypatch.setattr(toy.ToyIntake, "read", lambda self, body: toy.NewRun(payload={"n": 1, "body": body}))
 
-    key = operations.requeue_dead_letter(letter.pk, by=operator, reason="the intake was fixed")
+    key = operator_verbs.requeue_dead_letter(letter.pk, by=operator, reason="the intake was fixed")
     run_until_idle()
 
     assert kit.state(key) == "Processed"
@@ -49,7 +51,7 @@ def test_a_requeued_dead_letter_is_consumed_again_byte_for_byte(monkeypatch, ope
 def test_a_dead_letter_that_is_still_unreadable_becomes_a_new_one():
     letter = a_dead_letter()
 
-    operations.requeue_dead_letter(letter.pk, by="olga", reason="hope")
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="hope")
     consuming.consume_batch()
 
     assert DeadLetter.objects.filter(resolved_at=None).count() == 1
@@ -58,10 +60,10 @@ def test_a_dead_letter_that_is_still_unreadable_becomes_a_new_one():
 
 def test_a_dead_letter_is_resolved_once():
     letter = a_dead_letter()
-    operations.discard_dead_letter(letter.pk, by="olga", reason="spam")
+    operator_verbs.discard_dead_letter(letter.pk, by="olga", reason="spam")
 
     with pytest.raises(ChangedMeanwhile):
-        operations.requeue_dead_letter(letter.pk, by="paul", reason="no, wait")
+        operator_verbs.requeue_dead_letter(letter.pk, by="paul", reason="no, wait")
 
     letter.refresh_from_db()
     assert bytes(letter.body) == b'{"m": 1}'
@@ -71,7 +73,7 @@ def test_a_dead_letter_is_resolved_once():
 def test_two_operators_at_once_requeue_a_dead_letter_once():
     letter = a_dead_letter()
 
-    answers = kit.at_once(*[lambda: operations.requeue_dead_letter(letter.pk, by="x", reason="r")] * 2)
+    answers = kit.at_once(*[lambda: operator_verbs.requeue_dead_letter(letter.pk, by="x", reason="r")] * 2)
 
     assert sorted(type(answer).__name__ for answer in answers) == ["ChangedMeanwhile", "str"]
 
@@ -80,17 +82,17 @@ def test_only_submissions_can_be_requeued():
     letter = DeadLetter.objects.create(source="task supervision.perform", body=b"x", reason="r")
 
     with pytest.raises(Refused):
-        operations.requeue_dead_letter(letter.pk, by="olga", reason="r")
+        operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="r")
     with pytest.raises(Refused):
-        operations.discard_dead_letter(-1, by="olga", reason="r")
+        operator_verbs.discard_dead_letter(-1, by="olga", reason="r")
 
 
 def test_an_order_cancelled_while_it_is_a_dead_letter_ends_cancelled_when_it_is_requeued(monkeypatch):
     letter = a_dead_letter()
-    assert operations.cancel(letter.public_id, by="customer", reason="tired of waiting") == "Pending"
+    assert operator_verbs.cancel(letter.public_id, by="customer", reason="tired of waiting") == "Pending"
     monkeypatch.setattr(toy.ToyIntake, "read", lambda self, body: toy.NewRun(payload={"n": 1}))
 
-    operations.requeue_dead_letter(letter.pk, by="olga", reason="fixed")
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="fixed")
     run_until_idle()
     supervisor.sweep_once()
 

@@ -9,9 +9,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from supervision import consuming, epochs, operations, supervisor
+from supervision.intake import consuming
 from supervision.models import Epoch, Run
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
 from supervision.states import ATTEMPTS_PER_EPOCH
+from supervision.store import epochs
 from supervision.testing import run_until_idle, submit
 from tests.engine import kit
 from tests.support import toy
@@ -77,7 +80,7 @@ def test_a_worker_of_the_lost_time_holds_no_good_claim_and_its_failure_is_not_co
 
 def test_a_step_that_runs_while_its_order_is_undone_is_abandoned_by_a_new_epoch_and_not_run_again():
     key, _place, _items = kit.started("toy-undo")
-    operations.cancel(key, by="ada", reason="changed my mind")
+    operator_verbs.cancel(key, by="ada", reason="changed my mind")
     assert (kit.step(key, "alpha-step").process_state, kit.state(key)) == ("Processing", "Compensating")
     put_back()
 
@@ -126,7 +129,7 @@ def test_cancelling_an_older_order_undoes_what_may_have_been_done_in_the_lost_ti
     put_back()
     epochs.look()
 
-    operations.cancel(key, by="olga", reason="the customer called")
+    operator_verbs.cancel(key, by="olga", reason="the customer called")
     run_until_idle()
 
     assert kit.state(key) == "Cancelled"
@@ -140,7 +143,7 @@ def test_an_operators_resubmission_keeps_the_key_because_the_effect_is_not_known
     put_back()
     epochs.look()
 
-    operations.resubmit(key, by="olga", reason="again")
+    operator_verbs.resubmit(key, by="olga", reason="again")
     run_until_idle()
 
     assert kit.state(key) == "Processed"

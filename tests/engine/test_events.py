@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from supervision import consuming, db, execution, operations, recovery, store, supervisor
 from supervision.errors import OutcomeUnknown, PermanentFailure, Postpone, Refused, TransientFailure
+from supervision.execution import runner
+from supervision.intake import consuming
 from supervision.models import Run, StepEvent, StepState
+from supervision.operations import operator_verbs
+from supervision.postgres import db
+from supervision.recovery import failures, supervisor
 from supervision.states import FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, submit
 from tests.support import toy
 
@@ -52,15 +57,15 @@ class History:
         self.messages += report.born.items()
 
     def claim(self) -> None:
-        self.messages += store.claim(self.dice.randint(1, 3)).items()
+        self.messages += step_verbs.claim(self.dice.randint(1, 3)).items()
 
     def deliver(self) -> None:
         for place, claims in self.dice.sample(self.messages, min(2, len(self.messages))):
-            self.started += [(place, item) for item in store.start(place, claims)]
+            self.started += [(place, item) for item in step_verbs.start(place, claims)]
 
     def deliver_the_newest(self) -> None:
         for place, claims in self.messages[-2:]:
-            self.started += [(place, item) for item in store.start(place, claims)]
+            self.started += [(place, item) for item in step_verbs.start(place, claims)]
 
     def lose(self) -> None:
         if self.messages:
@@ -69,7 +74,7 @@ class History:
     def finish(self) -> None:
         for place, item in self._some_started():
             go_on = self.dice.random() < 0.3 and place.direction == "do" and not place.is_last
-            handed = store.finish(place, [(item, {"n": 1})], go_on=go_on)
+            handed = step_verbs.finish(place, [(item, {"n": 1})], go_on=go_on)
             if handed.started:
                 self.started += [(place.following, item) for item in handed.started]
             elif handed.claims:
@@ -78,7 +83,7 @@ class History:
     def fail(self) -> None:
         errors = [TransientFailure("busy"), OutcomeUnknown("reset"), PermanentFailure("no"), Postpone("closed"), KeyError("bug")]
         for place, item in self._some_started():
-            recovery.fail(place, [(item.claim, recovery.as_failure(self.dice.choice(errors)))])
+            failures.fail(place, [(item.claim, failures.as_failure(self.dice.choice(errors)))])
 
     def _some_started(self) -> list[Any]:
         newest = self.started[-3:]
@@ -101,15 +106,17 @@ class History:
     def operate(self) -> None:
         if not self.keys:
             return
-        verb = self.dice.choice([operations.resubmit, operations.resubmit, operations.skip, operations.compensate, operations.cancel])
+        verb = self.dice.choice(
+            [operator_verbs.resubmit, operator_verbs.resubmit, operator_verbs.skip, operator_verbs.compensate, operator_verbs.cancel]
+        )
         try:
             verb(self.dice.choice(self.keys), by="olga", reason="r")
-        except (Refused, operations.UnknownRun):
+        except (Refused, operator_verbs.UnknownRun):
             self.trail[-1] += " (refused)"
 
     def fix(self) -> None:
         for run in Run.objects.filter(process_state="Error"):
-            operations.resubmit(run.key, by="olga", reason="fixed", new_generation=self.dice.random() < 0.3)
+            operator_verbs.resubmit(run.key, by="olga", reason="fixed", new_generation=self.dice.random() < 0.3)
 
     # ----------------------------------------------------------------------------------------- the invariants
 
@@ -189,7 +196,7 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
     def worker() -> None:
         for _ in range(25):
             consuming.consume_batch(10)
-            kit.go(list(store.claim(5).items()))
+            kit.go(list(step_verbs.claim(5).items()))
             db.guarded(make_due)
 
     def supervise() -> None:
@@ -201,12 +208,12 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
     def meddle() -> None:
         mine = random.Random(seed)
         for _ in range(60):
-            verb = mine.choice([operations.resubmit, operations.skip, operations.compensate, operations.cancel])
-            with contextlib.suppress(Refused, operations.UnknownRun):
+            verb = mine.choice([operator_verbs.resubmit, operator_verbs.skip, operator_verbs.compensate, operator_verbs.cancel])
+            with contextlib.suppress(Refused, operator_verbs.UnknownRun):
                 verb(mine.choice(keys), by="olga", reason="r")
 
     answers = kit.at_once(worker, worker, supervise, supervise, meddle)
-    execution.finish_up(5)
+    runner.finish_up(5)
 
     assert answers == [None] * 5
     for event in StepEvent.objects.all():
@@ -218,7 +225,7 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
         expire()
         supervisor.sweep_once()
         for run in Run.objects.filter(process_state="Error"):
-            operations.resubmit(run.key, by="olga", reason="fixed")
+            operator_verbs.resubmit(run.key, by="olga", reason="fixed")
         make_due()
         run_until_idle()
     assert set(Run.objects.values_list("process_state", flat=True)) <= FINAL_RUN_STATES

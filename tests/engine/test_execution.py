@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from supervision import execution, operations, recovery, store, supervisor
 from supervision.agent import StepRequest
 from supervision.errors import OutcomeUnknown, PermanentFailure, Postpone, TransientFailure
+from supervision.execution import runner
 from supervision.models import StrayReply
+from supervision.operations import operator_verbs
+from supervision.recovery import failures, supervisor
 from supervision.states import Claim
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -38,9 +41,9 @@ def test_an_order_runs_through_every_agent_once_and_tells_its_end():
 def test_a_message_delivered_twice_is_performed_once():
     _key, place, claims = kit.claimed()
 
-    assert len(store.start(place, claims)) == 1
-    assert store.start(place, claims) == []
-    assert execution.run(place, claims) is None
+    assert len(step_verbs.start(place, claims)) == 1
+    assert step_verbs.start(place, claims) == []
+    assert runner.run(place, claims) is None
     assert toy.ALPHA.performed == []
 
 
@@ -50,7 +53,7 @@ def test_a_message_of_an_earlier_attempt_is_dropped():
     supervisor.sweep_once()
     ((_, fresh),) = schedule()
 
-    assert execution.run(place, claims) is None
+    assert runner.run(place, claims) is None
     assert [claim.attempt for claim in fresh] == [2]
     assert toy.ALPHA.performed == []
 
@@ -59,15 +62,15 @@ def test_a_message_that_comes_after_its_deadline_is_dropped():
     key, place, claims = kit.claimed()
     expire(key)
 
-    assert store.start(place, claims) == []
+    assert step_verbs.start(place, claims) == []
     assert kit.states(key)[0] == "Processing"
 
 
 def test_a_message_of_a_cancelled_order_is_dropped():
     key, place, claims = kit.claimed()
-    operations.cancel(key, by="customer", reason="no")
+    operator_verbs.cancel(key, by="customer", reason="no")
 
-    assert execution.run(place, claims) is None
+    assert runner.run(place, claims) is None
     assert toy.ALPHA.performed == []
     assert kit.state(key) == "Cancelled"
 
@@ -75,7 +78,7 @@ def test_a_message_of_a_cancelled_order_is_dropped():
 def test_a_message_about_nothing_is_dropped():
     _, place, _ = kit.claimed()
 
-    assert execution.run(place, [Claim(999_999_999, 1)]) is None
+    assert runner.run(place, [Claim(999_999_999, 1)]) is None
 
 
 def test_starting_renews_the_deadline_to_the_steps_own_budget(tuned):
@@ -83,7 +86,7 @@ def test_starting_renews_the_deadline_to_the_steps_own_budget(tuned):
     key, place, claims = kit.claimed()
     before = step(key, "alpha-step").complete_by
 
-    store.start(place, claims)
+    step_verbs.start(place, claims)
 
     after = step(key, "alpha-step")
     assert after.complete_by - after.started_at == timedelta(seconds=30)
@@ -145,7 +148,7 @@ def test_a_late_error_is_no_error_and_is_kept_as_evidence():
     key, place, items = kit.started()
     expire(key)
 
-    recovery.fail(place, [(items[0].claim, kit.refusal())])
+    failures.fail(place, [(items[0].claim, kit.refusal())])
 
     assert (kit.state(key), kit.alerts(key)) == ("Processing", [])
     assert StrayReply.objects.get().outcome == "permanent"
@@ -154,7 +157,7 @@ def test_a_late_error_is_no_error_and_is_kept_as_evidence():
 def test_the_members_of_a_cohort_that_are_still_ours_are_finished_when_one_is_not():
     keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
     ((place, claims),) = schedule()
-    items = store.start(place, claims)
+    items = step_verbs.start(place, claims)
     expire(keys[1])
 
     handed = kit.finish(place, items)
@@ -164,10 +167,10 @@ def test_the_members_of_a_cohort_that_are_still_ours_are_finished_when_one_is_no
 
 
 def test_a_worker_that_serves_the_next_queue_goes_on_without_a_message():
-    execution.served.update({"agent.alpha", "agent.beta"})
+    runner.served.update({"agent.alpha", "agent.beta"})
     key, place, claims = kit.claimed()
 
-    there, successors = execution.run(place, claims)
+    there, successors = runner.run(place, claims)
 
     assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 0]
     assert (there.position, len(successors)) == (2, 1)
@@ -256,7 +259,7 @@ def test_calls_are_counted_once_twice_once_after_the_middle_step_was_resubmitted
     run_until_idle()
     toy.BETA.on_perform = None
 
-    operations.resubmit(key, by="operator", reason="card replaced")
+    operator_verbs.resubmit(key, by="operator", reason="card replaced")
     run_until_idle()
 
     assert kit.state(key) == "Processed"

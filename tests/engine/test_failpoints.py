@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from supervision import failpoints, scheduler, submission
+from supervision.dispatch import scheduler
+from supervision.intake import submission
+from supervision.runtime import failpoints
 from supervision.testing import expire, run_until_idle, schedule, submit
 
 from . import kit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import consuming, fairness, store
+from supervision.intake import consuming, fair_queueing
 from supervision.models import Run
+from supervision.store import step_verbs
 from supervision.testing import run_of, submit
 from tests.engine import kit
 
@@ -14,12 +15,12 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    fairness.forget()
+    fair_queueing.forget()
 
 
 def claimed_order(count):
     """The keys in the order in which CLAIM takes them, one by one."""
-    taken = [claims[0].run_id for _ in range(count) for claims in store.claim(1).values()]
+    taken = [claims[0].run_id for _ in range(count) for claims in step_verbs.claim(1).values()]
     names = dict(Run.objects.filter(pk__in=taken).values_list("pk", "key"))
     return [names[run_id] for run_id in taken]
 
@@ -47,8 +48,8 @@ def test_while_there_is_room_nobody_is_put_off():
 
 
 def test_a_turn_is_never_put_off_further_than_one_step_of_priority():
-    assert max(fairness.delays(["flood"] * 200_000)) == fairness.MOST_SECONDS
-    assert fairness.delays(["flood", "guest"]) == [pytest.approx(fairness.MOST_SECONDS, abs=5), 0.0]
+    assert max(fair_queueing.delays(["flood"] * 200_000)) == fair_queueing.MOST_SECONDS
+    assert fair_queueing.delays(["flood", "guest"]) == [pytest.approx(fair_queueing.MOST_SECONDS, abs=5), 0.0]
 
 
 def test_high_overtakes_and_low_has_its_turn_within_its_bound_under_constant_high_load():

@@ -6,9 +6,11 @@ import time
 
 import pytest
 
-from supervision import consuming, governance, supervisor
 from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.governance import circuit_breaker
+from supervision.intake import consuming
 from supervision.models import Resource
+from supervision.recovery import supervisor
 from supervision.testing import make_due, run_of, run_until_idle, step, submit, submit_many
 from tests.support import toy
 
@@ -25,7 +27,7 @@ def the_breaker(name="beta"):
 
 def cool_down_passes(name="beta"):
     Resource.objects.filter(name=name).update(retry_at="2020-01-01T00:00:00Z")
-    governance.forget()
+    circuit_breaker.forget()
 
 
 def break_down(orders=5):
@@ -162,12 +164,12 @@ def test_successes_in_between_clear_the_count():
 def test_probes_whose_caller_died_are_given_up():
     break_down(5)
     cool_down_passes()
-    assert len(governance.admit("beta", range(1, 11)).runs) == 1
-    assert len(governance.admit("beta", range(11, 21)).runs) == 0
+    assert len(circuit_breaker.admit("beta", range(1, 11)).runs) == 1
+    assert len(circuit_breaker.admit("beta", range(11, 21)).runs) == 0
 
     Resource.objects.filter(name="beta").update(probes_until="2020-01-01T00:00:00Z")
 
-    assert len(governance.admit("beta", range(21, 31)).runs) == 1
+    assert len(circuit_breaker.admit("beta", range(21, 31)).runs) == 1
 
 
 def test_a_waiting_order_says_that_the_breaker_is_open():
@@ -177,11 +179,11 @@ def test_a_waiting_order_says_that_the_breaker_is_open():
 
 
 def test_looking_costs_no_statement_while_all_is_well(django_db_blocker):
-    governance.admit("beta", [1])
+    circuit_breaker.admit("beta", [1])
 
     with django_db_blocker.block():  # any statement raises
-        assert len(governance.admit("beta", range(200)).runs) == 200
-        governance.succeeded("beta", [time.monotonic()])
+        assert len(circuit_breaker.admit("beta", range(200)).runs) == 200
+        circuit_breaker.succeeded("beta", [time.monotonic()])
 
 
 def test_born_claims_go_on_while_another_service_is_out():

@@ -8,8 +8,11 @@ from datetime import timedelta
 import pytest
 
 from supervision import agent as agents
-from supervision import consuming, governance, held_time, operations, pauses, supervisor
+from supervision.governance import circuit_breaker
+from supervision.intake import consuming
 from supervision.models import Resource, Run
+from supervision.operations import operator_verbs, pauses
+from supervision.recovery import held_time, supervisor
 from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
 
 from . import kit
@@ -25,7 +28,7 @@ def service(monkeypatch):
     monkeypatch.setattr(type(agents.get_agent("alpha")), "resource", "the-service", raising=False)
     monkeypatch.setattr(agents.get_agent("beta"), "resource", None, raising=False)
     monkeypatch.setattr(agents.get_agent("gamma"), "resource", None, raising=False)
-    governance.know(["the-service"])
+    circuit_breaker.know(["the-service"])
     return "the-service"
 
 
@@ -35,11 +38,11 @@ def goes_down(name: str) -> None:
         " WHERE name = %s",
         [name],
     )
-    governance.forget()
+    circuit_breaker.forget()
 
 
 def comes_back(name: str) -> None:
-    governance.close([name])
+    circuit_breaker.close([name])
 
 
 def left(key: str) -> float:
@@ -97,7 +100,7 @@ def test_an_order_of_another_service_is_not_given_time(service):
     key, place, items = kit.at_step(0)
     goes_down(service)
     comes_back(service)
-    kit.store.finish(place, [(items[0], {})], wait=True)  # the step of beta, which calls no service, is due now
+    kit.step_verbs.finish(place, [(items[0], {})], wait=True)  # the step of beta, which calls no service, is due now
     goes_down(service)
     kit.hours_pass(25)
 
@@ -112,7 +115,7 @@ def test_what_an_earlier_step_waited_counts_too(service):
     kit.hours_pass(23)
     comes_back(service)
     for place, claims in schedule():
-        kit.store.finish(place, [(item, {}) for item in kit.store.start(place, claims)], wait=True)
+        kit.step_verbs.finish(place, [(item, {}) for item in kit.step_verbs.start(place, claims)], wait=True)
     kit.hours_pass(2)
 
     sweep()
@@ -242,7 +245,7 @@ def test_an_order_released_after_its_time_starts_with_its_budget_and_in_no_hurry
     pauses.lift("all", by="ada")
 
     ((place, claims),) = schedule()
-    (item,) = kit.store.start(place, claims)
+    (item,) = kit.step_verbs.start(place, claims)
 
     assert kit.fetch("SELECT complete_by - started_at FROM supervision_stepstate WHERE run_id = %s AND position = 0", [item.run_id]) == [
         (timedelta(seconds=30),)
@@ -256,7 +259,7 @@ def test_an_order_whose_time_ran_out_between_release_and_claim_is_sent_again():
     kit.hours_pass(25)
     pauses.lift("all", by="ada")
     ((place, claims),) = schedule()
-    assert kit.store.start(place, claims) == []
+    assert kit.step_verbs.start(place, claims) == []
     expire(key)
 
     sweep()
@@ -300,7 +303,7 @@ def test_a_new_start_by_an_operator_gives_the_whole_time_once(service):
     sweep()
     assert kit.state(key) == "Error"
 
-    operations.resubmit(key, by="ada", reason="again")
+    operator_verbs.resubmit(key, by="ada", reason="again")
     kit.hours_pass(24.5)
     sweep()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from supervision import agent as agents
-from supervision import consuming, governance, supervisor
 from supervision.errors import TransientFailure
+from supervision.governance import circuit_breaker
+from supervision.intake import consuming
+from supervision.recovery import supervisor
 from supervision.testing import run_until_idle, step, submit
 
 from . import kit
@@ -20,7 +22,7 @@ def service(monkeypatch):
     monkeypatch.setattr(type(agents.get_agent("alpha")), "resource", "the-service", raising=False)
     for name in ("beta", "gamma"):
         monkeypatch.setattr(agents.get_agent(name), "resource", None, raising=False)
-    governance.know(["the-service"])
+    circuit_breaker.know(["the-service"])
 
 
 def waiting() -> list[str]:
@@ -42,7 +44,7 @@ def test_a_lone_order_whose_service_fails_for_a_day_is_not_stopped_for_its_time(
     for _ in range(4):
         run_until_idle()
         kit.hours_pass(7)
-        governance.forget()
+        circuit_breaker.forget()
         sweep()
 
     assert (kit.state(key), step(key, "alpha-step").failure_count) == ("Processing", 0)
@@ -61,7 +63,7 @@ def test_an_order_that_fails_while_others_succeed_is_stopped_when_its_time_is_ov
     agents.get_agent("alpha").on_perform = poisonous
     (key,) = waiting()
     run_until_idle()
-    governance.forget()
+    circuit_breaker.forget()
     submit("toy-plain", {"n": 1})
     run_until_idle()
     kit.hours_pass(25)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import operations, recovery, supervisor
 from supervision.errors import TransientFailure
-from supervision.identity import me
+from supervision.operations import operator_verbs
+from supervision.recovery import failures, supervisor
+from supervision.runtime.identity import me
 from supervision.testing import expire, run_until_idle
 
 from . import kit
@@ -27,7 +28,7 @@ def test_an_error_names_who_reported_it_and_the_services_words():
 
 def test_a_retry_names_who_decided_it_and_why():
     key, place, items = kit.started()
-    recovery.fail(place, [(items[0].claim, recovery.as_failure(TransientFailure("busy")))])
+    failures.fail(place, [(items[0].claim, failures.as_failure(TransientFailure("busy")))])
 
     assert told(key, to="Pending")[1:] == [(0, me(), "busy")]
 
@@ -54,7 +55,7 @@ def test_an_order_past_its_own_time_names_the_supervisor_and_says_so():
 def test_what_an_operator_does_is_under_the_operators_name_and_reason():
     key = kit.in_error(1)
 
-    operations.resubmit(key, by="anna", reason="the card is good again")
+    operator_verbs.resubmit(key, by="anna", reason="the card is good again")
     run_until_idle()
 
     assert ("anna", "the card is good again") in {(actor, why) for _, actor, why in told(key, to="Pending")}

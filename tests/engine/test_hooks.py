@@ -7,11 +7,15 @@ from contextlib import suppress
 import pytest
 from django.db import DatabaseError, connection
 
-from supervision import consuming, hooks, notifications, operations, supervisor
 from supervision import workflow as definitions
+from supervision.intake import consuming
 from supervision.models import Notification
+from supervision.operations import operator_verbs
+from supervision.outbox import notifications
+from supervision.recovery import supervisor
 from supervision.retry import RetryPolicy
 from supervision.states import RunState
+from supervision.store import hooks
 from supervision.testing import expire, run_of, run_until_idle, schedule, submit, submit_many
 from supervision.workflow import Step, Workflow
 from tests.support import toy
@@ -66,7 +70,7 @@ def about_to_fail(count: int) -> list[str]:
     """Runs whose first step has expired; the next sweep puts them into Error."""
     keys = submit_many("hooked", [{"n": n} for n in range(count)])
     for place, claims in schedule():
-        kit.store.start(place, claims)
+        kit.step_verbs.start(place, claims)
     expire()
     return keys
 
@@ -126,7 +130,7 @@ def test_a_cancelled_order_is_cancelled_where_its_hook_raises(told):
     key, *_ = kit.claimed("hooked")
     told.cursed = {key}
 
-    operations.cancel(key, by="ada", reason="the customer said so")
+    operator_verbs.cancel(key, by="ada", reason="the customer said so")
 
     assert (kit.state(key), told.of(), put_off()) == ("Cancelled", [], [key])
 
@@ -206,7 +210,7 @@ def test_a_process_that_does_not_know_the_version_leaves_the_call_to_one_that_do
     consuming.consume_batch(born=False)
     known = definitions._workflows.pop(("hooked", 1))
 
-    operations.cancel(key, by="customer", reason="changed my mind")  # this web process may run older code
+    operator_verbs.cancel(key, by="customer", reason="changed my mind")  # this web process may run older code
 
     assert (kit.state(key), put_off()) == ("Cancelled", [key])
     let_time_pass()
@@ -329,7 +333,7 @@ def test_a_part_of_the_sweep_that_fails_keeps_no_other_from_its_work(monkeypatch
     def broken(*_):
         raise RuntimeError("this part is broken")
 
-    monkeypatch.setattr(supervisor.recovery, "recall", broken)
+    monkeypatch.setattr(supervisor.failures, "recall", broken)
 
     with pytest.raises(RuntimeError, match="this part is broken"):
         supervisor.sweep_once()

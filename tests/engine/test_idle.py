@@ -8,9 +8,16 @@ import time
 import pytest
 from celery.concurrency import get_implementation
 
-from supervision import consuming, execution, governance, idle, operations, pauses, scheduler, store, supervisor, worker
+from supervision.dispatch import scheduler
+from supervision.execution import local_pickup, runner
+from supervision.governance import circuit_breaker
+from supervision.intake import consuming
 from supervision.models import Resource
+from supervision.operations import operator_verbs, pauses
+from supervision.recovery import supervisor
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.worker import lifecycle
 from tests.support import toy
 
 from . import kit
@@ -38,14 +45,14 @@ def sent(broker):
 
 @pytest.fixture
 def all_served(engine):
-    execution.served.update(agent.queue for agent in (toy.ALPHA, toy.BETA, toy.GAMMA))
+    runner.served.update(agent.queue for agent in (toy.ALPHA, toy.BETA, toy.GAMMA))
 
 
 @pytest.mark.usefixtures("all_served")
 def test_an_idle_process_goes_all_the_way_with_a_new_order_without_a_message(sent):
     key = submit("toy", {"n": 1})
 
-    idle.take_up()
+    local_pickup.take_up()
 
     assert (kit.state(key), kit.states(key)) == ("Processed", ["Processed"] * 3)
     assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 1]
@@ -68,7 +75,7 @@ def test_what_begins_with_the_commit_is_what_its_row_says():
     budget = place.definition.step(0).complete_within.total_seconds()
     assert (row.complete_by - row.started_at).total_seconds() == pytest.approx(budget)
     assert before < begun.deadline <= time.monotonic() + budget
-    assert store.start(place, [begun.claim]) == [], "START refuses a message for it"
+    assert step_verbs.start(place, [begun.claim]) == [], "START refuses a message for it"
 
 
 def test_an_order_that_began_in_a_process_that_died_is_done_by_another_under_its_key():
@@ -90,11 +97,11 @@ def test_an_order_that_began_in_a_process_that_died_is_done_by_another_under_its
 @pytest.mark.usefixtures("all_served")
 def test_a_process_with_work_in_hand_leaves_new_orders_to_the_scheduler(sent, tuned):
     tuned(HOLD_OFF_SECONDS=0.2)
-    with execution._hands:
+    with runner._hands:
         submit("toy", {"n": 1})
-        idle.take_up()
+        local_pickup.take_up()
         assert toy.ALPHA.performed == []
-    idle.take_up()
+    local_pickup.take_up()
     assert toy.ALPHA.performed == [], "the process has not been idle for long enough"
 
     assert scheduler.consume()
@@ -110,18 +117,18 @@ def test_a_process_whose_calls_are_under_way_leaves_new_orders_to_the_scheduler(
         running.set()
         hold.wait(10)
 
-    pool = execution._workshop().pool
+    pool = runner._workshop().pool
     pool.run(slow, [1], "slow")
     assert running.wait(10)
     try:
         submit("toy", {"n": 1})
-        idle.take_up()
+        local_pickup.take_up()
         assert toy.ALPHA.performed == []
     finally:
         hold.set()
         assert pool.wait_until_idle(10)
 
-    idle.take_up()
+    local_pickup.take_up()
 
     assert len(toy.ALPHA.performed) == 1
 
@@ -135,10 +142,10 @@ def test_a_process_whose_calls_are_under_way_leaves_new_orders_to_the_scheduler(
     ids=["the first", "the second"],
 )
 def test_where_an_agent_is_elsewhere_the_order_is_sent_there(served, at, states, sent):
-    execution.served.add(served.queue)
+    runner.served.add(served.queue)
     key = submit("toy", {"n": 1})
 
-    idle.take_up()
+    local_pickup.take_up()
 
     assert sent() == [(at, [run_of(key).pk])]
     assert kit.states(key) == states
@@ -148,14 +155,14 @@ def test_where_an_agent_is_elsewhere_the_order_is_sent_there(served, at, states,
 @pytest.mark.usefixtures("all_served")
 def test_an_order_that_must_not_begin_does_not_begin(sent):
     first = submit("toy", {"n": 1})
-    operations.cancel(first, by="customer", reason="changed my mind")
-    idle.take_up()
+    operator_verbs.cancel(first, by="customer", reason="changed my mind")
+    local_pickup.take_up()
     assert kit.state(first) == "Cancelled"
     assert toy.ALPHA.performed == []
 
     pauses.pause("workflow", "toy", by="operator", reason="stocktaking")
     held = submit("toy", {"n": 2})
-    idle.take_up()
+    local_pickup.take_up()
     assert kit.state(held) == "Pending"
     assert toy.ALPHA.performed == []
     assert sent() == []
@@ -167,7 +174,7 @@ def test_an_order_does_not_begin_before_those_who_wait(sent):
     consuming.consume_batch(born=False)
     submit("toy", {"n": 2})
 
-    idle.take_up()
+    local_pickup.take_up()
 
     assert toy.ALPHA.performed == []
     ((_, claims), *_) = schedule()
@@ -178,7 +185,7 @@ def test_an_order_does_not_begin_before_those_who_wait(sent):
 def test_orders_that_come_together_go_together():
     keys = submit_many("toy", [{"n": n} for n in range(5)])
 
-    idle.take_up()
+    local_pickup.take_up()
 
     assert {kit.state(key) for key in keys} == {"Processed"}
     assert kit.healthy()
@@ -188,26 +195,26 @@ def test_orders_that_come_together_go_together():
 def test_one_process_that_is_everything_performs_what_comes(sent):
     key = submit("toy", {"n": 1})
 
-    idle.take_up_or_consume()
+    local_pickup.take_up_or_consume()
 
     assert kit.state(key) == "Processed"
     assert sent() == []
 
 
 def test_only_a_worker_that_begins_orders_listens(tuned):
-    assert idle.is_for({toy.ALPHA.queue})
-    assert not idle.is_for({"agent.nothing"})
+    assert local_pickup.is_for({toy.ALPHA.queue})
+    assert not local_pickup.is_for({"agent.nothing"})
     tuned(IDLE_AGENTS_CONSUME=False)
-    assert not idle.is_for({toy.ALPHA.queue})
+    assert not local_pickup.is_for({toy.ALPHA.queue})
 
 
 # -------------------------------------------------------------------------------------------------- the scheduler
 
 
 def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_after_a_while(sent, monkeypatch):
-    monkeypatch.setattr(idle, "COURTESY_SECONDS", 0.2)
-    monkeypatch.setattr(idle, "FIRST_HASTE_SECONDS", 2.0)
-    here = idle.Courtesy()
+    monkeypatch.setattr(local_pickup, "COURTESY_SECONDS", 0.2)
+    monkeypatch.setattr(local_pickup, "FIRST_HASTE_SECONDS", 2.0)
+    here = local_pickup.Courtesy()
 
     def seconds() -> float:
         began = time.monotonic()
@@ -230,11 +237,11 @@ def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_afte
 
 def test_an_order_whose_first_service_has_limits_is_not_begun(sent):
     Resource.objects.create(name="alpha", capacity=1)
-    governance.forget()
-    execution.served.add(toy.ALPHA.queue)
+    circuit_breaker.forget()
+    runner.served.add(toy.ALPHA.queue)
     key = submit("toy", {"n": 1})
 
-    idle.take_up()
+    local_pickup.take_up()
 
     assert step(key, "alpha-step").started_at is None
     assert toy.ALPHA.performed == []
@@ -242,11 +249,11 @@ def test_an_order_whose_first_service_has_limits_is_not_begun(sent):
 
 @pytest.mark.parametrize(("pool", "here"), [("threads", True), ("solo", True), ("prefork", False)])
 def test_only_a_pool_in_this_process_is_known_to_be_idle(pool, here):
-    assert worker._works_here(get_implementation(pool)) is here
+    assert lifecycle._works_here(get_implementation(pool)) is here
 
 
 def test_each_kind_of_worker_does_its_own_when_the_bell_rings():
-    assert worker._when_rung(["supervisor"], begins=False) is None
-    assert worker._when_rung(["agent.alpha"], begins=True) is idle.take_up
-    assert worker._when_rung(["submissions", "agent.alpha"], begins=True) is idle.take_up_or_consume
-    assert isinstance(worker._when_rung(["submissions"], begins=False).__self__, idle.Courtesy)
+    assert lifecycle._when_rung(["supervisor"], begins=False) is None
+    assert lifecycle._when_rung(["agent.alpha"], begins=True) is local_pickup.take_up
+    assert lifecycle._when_rung(["submissions", "agent.alpha"], begins=True) is local_pickup.take_up_or_consume
+    assert isinstance(lifecycle._when_rung(["submissions"], begins=False).__self__, local_pickup.Courtesy)

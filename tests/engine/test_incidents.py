@@ -7,10 +7,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from supervision import consuming, incidents, operations, recovery, supervisor
 from supervision.errors import PermanentFailure, Refused, TransientFailure
-from supervision.incidents import Cause
+from supervision.incidents import lifecycle
+from supervision.incidents.lifecycle import Cause
+from supervision.intake import consuming
 from supervision.models import Alert, Incident, Notification
+from supervision.operations import operator_verbs
+from supervision.recovery import failures, supervisor
 from supervision.testing import expire, run_of, run_until_idle, submit
 from tests.support import toy
 
@@ -37,9 +40,9 @@ def closed(cause: str, ago: timedelta) -> None:
 def standing():
     """A detector of this test's own kind; the causes in the list stand."""
     causes: list[Cause] = []
-    incidents.detector("test-kind")(lambda: list(causes))
+    lifecycle.detector("test-kind")(lambda: list(causes))
     yield causes
-    incidents._detectors.pop("test-kind")
+    lifecycle._detectors.pop("test-kind")
 
 
 def cause(key: str = "test-kind:a", **facts) -> Cause:
@@ -51,11 +54,11 @@ def cause(key: str = "test-kind:a", **facts) -> Cause:
 
 def test_a_cause_opens_one_incident_and_its_end_closes_it_each_told_once(standing):
     standing.append(cause(orders=2, resource="carrier", step="book", code="x"))
-    assert kit.looked() == incidents.Look(opened=1, told=1)
-    assert kit.looked() == incidents.Look()
+    assert kit.looked() == lifecycle.Look(opened=1, told=1)
+    assert kit.looked() == lifecycle.Look()
     standing.clear()
-    assert kit.looked() == incidents.Look(closed=1, told=1)
-    assert kit.looked() == incidents.Look()
+    assert kit.looked() == lifecycle.Look(closed=1, told=1)
+    assert kit.looked() == lifecycle.Look()
 
     row = Incident.objects.get()
     assert (row.kind, row.cause, row.resource, row.step, row.code, row.orders) == ("test-kind", "test-kind:a", "carrier", "book", "x", 0)
@@ -127,7 +130,7 @@ def test_a_detector_that_raises_stops_no_other_and_leaves_its_incidents_as_they_
     standing.append(cause())
     kit.looked()
 
-    @incidents.detector("broken-kind")
+    @lifecycle.detector("broken-kind")
     def broken():
         raise ZeroDivisionError
 
@@ -137,14 +140,14 @@ def test_a_detector_that_raises_stops_no_other_and_leaves_its_incidents_as_they_
         kit.in_error(0)
         kit.looked()
     finally:
-        incidents._detectors.pop("broken-kind")
+        lifecycle._detectors.pop("broken-kind")
 
     open_kinds = set(Incident.objects.filter(closed_at__isnull=True).values_list("kind", flat=True))
     assert open_kinds == {"broken-kind", "step_error"}
 
 
 def test_a_statement_that_fails_in_a_detector_stops_no_other(standing):
-    @incidents.detector("broken-kind")
+    @lifecycle.detector("broken-kind")
     def broken():
         kit.fetch("SELECT 1 / 0")
 
@@ -152,7 +155,7 @@ def test_a_statement_that_fails_in_a_detector_stops_no_other(standing):
         standing.append(cause())
         assert kit.looked().opened == 1
     finally:
-        incidents._detectors.pop("broken-kind")
+        lifecycle._detectors.pop("broken-kind")
 
 
 def test_an_incident_of_a_kind_that_this_code_does_not_know_is_left_alone():
@@ -192,8 +195,8 @@ def test_orders_that_fail_in_the_same_way_are_one_incident_and_those_that_fail_o
 
 def test_a_card_that_was_refused_is_the_customers_matter():
     _key, place, items = kit.started("toy")
-    failure = recovery.as_failure(PermanentFailure("declined", code="card_declined", for_customer=True))
-    recovery.fail(place, [(items[0].claim, failure)])
+    failure = failures.as_failure(PermanentFailure("declined", code="card_declined", for_customer=True))
+    failures.fail(place, [(items[0].claim, failure)])
 
     kit.looked()
 
@@ -210,7 +213,7 @@ def test_every_further_error_of_a_step_of_unknown_effect_has_an_open_alert_and_a
     kit.looked()
 
     for _ in range(times - 1):
-        operations.resubmit(key, by="olga", reason="looked at it")
+        operator_verbs.resubmit(key, by="olga", reason="looked at it")
         kit.looked()
         assert (kit.open_alerts(key), Incident.objects.filter(closed_at__isnull=True).count()) == ([], 0)
         run_until_idle()
@@ -221,18 +224,18 @@ def test_every_further_error_of_a_step_of_unknown_effect_has_an_open_alert_and_a
 
     alert = Alert.objects.get(closed_at__isnull=True)
     assert (alert.acknowledged_at, alert.message) == (None, "still no")
-    assert incidents.holding([run_of(key).pk]) == {run_of(key).pk: Incident.objects.get(closed_at__isnull=True).pk}
+    assert lifecycle.holding([run_of(key).pk]) == {run_of(key).pk: Incident.objects.get(closed_at__isnull=True).pk}
 
 
 def test_every_further_error_of_an_undo_has_an_open_alert_and_an_open_incident():
     toy.BETA.on_compensate = refuse
     key = kit.in_error(2, "toy")
-    operations.compensate(key, by="olga", reason="hopeless")
+    operator_verbs.compensate(key, by="olga", reason="hopeless")
     run_until_idle()
     assert kit.incidents() == ["step_error:toy:beta-step:undo:beta:no_way"]
 
     for _ in range(2):
-        operations.resubmit(key, by="olga", reason="try again")
+        operator_verbs.resubmit(key, by="olga", reason="try again")
         run_until_idle()
         assert (kit.state(key), kit.open_alerts(key)) == ("Error", ["error"])
         assert kit.incidents() == ["step_error:toy:beta-step:undo:beta:no_way"]
@@ -246,7 +249,7 @@ def test_an_order_whose_time_is_over_a_second_time_has_an_open_alert_and_an_open
         supervisor.sweep_once()
         assert (kit.state(key), kit.open_alerts(key)) == ("Error", ["error"])
         assert kit.incidents() == ["step_error:toy:alpha-step:do:alpha:overdue"]
-        operations.resubmit(key, by="olga", reason="more time")
+        operator_verbs.resubmit(key, by="olga", reason="more time")
 
     assert kit.incidents() == []
 
@@ -256,15 +259,15 @@ def test_acknowledged_is_still_open_and_closes_with_the_error():
     kit.looked()
     row = Incident.objects.get()
 
-    operations.acknowledge_incident(row.pk, by="olga", reason="I am on it")
-    operations.acknowledge_incident(row.pk, by="otto", reason="me too")
+    operator_verbs.acknowledge_incident(row.pk, by="olga", reason="I am on it")
+    operator_verbs.acknowledge_incident(row.pk, by="otto", reason="me too")
     kit.looked()
 
     row.refresh_from_db()
     assert (row.acknowledged_by, row.acknowledge_reason, row.closed_at) == ("olga", "I am on it", None)
     assert (kit.open_alerts(key), Alert.objects.get().acknowledged_by) == (["error"], "olga")
 
-    operations.skip(key, by="olga", reason="done by hand")
+    operator_verbs.skip(key, by="olga", reason="done by hand")
     kit.looked()
     row.refresh_from_db()
     assert row.closed_at is not None
@@ -276,7 +279,7 @@ def test_an_unknown_incident_and_a_missing_reason_are_refused(pk, reason):
     kit.looked()
 
     with pytest.raises(Refused):
-        operations.acknowledge_incident(Incident.objects.get().pk if pk is None else pk, by="olga", reason=reason)
+        operator_verbs.acknowledge_incident(Incident.objects.get().pk if pk is None else pk, by="olga", reason=reason)
 
     assert Incident.objects.get().acknowledged_at is None
 
@@ -295,7 +298,7 @@ def test_a_run_in_error_without_an_open_alert_gets_one():
 def test_an_alert_whose_order_left_error_without_closing_it_is_closed():
     key = kit.in_error(1)
     kit.looked()
-    operations.skip(key, by="olga", reason="done by hand")
+    operator_verbs.skip(key, by="olga", reason="done by hand")
     Alert.objects.update(closed_at=None)
 
     kit.looked()
@@ -318,12 +321,12 @@ def test_an_alert_belongs_to_an_open_incident_also_when_its_own_was_closed_meanw
 
 def test_a_step_that_was_given_up_is_told_of_until_somebody_has_seen_it():
     key, place, items = kit.at_step(2, "toy-skip")
-    recovery.fail(place, [(items[0].claim, kit.refusal())])
+    failures.fail(place, [(items[0].claim, kit.refusal())])
     kit.looked()
     row = Incident.objects.get()
     assert (kit.state(key), row.closed_at, row.orders) == ("Processed", None, 1)
 
-    operations.acknowledge_incident(row.pk, by="olga", reason="mailed by hand")
+    operator_verbs.acknowledge_incident(row.pk, by="olga", reason="mailed by hand")
     kit.looked()
 
     row.refresh_from_db()
@@ -355,9 +358,9 @@ def test_claims_that_nobody_starts_are_told_of_until_one_is_started():
     for _ in range(5):
         kit.schedule()
         expire(key)
-        recovery.sweep(10)
+        failures.sweep(10)
     assert kit.incidents() == ["starvation:agent.alpha"]
-    assert incidents.holding([run_of(key).pk])
+    assert lifecycle.holding([run_of(key).pk])
 
     run_until_idle()
 
@@ -368,22 +371,22 @@ def test_claims_that_nobody_starts_are_told_of_until_one_is_started():
 
 
 def test_held_money_is_what_the_application_says(monkeypatch):
-    monkeypatch.setattr(incidents, "_money", [lambda runs: {"EUR": 2 * len(runs), "UGX": 1}])
+    monkeypatch.setattr(lifecycle, "_money", [lambda runs: {"EUR": 2 * len(runs), "UGX": 1}])
     kit.in_error(0)
     kit.in_error(0)
     kit.looked()
     row = Incident.objects.get()
 
-    runs = incidents.runs_of(row.kind, row.cause)
+    runs = lifecycle.runs_of(row.kind, row.cause)
 
     assert len(runs) == 2
-    assert incidents.held(runs) == [("EUR", 4), ("UGX", 1)]
-    assert incidents.held([]) == []
+    assert lifecycle.held(runs) == [("EUR", 4), ("UGX", 1)]
+    assert lifecycle.held([]) == []
 
 
 def test_nothing_is_held_where_nothing_stands():
     key = submit("toy-plain", {"n": 1})
     kit.schedule()
 
-    assert incidents.holding([run_of(key).pk]) == {}
-    assert incidents.holding([]) == {}
+    assert lifecycle.holding([run_of(key).pk]) == {}
+    assert lifecycle.holding([]) == {}

@@ -9,21 +9,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from supervision import (
-    EffectOutcome,
-    Intention,
-    OutcomeUnknown,
-    PermanentFailure,
-    StepRequest,
-    TransientFailure,
-    execution,
-    ledger,
-    operations,
-    store,
-)
+from supervision import EffectOutcome, Intention, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
 from supervision.effects import Settlement
-from supervision.handles import Started
+from supervision.execution import runner
+from supervision.ledger import effect_rows
 from supervision.models import Effect
+from supervision.operations import operator_verbs
+from supervision.store import step_verbs
+from supervision.store.records import Started
 from supervision.testing import schedule, submit
 from tests.engine.kit import another_connection, blocked_backends, expire, fetch, go, healthy, state, step, supervisor, until
 from tests.support import toy
@@ -142,8 +135,8 @@ def test_the_next_attempt_is_told_that_the_first_may_have_done_it():
 def test_an_attempt_that_died_leaves_an_operation_that_may_have_been_done():
     key = submit("toy-plain", {"n": 1})
     ((place, claims),) = schedule()
-    (first,) = store.start(place, claims)
-    ledger.intend([ledger.Entry(first.run_id, "do", 0, 1, Intention("book", first.idempotency_key, "carrier"))])
+    (first,) = step_verbs.start(place, claims)
+    effect_rows.intend([effect_rows.Entry(first.run_id, "do", 0, 1, Intention("book", first.idempotency_key, "carrier"))])
     expire(key)
     supervisor.sweep_once()
     toy.ALPHA.on_perform = lambda request: told.append(booking(request).outcome)
@@ -178,9 +171,9 @@ def test_a_step_sees_what_it_did_in_every_generation_and_in_both_directions():
     go(schedule())
     again(key)
     assert state(key) == "Error"
-    operations.resubmit(key, by="ada", reason="looked", new_generation=True)
+    operator_verbs.resubmit(key, by="ada", reason="looked", new_generation=True)
     go(schedule())
-    operations.cancel(key, by="ada", reason="enough")
+    operator_verbs.cancel(key, by="ada", reason="enough")
     go(schedule())
 
     assert seen[0] == []  # a request does not list its own intention
@@ -210,7 +203,7 @@ def test_a_late_word_never_hides_an_effect(known: str, said: str, sure: bool, af
         [known],
     )
 
-    ledger.settle([ledger.Settled(1, 0, Settlement("do", "k", "book", EffectOutcome(said), "", sure))])
+    effect_rows.settle([effect_rows.Settled(1, 0, Settlement("do", "k", "book", EffectOutcome(said), "", sure))])
 
     assert Effect.objects.get().outcome == after
 
@@ -218,7 +211,7 @@ def test_a_late_word_never_hides_an_effect(known: str, said: str, sure: bool, af
 def test_no_sweep_takes_a_step_over_whose_operation_is_being_noted():
     key = submit("toy-plain", {"n": 1})
     ((place, claims),) = schedule()
-    (first,) = store.start(place, claims)
+    (first,) = step_verbs.start(place, claims)
     fetch("UPDATE supervision_stepstate SET complete_by = clock_timestamp() + interval '1 s' WHERE process_state = 'Processing'")
 
     noting = threading.Thread(target=note_slowly, args=(first,))
@@ -246,7 +239,7 @@ def test_no_sweep_takes_a_step_over_whose_operation_is_being_noted():
 
 def note_slowly(first: Started) -> None:
     try:
-        ledger.intend([ledger.Entry(first.run_id, "do", 0, 1, Intention("book", first.idempotency_key, "carrier"))])
+        effect_rows.intend([effect_rows.Entry(first.run_id, "do", 0, 1, Intention("book", first.idempotency_key, "carrier"))])
     finally:
         connection.close()
 
@@ -268,8 +261,8 @@ def opening(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("opening")
 def test_the_first_operation_of_a_whole_cohort_is_noted_in_one_statement(monkeypatch: pytest.MonkeyPatch):
     noted: list[int] = []
-    intend = ledger.intend
-    monkeypatch.setattr(ledger, "intend", lambda entries: noted.append(len(entries)) or intend(entries))
+    intend = effect_rows.intend
+    monkeypatch.setattr(effect_rows, "intend", lambda entries: noted.append(len(entries)) or intend(entries))
     toy.ALPHA.on_perform = lambda request: booking(request).settle(EffectOutcome.DONE, f"shp_{request.payload['n']}")
     keys = [submit("toy-plain", {"n": n}) for n in range(3)]
 
@@ -284,10 +277,10 @@ def test_the_first_operation_of_a_whole_cohort_is_noted_in_one_statement(monkeyp
 def test_an_attempt_whose_claim_was_lost_before_its_first_operation_makes_no_call():
     key = submit("toy-plain", {"n": 1})
     ((place, claims),) = schedule()
-    items = store.start(place, claims)
+    items = step_verbs.start(place, claims)
     expire(key)
 
-    execution.go_on(place, items)
+    runner.go_on(place, items)
 
     assert toy.ALPHA.performed == []
     assert rows(key) == []

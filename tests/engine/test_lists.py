@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from supervision import db
+from supervision.postgres import db
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from supervision import live, operations
+from supervision.insight import live_events
+from supervision.operations import operator_verbs
 from supervision.testing import run_of, run_until_idle, submit, submit_many
 
 from . import kit
@@ -22,8 +23,8 @@ def listening():
     params = connection.get_connection_params()
     kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
     with psycopg.connect(autocommit=True, **kept) as session:
-        session.execute(f"LISTEN {live.CHANNEL}")
-        session.execute(live._ATTEND, [live.AUDIENCE_SECONDS])
+        session.execute(f"LISTEN {live_events.CHANNEL}")
+        session.execute(live_events._ATTEND, [live_events.AUDIENCE_SECONDS])
 
         def heard(*, within: float = 0.2, enough: int = 10**6) -> list[str]:
             return [note.payload for note in session.notifies(timeout=within, stop_after=enough)]
@@ -57,7 +58,7 @@ def test_nothing_is_announced_before_the_commit(listening):
     listening()
 
     with transaction.atomic():
-        operations.resubmit(key, by="olga", reason="r")
+        operator_verbs.resubmit(key, by="olga", reason="r")
         before = listening()
 
     assert before == []
@@ -69,7 +70,7 @@ def test_nothing_is_announced_of_what_was_rolled_back(listening):
     listening()
 
     with transaction.atomic():
-        operations.resubmit(key, by="olga", reason="r")
+        operator_verbs.resubmit(key, by="olga", reason="r")
         transaction.set_rollback(True)
 
     assert listening() == []
@@ -93,11 +94,11 @@ def test_a_batch_too_large_to_name_is_announced_without_names(listening, tuned):
 
 
 def test_a_subscriber_hears_of_news_as_soon_as_they_are_committed(monkeypatch):
-    monkeypatch.setattr(live, "POLL_SECONDS", 20.0)
+    monkeypatch.setattr(live_events, "POLL_SECONDS", 20.0)
     key = submit("toy-plain", {"n": 1})
 
     async def visit() -> str:
-        news = live.subscribe(key)
+        news = live_events.subscribe(key)
         waiting = asyncio.ensure_future(anext(news))
         while not kit.fetch("SELECT 1 FROM supervision_audience"):
             await asyncio.sleep(0.01)
@@ -110,10 +111,10 @@ def test_a_subscriber_hears_of_news_as_soon_as_they_are_committed(monkeypatch):
 
 
 def test_a_subscriber_keeps_being_announced_to(monkeypatch):
-    monkeypatch.setattr(live, "AUDIENCE_SECONDS", 0.6)
+    monkeypatch.setattr(live_events, "AUDIENCE_SECONDS", 0.6)
 
     async def visit() -> float:
-        news = live.subscribe("no-such-order")
+        news = live_events.subscribe("no-such-order")
         waiting = asyncio.ensure_future(anext(news))
         await asyncio.sleep(1.5)
         ((left,),) = kit.fetch("SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM supervision_audience")
@@ -126,11 +127,11 @@ def test_a_subscriber_keeps_being_announced_to(monkeypatch):
 
 def test_what_committed_while_a_subscriber_came_is_looked_at_again(monkeypatch):
     """A transaction that looked for an audience before the subscriber came announces nothing, and commits a moment later."""
-    monkeypatch.setattr(live, "POLL_SECONDS", 20.0)
-    monkeypatch.setattr(live, "UNDER_WAY_SECONDS", 0.3)
+    monkeypatch.setattr(live_events, "POLL_SECONDS", 20.0)
+    monkeypatch.setattr(live_events, "UNDER_WAY_SECONDS", 0.3)
 
     async def visit() -> float:
-        news = live.subscribe("no-such-order")
+        news = live_events.subscribe("no-such-order")
         await anext(news)
         began = asyncio.get_running_loop().time()
         await asyncio.wait_for(anext(news), 5)
@@ -141,11 +142,11 @@ def test_what_committed_while_a_subscriber_came_is_looked_at_again(monkeypatch):
 
 
 def test_a_subscriber_looks_again_by_itself_when_nothing_is_announced(monkeypatch):
-    monkeypatch.setattr(live, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(live_events, "POLL_SECONDS", 0.05)
 
     async def visit() -> int:
         looks = 0
-        async for _ in live.subscribe("no-such-order"):
+        async for _ in live_events.subscribe("no-such-order"):
             looks += 1
             if looks == 3:
                 return looks
@@ -155,12 +156,12 @@ def test_a_subscriber_looks_again_by_itself_when_nothing_is_announced(monkeypatc
 
 
 def test_a_visitor_who_leaves_is_forgotten(monkeypatch):
-    monkeypatch.setattr(live, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(live_events, "POLL_SECONDS", 0.05)
 
     async def visit() -> int:
-        news = live.subscribe("no-such-order")
+        news = live_events.subscribe("no-such-order")
         await anext(news)
-        listener = live._listeners[id(asyncio.get_running_loop())]
+        listener = live_events._listeners[id(asyncio.get_running_loop())]
         await news.aclose()
         return len(listener.visitors)
 

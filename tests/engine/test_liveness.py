@@ -12,7 +12,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from supervision import agent as agents
-from supervision import conf, governance, incidents, liveness
+from supervision import conf
+from supervision.audit import liveness
+from supervision.governance import circuit_breaker
+from supervision.incidents import lifecycle
 from supervision.models import Run
 
 from . import kit
@@ -28,7 +31,7 @@ def service(engine, monkeypatch):
     monkeypatch.setattr(type(agents.get_agent("beta")), "resource", "the-service", raising=False)
     for name in ("alpha", "gamma"):
         monkeypatch.setattr(agents.get_agent(name), "resource", None, raising=False)
-    governance.know(["the-service"])
+    circuit_breaker.know(["the-service"])
 
 
 def unguarded() -> None:
@@ -266,6 +269,6 @@ def test_an_incident_that_is_looked_for_holds_what_it_counts():
     kit.hours_pass(1)
     assert named() == {key}
 
-    incidents.look()
+    lifecycle.look()
 
     assert named() == set()

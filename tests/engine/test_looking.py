@@ -7,9 +7,11 @@ from celery import current_app
 from django_celery_beat.models import PeriodicTask
 
 from sasproject.beat import Scheduler
-from supervision import leadership, operations, supervisor, tasks
+from supervision import tasks
+from supervision.operations import operator_verbs
+from supervision.recovery import leader_lease, supervisor
 from supervision.testing import expire, step
-from supervision.worker import SWEEP_TASK, set_sweep_interval
+from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
 from tests.support import toy
 
 from . import kit
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 @pytest.fixture(autouse=True)
 def _no_courier(monkeypatch):
     """Keep the courier's threads from starting: they would outlive these tests, which do not look at deliveries."""
-    monkeypatch.setattr(tasks.courier, "wake", lambda: None)
+    monkeypatch.setattr(tasks.delivery_worker, "wake", lambda: None)
 
 
 def timetable():
@@ -60,8 +62,8 @@ def test_only_the_leader_sweeps_and_another_follows_when_its_lease_has_run_out(m
     key, *_ = kit.started()
     expire(key)
     with monkeypatch.context() as rival:
-        rival.setattr(leadership, "me", lambda: "rival")
-        assert leadership.lead("supervisor") is not None
+        rival.setattr(leader_lease, "me", lambda: "rival")
+        assert leader_lease.lead("supervisor") is not None
 
     tasks.sweep()
     before = kit.states(key)[0], step(key, "alpha-step").failure_count
@@ -82,7 +84,7 @@ def test_whatever_a_sweep_decides_it_calls_no_agent():
     late, *_ = kit.started()
     kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 s' WHERE key = %s", [late])
     cancelled = kit.in_error(1)
-    operations.compensate(cancelled, by="operator", reason="hopeless")
+    operator_verbs.compensate(cancelled, by="operator", reason="hopeless")
     expire(unstarted, expired, exhausted, late)
     toy.reset()
 

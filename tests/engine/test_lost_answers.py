@@ -6,7 +6,9 @@ import psycopg
 import pytest
 from django.db import connection
 
-from supervision import db, execution, store
+from supervision.execution import runner
+from supervision.postgres import db
+from supervision.store import step_verbs
 from supervision.testing import expire, run_until_idle, schedule, step, submit
 from tests.support import toy
 
@@ -41,7 +43,7 @@ def calls(key: str) -> list[str]:
 @pytest.mark.parametrize("workflow", ["toy", "toy-plain"])
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_an_order_goes_on_though_the_answer_to_a_finish_was_lost(lose, workflow, position):
-    execution.served.update(f"agent.{name}" for name in ("alpha", "beta", "gamma"))
+    runner.served.update(f"agent.{name}" for name in ("alpha", "beta", "gamma"))
     key = submit(workflow, {"n": 1})
     sent = schedule()
     way = lose(DONE.format(position))
@@ -65,7 +67,7 @@ def test_claims_that_were_handed_over_in_a_lost_answer_are_handed_on(lose):
     assert way.cuts == 1
     assert [(claim.run_id, claim.attempt) for claim in handed.claims] == [(items[0].run_id, 1)]
     assert (handed.stale, strays()) == ([], 0)
-    assert store.start(place.following, handed.claims)[0].key == key
+    assert step_verbs.start(place.following, handed.claims)[0].key == key
 
 
 def test_a_lost_answer_to_a_start_begins_the_call_and_counts_nothing(lose):
@@ -119,7 +121,7 @@ def test_a_transactional_agents_order_goes_on_and_its_work_is_done_once(lose, mo
 def test_a_lost_answer_to_an_undo_is_no_stray_reply(lose):
     key, _place, _items = kit.at_step(1, "toy-undo")
     kit.fetch("UPDATE supervision_stepstate SET complete_by = now() + interval '1 h' WHERE process_state = 'Processing'")
-    kit.recovery.fail(_place, [(_items[0].claim, kit.refusal())])
+    kit.failures.fail(_place, [(_items[0].claim, kit.refusal())])
     way = lose(UNDONE)
 
     run_until_idle()
@@ -132,7 +134,7 @@ def test_what_another_process_finished_is_not_taken_for_our_own(lose):
     """A late duplicate on a connection that is cut: its answer is still a stray reply."""
     key, place, items = kit.started()
     kit.finish(place, items)
-    kit.fetch("UPDATE supervision_stepevent SET actor = 'somebody else' WHERE to_state = 'Processed'")
+    kit.fetch("UPDATE supervision_stepevent SET actor = 'another process' WHERE to_state = 'Processed'")
     way = lose("SELECT true")
 
     handed = kit.finish(place, items)
@@ -150,8 +152,8 @@ def test_a_successor_that_was_claimed_anew_meanwhile_is_not_performed_twice(lose
     def later(*arguments):
         """Between the lost answer and the repetition the successor has expired and was claimed again."""
         kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
-        kit.recovery.sweep(10)
-        store.claim(10)
+        kit.failures.sweep(10)
+        step_verbs.claim(10)
         return original(*arguments)
 
     db.with_lost = later

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from supervision import Step, Workflow, execution, handback, plans, scheduler, supervisor, tasks, unknown_versions, workflow
+from supervision import Step, Workflow, tasks, workflow
+from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError
+from supervision.execution import handback, runner
+from supervision.plans import registry, unknown_versions
+from supervision.recovery import supervisor
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit
 from tests.support import toy
 
@@ -86,7 +90,7 @@ def test_a_successor_that_is_not_what_this_code_expects_becomes_due_for_others(c
     key = submit("changing", {"n": 1})
     sent = schedule()
 
-    execution.served.update({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would perform the next step itself
+    runner.served.update({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would perform the next step itself
     code({1: (FIRST, other)})
     kit.go(sent)
 
@@ -213,7 +217,7 @@ def test_an_agents_process_gives_claims_of_an_unknown_version_back_and_counts_no
 def test_a_message_of_a_version_that_nobody_has_registered_is_still_nonsense(code):
     _, place, claims = claimed_by_others(code)
     kit.fetch("DELETE FROM supervision_workflowversion WHERE version = 2")
-    plans.forget()
+    registry.forget()
 
     with pytest.raises(DefinitionError):
         tasks._cohort(claims, *place)
@@ -223,9 +227,9 @@ def test_a_message_is_no_nonsense_while_the_database_cannot_say_whether_it_is(co
     _, place, claims = claimed_by_others(code)
 
     def away(*_: Any, **__: Any) -> Any:
-        raise plans.OperationalError("gone")
+        raise registry.OperationalError("gone")
 
-    monkeypatch.setattr(plans.db, "run", away)
+    monkeypatch.setattr(registry.db, "run", away)
 
     here, cohort = tasks._cohort(claims, *place)
 
@@ -236,7 +240,7 @@ def test_a_message_is_no_nonsense_while_the_database_cannot_say_whether_it_is(co
 def test_a_submission_of_a_workflow_that_only_other_code_knows_is_left_to_that_code(code):
     code({1: (FIRST, SECOND)})
     workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
-    plans.confirm()
+    registry.confirm()
     key = submit("added", {"n": 1})
     code({1: (FIRST, SECOND)})
     own = submit("changing", {"n": 2})

@@ -31,7 +31,7 @@ def refuses(statement: str, *params: object) -> str:
         (STEP.format("direction = 'sideways'"), "a_step_does_or_undoes"),
         (STEP.format("effect = 'perhaps'"), "a_steps_effect_is_known_by_name"),
         (STEP.format("process_state = 'Processing'"), "a_running_step_has_an_owner_and_a_deadline"),
-        (STEP.format("locked_by = 'somebody'"), "a_running_step_has_an_owner_and_a_deadline"),
+        (STEP.format("locked_by = 'a worker'"), "a_running_step_has_an_owner_and_a_deadline"),
         (STEP.format("process_state = 'Processing', locked_by = 'me'"), "a_running_step_has_an_owner_and_a_deadline"),
         (STEP.format("process_state = 'Processed'"), "a_processed_step_has_finished"),
         (STEP.format("failure_count = -1"), "counts_are_not_negative"),

@@ -12,8 +12,8 @@ from aiosmtpd.handlers import Message
 from django.core import mail
 from django.utils import timezone
 
-from supervision import notifications
 from supervision.models import Alert, Incident, Notification
+from supervision.outbox import notifications
 from supervision.testing import run_of, step
 from tests.support import toy
 
@@ -313,7 +313,7 @@ def test_wrong_credentials_are_ours_to_mend_and_give_nothing_up():
 def test_a_rolled_back_error_tells_nobody():
     key, place, items = kit.started("toy")
     with kit.transaction.atomic():
-        kit.recovery.fail(place, [(items[0].claim, kit.refusal())])
+        kit.failures.fail(place, [(items[0].claim, kit.refusal())])
         kit.transaction.set_rollback(True)
 
     assert (Notification.objects.count(), Alert.objects.count(), kit.incidents()) == (0, 0, [])

@@ -7,9 +7,9 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from supervision import operations
 from supervision.errors import ChangedMeanwhile, PermanentFailure, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Alert
+from supervision.operations import operator_verbs
 from supervision.testing import run_of, run_until_idle, step, submit
 from tests.support import toy
 
@@ -34,7 +34,7 @@ def test_a_resubmitted_step_runs_again_and_only_it():
     key = kit.in_error(1, "toy")
     bystander = kit.in_error(1, "toy")
 
-    state = operations.resubmit(key, by="olga", reason="fixed", attempt=attempt(key, "beta-step"))
+    state = operator_verbs.resubmit(key, by="olga", reason="fixed", attempt=attempt(key, "beta-step"))
     run_until_idle()
 
     assert state == "Processing"
@@ -47,7 +47,7 @@ def test_a_resubmitted_step_runs_again_and_only_it():
 def test_a_resubmitted_step_starts_counting_anew():
     key = kit.in_error(0)
 
-    operations.resubmit(key, by="olga", reason="fixed")
+    operator_verbs.resubmit(key, by="olga", reason="fixed")
 
     row = step(key, "alpha-step")
     assert (row.process_state, row.failure_count, row.dispatch_count, row.attempt) == ("Pending", 0, 0, 1)
@@ -56,13 +56,13 @@ def test_a_resubmitted_step_starts_counting_anew():
 def test_a_caller_who_saw_an_earlier_attempt_is_told_so_and_nothing_changes():
     key = kit.in_error(0)
     seen = attempt(key)
-    operations.resubmit(key, by="first", reason="fixed", attempt=seen)
+    operator_verbs.resubmit(key, by="first", reason="fixed", attempt=seen)
     toy.ALPHA.on_perform = _refuse
     run_until_idle()
     assert kit.state(key) == "Error"
 
     with pytest.raises(ChangedMeanwhile):
-        operations.resubmit(key, by="second", reason="fixed", attempt=seen)
+        operator_verbs.resubmit(key, by="second", reason="fixed", attempt=seen)
 
     assert kit.states(key)[0] == "Error"
 
@@ -76,7 +76,7 @@ def test_of_two_callers_at_once_one_wins():
         key = kit.in_error(0)
         seen = attempt(key)
 
-        answers = kit.at_once(*[lambda key=key, seen=seen: operations.resubmit(key, by="x", reason="r", attempt=seen)] * 2)
+        answers = kit.at_once(*[lambda key=key, seen=seen: operator_verbs.resubmit(key, by="x", reason="r", attempt=seen)] * 2)
 
         assert sorted(type(answer).__name__ for answer in answers) == ["ChangedMeanwhile", "str"]
         assert [event.to_state for event in kit.events(key)].count("Error") == 2  # one event of the step and one of the run
@@ -87,7 +87,7 @@ def test_resubmitting_an_order_that_is_not_in_error_is_refused():
     key, *_ = kit.started()
 
     with pytest.raises(Refused) as refused:
-        operations.resubmit(key, by="olga", reason="impatient")
+        operator_verbs.resubmit(key, by="olga", reason="impatient")
 
     assert refused.value.code == "not_in_error"
 
@@ -96,8 +96,8 @@ def test_resubmitting_an_order_that_is_not_in_error_is_refused():
 def test_a_step_gets_a_new_key_after_a_refusal_without_effect_or_by_order_and_else_keeps_it(unknown, forced, generation):
     key = kit.in_error(0, unknown=unknown)
 
-    planned = operations.plan(key).steps[0].idempotency_key
-    operations.resubmit(key, by="olga", reason="looked at it", new_generation=forced)
+    planned = operator_verbs.plan(key).steps[0].idempotency_key
+    operator_verbs.resubmit(key, by="olga", reason="looked at it", new_generation=forced)
 
     row = step(key, "alpha-step")
     assert (row.generation, row.idempotency_key) == (generation, f"{key}:alpha-step:do:{generation}")
@@ -108,7 +108,7 @@ def test_each_generation_has_an_alert_of_its_own_and_resubmitting_acknowledges_i
     key = kit.in_error(0)
     toy.ALPHA.on_perform = _refuse
 
-    operations.resubmit(key, by="olga", reason="fixed")
+    operator_verbs.resubmit(key, by="olga", reason="fixed")
     run_until_idle()
 
     rows = Alert.objects.order_by("generation").values_list("generation", "kind", "acknowledged_by", "closed_at")
@@ -121,7 +121,7 @@ def test_each_generation_has_an_alert_of_its_own_and_resubmitting_acknowledges_i
 def test_an_amendment_reaches_the_agent_and_is_audited_with_old_and_new(operator):
     key = kit.in_error(0, colour="red")
 
-    operations.resubmit(key, by=operator, reason="wrong colour", amend={"colour": "blue"})
+    operator_verbs.resubmit(key, by=operator, reason="wrong colour", amend={"colour": "blue"})
     run_until_idle()
 
     assert toy.ALPHA.performed[0].payload["colour"] == "blue"
@@ -134,7 +134,7 @@ def test_a_field_outside_the_whitelist_is_refused_and_nothing_changes(amend):
     key = kit.in_error(0, colour="red")
 
     with pytest.raises(Refused) as refused:
-        operations.resubmit(key, by="olga", reason="cheat", amend=amend)
+        operator_verbs.resubmit(key, by="olga", reason="cheat", amend=amend)
 
     assert refused.value.code == "not_amendable"
     assert (kit.state(key), run_of(key).payload) == ("Error", {"n": 1, "colour": "red"})
@@ -148,7 +148,7 @@ def test_an_amendment_the_application_refuses_changes_nothing(monkeypatch):
     key = kit.in_error(0, colour="red")
 
     with pytest.raises(Refused, match="no such colour"):
-        operations.resubmit(key, by="olga", reason="typo", amend={"colour": "octarine"})
+        operator_verbs.resubmit(key, by="olga", reason="typo", amend={"colour": "octarine"})
 
     assert kit.state(key) == "Error"
 
@@ -160,7 +160,7 @@ def test_an_amendment_the_application_refuses_changes_nothing(monkeypatch):
 def test_a_skipped_step_lets_the_order_go_on_or_end(position, state):
     key = kit.in_error(position, "toy")
 
-    assert operations.skip(key, by="olga", reason="done by hand") == state
+    assert operator_verbs.skip(key, by="olga", reason="done by hand") == state
     run_until_idle()
 
     assert kit.state(key) == "Processed"
@@ -173,10 +173,10 @@ def test_a_skipped_step_lets_the_order_go_on_or_end(position, state):
 def test_a_skipped_undo_lets_the_undoing_go_on():
     toy.BETA.on_compensate = _refuse
     key = kit.in_error(2, "toy")
-    operations.compensate(key, by="olga", reason="hopeless")
+    operator_verbs.compensate(key, by="olga", reason="hopeless")
     run_until_idle()
 
-    operations.skip(key, by="olga", reason="refunded by hand")
+    operator_verbs.skip(key, by="olga", reason="refunded by hand")
     run_until_idle()
 
     assert (kit.state(key), kit.states(key, "undo")) == ("Cancelled", ["Processed", "Skipped"])
@@ -187,7 +187,7 @@ def test_skipping_an_attempt_one_did_not_see_is_refused():
     key = kit.in_error(0)
 
     with pytest.raises(ChangedMeanwhile):
-        operations.skip(key, by="olga", reason="r", attempt=attempt(key) + 1)
+        operator_verbs.skip(key, by="olga", reason="r", attempt=attempt(key) + 1)
 
 
 # ------------------------------------------------------------------------------------------------------ plan
@@ -196,7 +196,7 @@ def test_skipping_an_attempt_one_did_not_see_is_refused():
 def test_a_plan_says_what_runs_what_stays_and_which_keys_the_service_has_seen():
     key = kit.in_error(1, unknown=True)
 
-    plan = operations.plan(key)
+    plan = operator_verbs.plan(key)
 
     assert [(row.name, row.action, row.key_reused) for row in plan.steps] == [
         ("alpha-step", "keep", True),
@@ -208,7 +208,7 @@ def test_a_plan_says_what_runs_what_stays_and_which_keys_the_service_has_seen():
 def test_a_plan_to_undo_lists_the_undo_steps_last_one_first():
     key = kit.in_error(2)
 
-    rows = [row for row in operations.plan(key, "compensate").steps if row.direction == "undo"]
+    rows = [row for row in operator_verbs.plan(key, "compensate").steps if row.direction == "undo"]
 
     assert [(row.name, row.idempotency_key) for row in rows] == [
         ("beta-step", f"{key}:beta-step:undo:1"),
@@ -219,13 +219,13 @@ def test_a_plan_to_undo_lists_the_undo_steps_last_one_first():
 @pytest.mark.parametrize("verb", ["resubmit", "skip", "compensate"])
 def test_a_plan_made_before_a_change_is_refused_after_it(verb):
     key = kit.in_error(0)
-    version = operations.plan(key, verb).version
-    operations.resubmit(key, by="other", reason="faster")
+    version = operator_verbs.plan(key, verb).version
+    operator_verbs.resubmit(key, by="other", reason="faster")
     toy.ALPHA.on_perform = _refuse
     run_until_idle()
 
     with pytest.raises(ChangedMeanwhile):
-        getattr(operations, verb)(key, by="olga", reason="slower", plan_version=version)
+        getattr(operator_verbs, verb)(key, by="olga", reason="slower", plan_version=version)
 
     assert kit.state(key) == "Error"
 
@@ -233,20 +233,20 @@ def test_a_plan_made_before_a_change_is_refused_after_it(verb):
 def test_a_plan_that_still_holds_is_carried_out():
     key = kit.in_error(0)
 
-    assert operations.resubmit(key, by="olga", reason="r", plan_version=operations.plan(key).version) == "Processing"
+    assert operator_verbs.resubmit(key, by="olga", reason="r", plan_version=operator_verbs.plan(key).version) == "Processing"
 
 
 def test_an_action_nobody_knows_is_refused():
     key = kit.in_error(0)
 
     with pytest.raises(Refused):
-        operations.plan(key, "explode")
+        operator_verbs.plan(key, "explode")
 
 
 # ----------------------------------------------------------------------------------------------------- audit
 
 
-VERBS = [operations.cancel, operations.compensate, operations.resubmit, operations.skip]
+VERBS = [operator_verbs.cancel, operator_verbs.compensate, operator_verbs.resubmit, operator_verbs.skip]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -294,7 +294,7 @@ def test_a_verb_that_is_rolled_back_leaves_neither_change_nor_trace(verb, operat
     assert (kit.state(key), len(kit.events(key)), LogEntry.objects.count()) == ("Error", before, 0)
 
 
-@pytest.mark.parametrize("verb", [operations.compensate, operations.cancel])
+@pytest.mark.parametrize("verb", [operator_verbs.compensate, operator_verbs.cancel])
 def test_a_finished_order_can_no_longer_be_undone(verb):
     key = submit("toy", {"n": 1})
     run_until_idle()
@@ -307,16 +307,16 @@ def test_a_finished_order_can_no_longer_be_undone(verb):
 
 def test_an_order_that_is_being_undone_is_not_undone_again():
     key = kit.in_error(1)
-    operations.compensate(key, by="olga", reason="r")
+    operator_verbs.compensate(key, by="olga", reason="r")
 
     with pytest.raises(Refused):
-        operations.compensate(key, by="olga", reason="again")
+        operator_verbs.compensate(key, by="olga", reason="again")
 
 
 def test_an_alert_is_acknowledged_once_and_keeps_the_first_name():
     kit.in_error(0)
     ids = list(Alert.objects.values_list("pk", flat=True))
 
-    assert operations.acknowledge(ids, by="first") == 1
-    assert operations.acknowledge(ids, by="second") == 0
+    assert operator_verbs.acknowledge(ids, by="first") == 1
+    assert operator_verbs.acknowledge(ids, by="second") == 0
     assert Alert.objects.get().acknowledged_by == "first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import store
+from supervision.store import step_verbs
 from supervision.testing import step
 
 from . import kit
@@ -31,7 +31,7 @@ def test_a_step_that_starts_is_given_no_longer_than_its_order_has():
     key, place, claims = kit.claimed()
     nearly_over(key)
 
-    [item] = store.start(place, claims)
+    [item] = step_verbs.start(place, claims)
 
     assert remaining(key, "alpha-step") == 0
     assert 0 < item.deadline - kit.time.monotonic() <= 10
@@ -43,7 +43,7 @@ def test_a_step_that_follows_is_given_no_longer_than_its_order_has(go_on):
     bystander, *_ = kit.started()
     nearly_over(key)
 
-    store.finish(place, [(items[0], {})], go_on=go_on)
+    step_verbs.finish(place, [(items[0], {})], go_on=go_on)
 
     assert remaining(key, "beta-step") == 0
     assert remaining(bystander, "alpha-step") > 80_000
@@ -53,5 +53,5 @@ def test_a_step_is_not_started_when_its_orders_time_is_over():
     key, place, claims = kit.claimed()
     kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 ms' WHERE key = %s", [key])
 
-    assert store.start(place, claims) == []
+    assert step_verbs.start(place, claims) == []
     assert step(key, "alpha-step").started_at is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import resources, supervisor, waiting
 from supervision.errors import OutcomeUnknown
+from supervision.governance import resources
+from supervision.insight import waiting
 from supervision.models import Alert, Incident, Notification, Run, StepState
+from supervision.recovery import supervisor
 from supervision.testing import make_due, run_until_idle, submit_many
 from tests.engine import kit
 from tests.support import toy

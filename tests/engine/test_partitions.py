@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import execution, partitions, scheduler, supervisor
 from supervision.agent import get_agent
+from supervision.dispatch import partitions, scheduler
+from supervision.execution import runner
+from supervision.recovery import supervisor
 from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit_many
 from tests.engine import kit
 
@@ -55,12 +57,12 @@ def test_a_worker_that_consumes_the_agents_queue_consumes_its_partitions(tuned):
 def test_a_worker_goes_on_by_itself_only_when_it_serves_every_partition(tuned):
     tuned(PARTITIONS={"beta": 2})
     _, place, _ = kit.started()
-    execution.served.update({"agent.alpha", "agent.beta", "agent.beta.0"})
-    assert not execution._serves_next(place, 1)
+    runner.served.update({"agent.alpha", "agent.beta", "agent.beta.0"})
+    assert not runner._serves_next(place, 1)
 
-    execution.served.add("agent.beta.1")
+    runner.served.add("agent.beta.1")
 
-    assert execution._serves_next(place, 1)
+    assert runner._serves_next(place, 1)
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (4, 1), (1, 4)])

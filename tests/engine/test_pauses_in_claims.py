@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import operations, scheduler, supervisor
+from supervision.dispatch import scheduler
 from supervision.models import Pause
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
 from supervision.testing import make_due, run_of, run_until_idle, schedule, step, submit
 from tests.engine import kit
 from tests.support import toy
@@ -91,7 +93,7 @@ def test_a_pause_ends_by_itself():
 
 def test_undo_waits_for_a_paused_agent_too():
     key, *_ = kit.at_step(1)
-    operations.cancel(key, by="operator", reason="not wanted")
+    operator_verbs.cancel(key, by="operator", reason="not wanted")
     row = pause("agent", "alpha")
     kit.expire()
     supervisor.sweep_once()
@@ -106,7 +108,7 @@ def test_undo_waits_for_a_paused_agent_too():
 
 
 def test_an_agents_worker_that_goes_on_by_itself_stops_before_a_paused_step():
-    kit.execution.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
+    kit.runner.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
     pause("agent", "beta")
     key = submit("toy-plain", {"n": 1})
 

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection, transaction
 
-from supervision import db, recovery_sql, sql, starvation, supervisor
+from supervision.incidents import starvation
+from supervision.postgres import db
+from supervision.recovery import supervisor
+from supervision.store import failure_sql, step_sql
 
 from . import kit
 
@@ -79,11 +82,11 @@ KEY = {("stepstate", "supervision_stepstate_pkey")}
 @pytest.mark.parametrize(
     ("statement", "more"),
     [
-        (sql.START, {"budget": 30.0}),
-        (sql.HOLD, {}),
-        (sql.FINISH, {"results": ["{}"] * 20, "fuse": False, "wait": False, "agent": "beta", "workflow": "toy"}),
-        (sql.FINISH_LAST, {"results": ["{}"] * 20}),
-        (recovery_sql.HOLD_FAILED, {}),
+        (step_sql.START, {"budget": 30.0}),
+        (step_sql.HOLD, {}),
+        (step_sql.FINISH, {"results": ["{}"] * 20, "fuse": False, "wait": False, "agent": "beta", "workflow": "toy"}),
+        (step_sql.FINISH_LAST, {"results": ["{}"] * 20}),
+        (failure_sql.HOLD_FAILED, {}),
     ],
     ids=["START", "HOLD", "FINISH", "FINISH_LAST", "FAIL"],
 )
@@ -91,7 +94,9 @@ def test_a_claimed_step_is_found_by_its_key_however_many_are_running(statement, 
     assert scans(statement, {**CLAIMS, **more}) == KEY
 
 
-@pytest.mark.parametrize("statement", [sql.START, sql.FINISH, sql.FINISH_LAST, sql.CLAIM], ids=["START", "FINISH", "FINISH_LAST", "CLAIM"])
+@pytest.mark.parametrize(
+    "statement", [step_sql.START, step_sql.FINISH, step_sql.FINISH_LAST, step_sql.CLAIM], ids=["START", "FINISH", "FINISH_LAST", "CLAIM"]
+)
 def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big):
     """The planner expects one row of each CTE and would join them in a nested loop: 40,000 comparisons for a cohort of 200."""
     more = {"budget": 1.0, "results": ["{}"] * 20, "fuse": False, "wait": False, "agent": "beta", "workflow": "toy"}
@@ -117,7 +122,7 @@ def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big
 
 def test_no_guard_of_a_row_found_by_its_key_proves_a_partial_index():
     """With such a guard the planner may read all unfinished runs for every step; no test's statistics force that plan reliably."""
-    texts = {**vars(sql), **vars(recovery_sql)}
+    texts = {**vars(step_sql), **vars(failure_sql)}
     statements = {name: " ".join(value.split()) for name, value in texts.items() if name.isupper() and isinstance(value, str)}
     assert len(statements) > 20
 
@@ -129,11 +134,11 @@ def test_no_guard_of_a_row_found_by_its_key_proves_a_partial_index():
 def test_a_checkpoint_is_written_by_its_key(big):
     params = {"runs": [1], "directions": ["do"], "positions": [1], "attempts": [1], "data": ["{}"]}
 
-    assert scans(sql.CHECKPOINT, params) == KEY
+    assert scans(step_sql.CHECKPOINT, params) == KEY
 
 
 def test_a_claim_reads_only_what_may_be_claimed(big):
-    found = scans(sql.CLAIM, {"limit": 50, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []})
+    found = scans(step_sql.CLAIM, {"limit": 50, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []})
 
     found.discard(("stepevent", "Seq Scan"))  # CLAIM reads it for undo steps only, and the table is empty here
 
@@ -142,7 +147,7 @@ def test_a_claim_reads_only_what_may_be_claimed(big):
 
 
 def test_a_sweep_reads_only_what_is_running_and_late(big):
-    found = scans(recovery_sql.HOLD_OVERDUE, {"limit": 50, "passed_over": [], "known": []})
+    found = scans(failure_sql.HOLD_OVERDUE, {"limit": 50, "passed_over": [], "known": []})
 
     running = "a_run_processes_one_step_at_a_time"
     assert found in ({("stepstate", running)}, {("bitmap", running), ("stepstate", "Bitmap Heap Scan")})
@@ -151,7 +156,7 @@ def test_a_sweep_reads_only_what_is_running_and_late(big):
 def test_claims_from_the_future_are_looked_for_only_among_what_is_running(big):
     running = "a_run_processes_one_step_at_a_time"
 
-    found = scans(recovery_sql.RECALL, {"slack": 60.0, "limit": 50}) - KEY
+    found = scans(failure_sql.RECALL, {"slack": 60.0, "limit": 50}) - KEY
 
     # RECALL looks events up by the runs that are running. The table is empty here, so any plan for it is fine.
     steps = {(relation, how) for relation, how in found if relation == "stepstate" or how == running}
@@ -177,7 +182,7 @@ def test_waiting_submissions_are_found_without_reading_the_consumed_ones():
         kit.fetch("ANALYZE supervision_submission")
 
         params = {"limit": 10, "only": None, "since": 0, "names": ["toy-plain"]}
-        found = scans(sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", ""), params)
+        found = scans(step_sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", ""), params)
 
         transaction.set_rollback(True)
     assert found == set()
@@ -215,8 +220,8 @@ def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
             fill(finished, 50, 50)
             kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
             costs[finished] = (
-                cost(recovery_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
-                cost(sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}),
+                cost(failure_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
+                cost(step_sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}),
             )
             transaction.set_rollback(True)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import consuming, operations, queries, supervisor
+from supervision.insight import queries
+from supervision.intake import consuming
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
 from supervision.testing import expire, make_due, run_of, run_until_idle, submit, submit_many
 
 from . import kit
@@ -14,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 def test_steps_come_in_the_order_they_run():
     key = kit.in_error(2, "toy")
-    operations.compensate(key, by="olga", reason="r")
+    operator_verbs.compensate(key, by="olga", reason="r")
     run_until_idle()
 
     steps = queries.steps_of([run_of(key).pk])[run_of(key).pk]
@@ -81,7 +84,7 @@ def test_open_alerts_are_those_nobody_has_seen():
     kit.in_error(1)
     newest, oldest = queries.open_alerts(10)
 
-    operations.acknowledge([newest.pk], by="olga")
+    operator_verbs.acknowledge([newest.pk], by="olga")
 
     assert list(queries.open_alerts(10)) == [oldest]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import readings
+from supervision.deadletters import lone_readings
 from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.usefixtures("engine")
     ids=["processes that died", "what older code counted", "a reading of our own whose end could not be written"],
 )
 def test_only_readings_of_other_processes_count(reader, counted, unfinished):
-    row = ["digest", counted, readings.me() if reader == "me" else reader]
+    row = ["digest", counted, lone_readings.me() if reader == "me" else reader]
     kit.fetch("INSERT INTO supervision_receipt (digest, deliveries, reader) VALUES (%s, %s, %s)", row)
 
-    with readings.alone("digest") as reading:
+    with lone_readings.alone("digest") as reading:
         assert reading.unfinished == unfinished
 
     assert kit.fetch("SELECT * FROM supervision_receipt") == []
@@ -29,7 +29,7 @@ def test_a_reading_that_raised_takes_back_its_own_count_and_no_other():
     kit.fetch("INSERT INTO supervision_receipt (digest, deliveries, reader) VALUES ('digest', 2, 'another')")
 
     for _ in range(3):
-        with pytest.raises(ValueError), readings.alone("digest") as reading:
+        with pytest.raises(ValueError), lone_readings.alone("digest") as reading:
             raise ValueError
         assert reading.unfinished == 2
 

@@ -11,10 +11,12 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
-from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, consuming, plan_checks, plan_guard, plans, workflow
+from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, workflow
 from supervision.agent import Agent, _agents
 from supervision.errors import PlanChanged
+from supervision.intake import consuming
 from supervision.models import Run, WorkflowVersion
+from supervision.plans import comparison, guard, registry
 from supervision.testing import run_until_idle, submit
 from tests.support import toy
 
@@ -34,7 +36,7 @@ def code(monkeypatch: pytest.MonkeyPatch) -> Any:
     def deploy(*steps: Step, version: int = 1, **fields: Any) -> Workflow:
         monkeypatch.setattr(workflow, "_workflows", {})
         monkeypatch.setattr(workflow, "_newest", {})
-        plans.forget()
+        registry.forget()
         return workflow.register(Workflow("changing", steps, intake=toy.INTAKE, version=version, **fields))
 
     return deploy
@@ -42,7 +44,7 @@ def code(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def refusal() -> str:
     with pytest.raises(PlanChanged) as refused:
-        plans.confirm()
+        registry.confirm()
     return str(refused.value)
 
 
@@ -77,7 +79,7 @@ class Indelible(Agent):
 )
 def test_a_definition_that_changes_under_its_version_is_refused_and_the_first_difference_is_named(code, steps, words):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
 
     code(*steps)
 
@@ -86,7 +88,7 @@ def test_a_definition_that_changes_under_its_version_is_refused_and_the_first_di
 
 def test_an_agent_whose_work_can_no_longer_be_undone_is_another_plan(code, monkeypatch):
     code(FIRST)
-    plans.confirm()
+    registry.confirm()
     monkeypatch.setitem(_agents, "alpha", Indelible())
 
     code(FIRST)
@@ -96,22 +98,22 @@ def test_an_agent_whose_work_can_no_longer_be_undone_is_another_plan(code, monke
 
 def test_budgets_retries_and_overrides_change_without_a_new_version(code, tuned):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
     patient = RetryPolicy(threshold=9, first_delay=timedelta(seconds=9), long_wait=timedelta(hours=1))
     tuned(ON_EXHAUSTED="wait", ON_PERMANENT="skip", COMPLETE_WITHIN=7, FAILURE_THRESHOLD=2)
 
     code(replace(FIRST, complete_within=timedelta(hours=1), retry=patient, amendable=("colour",)), SECOND)
 
-    plans.confirm()
-    assert plans.differences() == []
+    registry.confirm()
+    assert registry.differences() == []
 
 
 def test_the_same_change_with_a_new_version_is_registered_beside_the_old_one(code):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
 
     code(SECOND, FIRST, version=2)
-    plans.confirm()
+    registry.confirm()
 
     kept = WorkflowVersion.objects.order_by("version")
     assert [(row.version, [step["name"] for step in row.definition["steps"]]) for row in kept] == [
@@ -123,32 +125,32 @@ def test_the_same_change_with_a_new_version_is_registered_beside_the_old_one(cod
 
 def test_a_fingerprint_that_fits_no_definition_is_a_difference(code):
     here = code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
     WorkflowVersion.objects.update(fingerprint="0123456789abcdef")
-    plans.forget()
+    registry.forget()
 
-    assert plans.fingerprint(plans.definition_of(here)) in refusal()
+    assert registry.fingerprint(registry.definition_of(here)) in refusal()
 
 
 def test_a_definition_written_before_a_release_that_says_more_is_no_difference(code):
     code(FIRST)
-    plans.confirm()
+    registry.confirm()
     [row] = WorkflowVersion.objects.all()
     del row.definition["steps"][0]["undoable"]
-    row.fingerprint = plans.fingerprint(row.definition)
+    row.fingerprint = registry.fingerprint(row.definition)
     row.save()
-    plans.forget()
+    registry.forget()
 
-    plans.confirm()
+    registry.confirm()
 
 
 def test_what_is_confirmed_costs_nothing_until_the_code_is_another(code, monkeypatch):
     code(FIRST)
-    plans.confirm()
+    registry.confirm()
     asked: list[str] = []
-    monkeypatch.setattr(plans.db, "run", lambda statement, params: asked.append(statement) or [])
+    monkeypatch.setattr(registry.db, "run", lambda statement, params: asked.append(statement) or [])
 
-    plans.confirm()
+    registry.confirm()
 
     assert asked == []
 
@@ -156,15 +158,15 @@ def test_what_is_confirmed_costs_nothing_until_the_code_is_another(code, monkeyp
 def test_processes_that_start_at_once_with_different_code_agree_on_one_plan():
     one, other = (Workflow("changing", steps, intake=toy.INTAKE) for steps in ((FIRST, SECOND), (SECOND, FIRST)))
 
-    kit.at_once(lambda: plans._register([one]), lambda: plans._register([other]))
+    kit.at_once(lambda: registry._register([one]), lambda: registry._register([other]))
 
     [row] = WorkflowVersion.objects.all()
-    assert row.fingerprint in [plans.fingerprint(plans.definition_of(each)) for each in (one, other)]
+    assert row.fingerprint in [registry.fingerprint(registry.definition_of(each)) for each in (one, other)]
 
 
 def test_no_run_is_written_by_code_that_means_something_else(code):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
     code(SECOND, FIRST)
     submit("changing", {"n": 1})
 
@@ -182,11 +184,11 @@ def test_no_run_is_written_by_code_that_means_something_else(code):
 
 def test_a_process_that_begins_with_other_plans_ends_with_one_line(code, capsys):
     code(FIRST, SECOND)
-    plan_guard.refuse_other_plans()
+    guard.refuse_other_plans()
     code(SECOND, FIRST)
 
     with pytest.raises(SystemExit) as ended:
-        plan_guard.refuse_other_plans()
+        guard.refuse_other_plans()
 
     assert ended.value.code == 1
     said = capsys.readouterr().err.splitlines()
@@ -195,18 +197,18 @@ def test_a_process_that_begins_with_other_plans_ends_with_one_line(code, capsys)
 
 def test_a_process_begins_while_the_database_is_away_and_each_heartbeat_asks_again(code, monkeypatch):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
     code(SECOND, FIRST)
     ended: list[int] = []
-    monkeypatch.setattr(plan_guard.os, "_exit", ended.append)
+    monkeypatch.setattr(guard.os, "_exit", ended.append)
     with monkeypatch.context() as away:
         away.setitem(connection.settings_dict, "PORT", "1")
         away.setitem(connection.settings_dict, "HOST", "127.0.0.1")
         connection.close()
-        plan_guard.refuse_other_plans()
+        guard.refuse_other_plans()
     assert ended == []
 
-    plan_guard.keep_confirming()
+    guard.keep_confirming()
 
     assert ended == [1]
 
@@ -215,17 +217,17 @@ def test_a_heartbeat_tells_which_versions_its_process_knows(code):
     code(FIRST)
     workflow.register(Workflow("changing", (FIRST, SECOND), intake=toy.INTAKE, version=3))
 
-    assert plan_guard.keep_confirming() == {"changing": [1, 3]}
+    assert guard.keep_confirming() == {"changing": [1, 3]}
 
 
 def test_the_system_check_says_what_a_worker_would(code):
     code(FIRST, SECOND)
-    plans.confirm()
-    assert plan_checks.check_plans(None) == []
+    registry.confirm()
+    assert comparison.check_plans(None) == []
 
     code(SECOND, FIRST)
 
-    [message] = plan_checks.check_plans(None)
+    [message] = comparison.check_plans(None)
     assert message.id == "supervision.E020"
     assert message.msg == f"W{refusal()[1:]}."
 
@@ -233,7 +235,7 @@ def test_the_system_check_says_what_a_worker_would(code):
 def test_the_system_check_registers_nothing(code):
     code(FIRST)
 
-    assert plan_checks.check_plans(None) == []
+    assert comparison.check_plans(None) == []
     assert not WorkflowVersion.objects.filter(name="changing").exists()
 
 
@@ -242,7 +244,7 @@ def test_the_system_check_is_silent_without_its_table(code):
     with kit.transaction.atomic():
         kit.fetch("ALTER TABLE supervision_workflowversion RENAME TO elsewhere")
     try:
-        assert plan_checks.check_plans(None) == []
+        assert comparison.check_plans(None) == []
     finally:
         kit.fetch("ALTER TABLE elsewhere RENAME TO supervision_workflowversion")
 
@@ -252,7 +254,7 @@ def test_the_system_check_is_silent_without_its_table(code):
 )
 def test_a_command_that_moves_orders_refuses_in_one_line(code, command):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
     code(SECOND, FIRST)
 
     with pytest.raises(CommandError) as refused:
@@ -263,7 +265,7 @@ def test_a_command_that_moves_orders_refuses_in_one_line(code, command):
 
 def test_a_command_that_only_looks_still_looks(code, capsys):
     code(FIRST, SECOND)
-    plans.confirm()
+    registry.confirm()
     code(SECOND, FIRST)
 
     call_command("queue_depth", "--json", skip_checks=False)

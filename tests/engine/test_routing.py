@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import governance, operations, resources
 from supervision.errors import OutcomeUnknown, TransientFailure
+from supervision.governance import circuit_breaker, resources
 from supervision.models import Resource, ResourceRoute, Slot
+from supervision.operations import operator_verbs
 from supervision.testing import make_due, run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
 from tests.support import toy
@@ -20,12 +21,12 @@ def two_accounts(engine):
     Resource.objects.filter(name="beta").delete()
     for name, settings in (("beta-north", {"url": "north"}), ("beta-south", {"url": "south"})):
         Resource.objects.create(name=name, service="beta", capacity=10, settings=settings)
-    governance.forget()
+    circuit_breaker.forget()
 
 
 def route(partition, resource):
     made, _ = ResourceRoute.objects.update_or_create(service="beta", partition=partition, defaults={"resource": resource})
-    governance.forget()
+    circuit_breaker.forget()
     return made
 
 
@@ -53,7 +54,7 @@ def test_a_remapped_partition_goes_to_the_new_resource_and_the_running_call_fini
         seen[request.run_key] = request.resource
         if len(seen) == 1:
             ResourceRoute.objects.filter(partition="it").update(resource="beta-south", version=2)
-            governance.forget()
+            circuit_breaker.forget()
 
     toy.BETA.on_perform = remap
     first = submit("toy-plain", {"n": 1, "partition": "it"})
@@ -110,7 +111,7 @@ def test_what_was_done_at_one_resource_is_undone_there(two_accounts):
     key, *_ = kit.at_step(2)
     kit.fetch("UPDATE supervision_stepstate SET resource = 'beta-north' WHERE run_id = %s AND position = 1", [run_of(key).pk])
     kit.fetch("UPDATE supervision_stepstate SET started_at = NULL WHERE run_id = %s AND position = 2", [run_of(key).pk])
-    operations.cancel(key, by="operator", reason="no longer wanted")
+    operator_verbs.cancel(key, by="operator", reason="no longer wanted")
     run_until_idle()
 
     assert [request.resource for request in toy.BETA.undone] == ["beta-north"]
@@ -120,7 +121,7 @@ def test_what_was_done_at_one_resource_is_undone_there(two_accounts):
 def test_without_a_route_the_healthy_one_with_most_room_is_taken(two_accounts):
     Resource.objects.filter(name="beta-north").update(capacity=2)
     Resource.objects.filter(name="beta-south").update(capacity=6)
-    governance.forget()
+    circuit_breaker.forget()
     submit_many("toy-plain", [{"n": n} for n in range(8)])
 
     kit.go(schedule())
@@ -131,7 +132,7 @@ def test_without_a_route_the_healthy_one_with_most_room_is_taken(two_accounts):
 
 def test_the_one_whose_breaker_is_open_is_passed_over(two_accounts):
     Resource.objects.filter(name="beta-north").update(breaker_state="open", retry_at="2999-01-01T00:00:00Z")
-    governance.forget()
+    circuit_breaker.forget()
     keys = submit_many("toy-plain", [{"n": n} for n in range(5)])
 
     run_until_idle()
@@ -158,7 +159,7 @@ def test_failures_count_for_the_resource_that_was_called_and_the_others_stay_clo
 
 def test_the_broken_one_of_several_is_tried_out_again(two_accounts):
     Resource.objects.filter(name="beta-north").update(breaker_state="open", retry_at="2020-01-01T00:00:00Z")
-    governance.forget()
+    circuit_breaker.forget()
     submit_many("toy-plain", [{"n": n} for n in range(3)])
 
     run_until_idle()
@@ -195,7 +196,7 @@ def test_the_routes_are_read_again_by_timer_without_anybody_telling(two_accounts
 
 def test_an_agent_with_one_resource_of_its_own_name_knows_its_settings():
     Resource.objects.update_or_create(name="beta", defaults={"settings": {"account": "main"}})
-    governance.forget()
+    circuit_breaker.forget()
     submit("toy-plain", {"n": 1})
 
     run_until_idle()

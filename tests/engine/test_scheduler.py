@@ -9,11 +9,17 @@ from celery import current_app, signature
 from celery.app.trace import build_tracer
 from celery.utils import uuid
 
-from supervision import consuming, execution, hints, operations, scheduler, store, submission, tasks
+from supervision import tasks
 from supervision import workflow as definitions
+from supervision.dispatch import scheduler
 from supervision.errors import PermanentFailure
+from supervision.execution import runner
+from supervision.intake import consuming, submission
 from supervision.models import DeadLetter
+from supervision.operations import operator_verbs
+from supervision.store import step_verbs
 from supervision.testing import run_of, run_until_idle, submit, submit_many
+from supervision.wakeup import hints
 from supervision.workflow import Workflow
 from tests.support import toy
 
@@ -49,7 +55,7 @@ def test_a_large_claim_travels_in_cohorts(broker, tuned):
 
 def test_an_undo_travels_alone(broker):
     key = kit.in_error(1)
-    operations.compensate(key, by="olga", reason="r")
+    operator_verbs.compensate(key, by="olga", reason="r")
 
     scheduler.schedule_once()
 
@@ -105,7 +111,7 @@ def test_accepting_an_order_hints_at_the_consumer(broker, monkeypatch):
     assert {task for task, _ in broker("submissions")} == {hints.CONSUME}
 
 
-@pytest.mark.parametrize("verb", [operations.resubmit, operations.skip, operations.compensate, operations.cancel])
+@pytest.mark.parametrize("verb", [operator_verbs.resubmit, operator_verbs.skip, operator_verbs.compensate, operator_verbs.cancel])
 def test_every_verb_hints_at_the_scheduler(verb, broker, monkeypatch):
     key = kit.in_error(1)
     monkeypatch.setattr(hints, "enabled", True)
@@ -122,7 +128,7 @@ def test_whether_something_is_due_or_waits_is_answered_by_the_rows():
     assert (scheduler.due(), submission.waiting(), submission.waiting(60)) == (False, True, False)
     consuming.consume_batch(born=False)
     assert (scheduler.due(), submission.waiting()) == (True, False)
-    store.claim(1)
+    step_verbs.claim(1)
     assert scheduler.due() is False
 
 
@@ -160,7 +166,7 @@ def test_a_chain_carries_a_cohort_through_all_queues(worker):
 
 
 def test_a_chain_skips_the_queues_whose_work_was_done_on_the_way(worker):
-    execution.served.update({"agent.alpha", "agent.beta"})
+    runner.served.update({"agent.alpha", "agent.beta"})
     key = submit("toy", {"n": 1})
     scheduler.schedule_once()
 
@@ -183,7 +189,7 @@ def test_a_chain_ends_where_a_step_was_refused(worker):
 def test_a_message_delivered_twice_carries_its_order_on_once(worker, broker):
     key = submit("toy", {"n": 1})
     consuming.consume_batch(born=False)
-    ((place, claims),) = store.claim(1).items()
+    ((place, claims),) = step_verbs.claim(1).items()
     scheduler.dispatch(place, claims)
     scheduler.dispatch(place, claims)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import consuming, operations, sessions, supervisor
+from supervision.intake import consuming
 from supervision.models import Run
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
+from supervision.store import sessions
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
 from tests.support import pages, toy
@@ -79,7 +82,7 @@ def test_an_order_in_error_holds_its_session_until_somebody_decides():
     toy.BETA.on_perform = None
     assert (run_of(first).process_state, run_of(second).process_state) == ("Error", "Pending")
 
-    operations.resubmit(first, by="operator", reason="mended")
+    operator_verbs.resubmit(first, by="operator", reason="mended")
     run_until_idle()
 
     assert (run_of(first).process_state, run_of(second).process_state) == ("Processed", "Processed")
@@ -90,9 +93,9 @@ def test_a_cancelled_order_lets_the_next_of_its_session_go(begun):
     first, second, third = in_session(3)
     schedule()
     if begun:
-        operations.cancel(first, by="operator", reason="not wanted")
+        operator_verbs.cancel(first, by="operator", reason="not wanted")
     else:
-        operations.cancel(second, by="operator", reason="not wanted")
+        operator_verbs.cancel(second, by="operator", reason="not wanted")
         kit.expire()
         supervisor.sweep_once()
     run_until_idle()
@@ -239,11 +242,11 @@ def test_an_order_that_is_written_while_the_one_before_it_ends_is_never_forgotte
 
 def _walk_to_last(key):
     ((place, claims),) = schedule()
-    items = kit.store.start(place, claims)
+    items = kit.step_verbs.start(place, claims)
     while not place.is_last:
         claims = kit.finish(place, items).claims
         place = place.following
-        items = kit.store.start(place, claims)
+        items = kit.step_verbs.start(place, claims)
     return place, items
 
 
@@ -252,7 +255,7 @@ def test_priority_and_session_go_together():
     urgent = submit("toy-plain", {"n": 1, "session_key": "high", "priority": 1})
     consuming.consume_batch(born=False)
 
-    order = [claims[0].run_id for _ in range(2) for claims in kit.store.claim(1).values()]
+    order = [claims[0].run_id for _ in range(2) for claims in kit.step_verbs.claim(1).values()]
 
     assert order == [run_of(urgent).pk, run_of(plain[0]).pk]
-    assert kit.store.claim(5) == {}
+    assert kit.step_verbs.claim(5) == {}

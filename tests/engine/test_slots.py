@@ -10,9 +10,12 @@ from itertools import pairwise
 import pytest
 from django.db import connection
 
-from supervision import admission, execution, governance, operations, scheduler, slots
+from supervision.dispatch import scheduler
 from supervision.errors import TransientFailure
+from supervision.execution import runner
+from supervision.governance import admission, circuit_breaker, rate_limiter
 from supervision.models import Resource, Slot, StepEvent
+from supervision.operations import operator_verbs
 from supervision.testing import make_due, run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
 from tests.support import toy
@@ -22,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 def limit(name="beta", **limits):
     Resource.objects.update_or_create(name=name, defaults=limits)
-    governance.forget()
+    circuit_breaker.forget()
 
 
 def holders(count, first=1):
@@ -103,12 +106,12 @@ def test_a_full_resource_stops_nobody_elses_steps():
 
 def test_capacity_edited_during_the_work_holds_from_the_next_claim():
     limit(capacity=5)
-    assert len(slots.take("beta", holders(5), lease_seconds=30).delays) == 5
+    assert len(rate_limiter.take("beta", holders(5), lease_seconds=30).delays) == 5
     Resource.objects.filter(name="beta").update(capacity=2)
 
-    assert slots.take("beta", holders(5, first=10), lease_seconds=30).delays == {}
-    slots.give_back(holders(4))
-    taken = slots.take("beta", holders(5, first=10), lease_seconds=30)
+    assert rate_limiter.take("beta", holders(5, first=10), lease_seconds=30).delays == {}
+    rate_limiter.give_back(holders(4))
+    taken = rate_limiter.take("beta", holders(5, first=10), lease_seconds=30)
 
     assert len(taken.delays) == 1
     assert "2 of 2 calls are under way" in taken.why
@@ -116,12 +119,12 @@ def test_capacity_edited_during_the_work_holds_from_the_next_claim():
 
 def test_slots_of_a_killed_holder_come_back_when_their_lease_has_passed():
     limit(capacity=2)
-    slots.take("beta", holders(2), lease_seconds=30)
-    assert slots.take("beta", holders(1, first=5), lease_seconds=30).delays == {}
+    rate_limiter.take("beta", holders(2), lease_seconds=30)
+    assert rate_limiter.take("beta", holders(1, first=5), lease_seconds=30).delays == {}
 
     kit.fetch("UPDATE supervision_slot SET until = now() - interval '1 ms' WHERE run_id = 1")
 
-    assert len(slots.take("beta", holders(2, first=5), lease_seconds=30).delays) == 1
+    assert len(rate_limiter.take("beta", holders(2, first=5), lease_seconds=30).delays) == 1
     assert Slot.objects.filter(resource="beta").count() == 2
 
 
@@ -129,18 +132,20 @@ def test_processes_that_take_slots_at_the_same_moment_never_take_too_many():
     limit(capacity=5)
     for turn in range(10):
         firsts = [100 * turn + 10 * n for n in range(6)]
-        taken = kit.at_once(*[lambda first=first: len(slots.take("beta", holders(3, first), lease_seconds=30).delays) for first in firsts])
+        taken = kit.at_once(
+            *[lambda first=first: len(rate_limiter.take("beta", holders(3, first), lease_seconds=30).delays) for first in firsts]
+        )
         assert sum(taken) == 5, taken
         kit.fetch("DELETE FROM supervision_slot")
 
 
 def test_a_slot_is_leased_for_as_long_as_the_call_may_last():
     limit(capacity=2)
-    slots.take("beta", holders(1), lease_seconds=30)
+    rate_limiter.take("beta", holders(1), lease_seconds=30)
 
     ((seconds,),) = kit.fetch("SELECT extract(epoch FROM until - taken_at)::float8 FROM supervision_slot")
 
-    assert seconds == pytest.approx(30 + slots.GRACE_SECONDS, abs=0.1)
+    assert seconds == pytest.approx(30 + rate_limiter.GRACE_SECONDS, abs=0.1)
 
 
 class Outlasting:
@@ -159,7 +164,7 @@ class Outlasting:
 @pytest.fixture
 def one_thread(engine, monkeypatch):
     """This process can make one call at a time."""
-    monkeypatch.setattr(execution._workshop().pool, "size", 1)
+    monkeypatch.setattr(runner._workshop().pool, "size", 1)
 
 
 def test_no_call_outlives_its_slot_however_long_it_waited_for_a_thread(one_thread):
@@ -196,7 +201,7 @@ def test_no_call_outlives_its_slot_when_its_start_comes_late():
     submit("toy-plain", {"n": 1})
     kit.go(schedule())
     sent = schedule()
-    with slow("supervision_slot", seconds=slots.GRACE_SECONDS + 0.5):
+    with slow("supervision_slot", seconds=rate_limiter.GRACE_SECONDS + 0.5):
         kit.go(sent)
         kit.until(lambda: outlasting.seconds)
 
@@ -235,20 +240,20 @@ def test_no_second_has_more_calls_than_the_rate_allows_even_when_some_arrive_lat
     def take_at(next_call: float, first: int) -> list[float]:
         """The granted delays when the next call is possible in this many seconds, without the time of the statements."""
         kit.fetch("UPDATE supervision_resource SET next_call_at = clock_timestamp() + make_interval(secs => %s)", [next_call])
-        granted = list(slots.take("beta", holders(300, first=first), lease_seconds=1).delays.values())
+        granted = list(rate_limiter.take("beta", holders(300, first=first), lease_seconds=1).delays.values())
         kit.fetch("DELETE FROM supervision_slot")
         return [delay + max(0.0, next_call - granted[0]) for delay in granted]
 
     for turn in range(400):
-        granted = take_at(max(0.0, moments[-1] + slots.gap(rate) - now) if moments else 0.0, 1000 * turn)
+        granted = take_at(max(0.0, moments[-1] + rate_limiter.gap(rate) - now) if moments else 0.0, 1000 * turn)
         moments += [now + delay for delay in granted]
-        now += slots.HORIZON_SECONDS
+        now += rate_limiter.HORIZON_SECONDS
         if len(moments) > 600 or now > 20:
             break
 
     assert len(moments) > min(rate * now * 0.8, 500) - 1
     # Calls that arrive within one second were reserved within this window.
-    window = 1 + slots.JITTER_SECONDS - 0.001
+    window = 1 + rate_limiter.JITTER_SECONDS - 0.001
     most = max(sum(moment <= other < moment + window for other in moments) for moment in moments)
     assert most <= max(1, rate) + 1e-9
     assert all(later - earlier >= 1 / rate - 0.02 for earlier, later in pairwise(moments))
@@ -281,12 +286,12 @@ def test_a_moment_does_not_move_when_the_commit_that_reserved_it_takes_long(slow
     limit(rate_per_second=10)
 
     began = time.monotonic()
-    taken = slots.take("beta", holders(1), lease_seconds=30)
+    taken = rate_limiter.take("beta", holders(1), lease_seconds=30)
     assert time.monotonic() - began > 0.4
     assert taken.at + taken.delays[holders(1)[0]] < began + 0.2
 
     began = time.monotonic()
-    (moment,) = slots.reserve("beta", 1)
+    (moment,) = rate_limiter.reserve("beta", 1)
     assert time.monotonic() - began > 0.4
     assert moment < began + 0.3
 
@@ -379,7 +384,7 @@ def test_undo_calls_keep_to_the_limits_as_well(tuned):
     limit("alpha", capacity=2)
     gauge = toy.ALPHA.on_compensate = Gauge()
     for key in from_cancel:
-        operations.cancel(key, by="operator", reason="changed their minds")
+        operator_verbs.cancel(key, by="operator", reason="changed their minds")
     for _ in range(20):
         kit.expire()
         kit.supervisor.sweep_once()

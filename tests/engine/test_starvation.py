@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import consuming, governance, incidents, pauses, starvation, supervisor
+from supervision.governance import circuit_breaker
+from supervision.incidents import lifecycle, starvation
+from supervision.intake import consuming
 from supervision.models import Alert, Incident, Resource, ResourceRoute, StepState
+from supervision.operations import pauses
+from supervision.recovery import supervisor
 from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
 
 from . import kit
@@ -34,8 +38,8 @@ def test_fresh_steps_that_nobody_picks_up_are_one_incident_whatever_their_number
     assert Alert.objects.filter(kind="starvation", incident=row, closed_at__isnull=True).count() == 12
     assert set(StepState.objects.values_list("failure_count", flat=True)) == {0}
     runs = [run_of(key).pk for key in keys]
-    assert incidents.holding(runs) == dict.fromkeys(runs, row.pk)
-    assert incidents.runs_of(row.kind, row.cause) == sorted(runs)
+    assert lifecycle.holding(runs) == dict.fromkeys(runs, row.pk)
+    assert lifecycle.runs_of(row.kind, row.cause) == sorted(runs)
 
     run_until_idle()
 
@@ -170,7 +174,7 @@ def test_a_limit_explains_as_long_as_work_goes_on_there():
     resource(capacity=1)
     assert kit.incidents() == [AGENT]
 
-    governance.forget()
+    circuit_breaker.forget()
     ((_place, claims),) = schedule()
     assert len(claims) == 1
     assert kit.incidents() == []
@@ -204,8 +208,8 @@ def test_a_step_that_waits_for_its_time_starves_nobody():
 
 def test_a_version_that_an_incident_names_starves_nobody(monkeypatch):
     waiting(2)
-    cause = incidents.Cause(kind="unknown_version", key="unknown_version:toy-plain:1", title="No process knows version 1.")
-    monkeypatch.setitem(incidents._detectors, "unknown_version", lambda: [cause])
+    cause = lifecycle.Cause(kind="unknown_version", key="unknown_version:toy-plain:1", title="No process knows version 1.")
+    monkeypatch.setitem(lifecycle._detectors, "unknown_version", lambda: [cause])
 
     kit.looked()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import labels
+from supervision.models import labels
 from supervision.states import (
     FINAL_RUN_STATES,
     FINAL_STEP_STATES,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import changes, consuming, supervisor
+from supervision.intake import consuming
+from supervision.recovery import supervisor
+from supervision.store import run_verbs
 from supervision.testing import run_until_idle, submit, submit_many
 from tests.support import toy
 
@@ -92,7 +94,7 @@ def test_what_runs_waits_failed_or_has_its_session_before_it_is_left_alone():
 
     runs = [row[0] for row in kit.fetch("SELECT id FROM supervision_run ORDER BY id")]
     with kit.transaction.atomic():
-        assert changes.go_on_with_stuck(runs, "me") == 0
+        assert run_verbs.go_on_with_stuck(runs, "me") == 0
     supervisor.sweep_once()
 
     assert before == {key: (kit.state(key), kit.states(key), len(kit.events(key))) for key in before}

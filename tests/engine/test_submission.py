@@ -7,10 +7,13 @@ import json
 import pytest
 from django.db import IntegrityError, OperationalError
 
-from supervision import failpoints, operations, store, submission
-from supervision.consuming import consume_batch
+from supervision.intake import submission
+from supervision.intake.consuming import consume_batch
+from supervision.intake.submission import NewSubmission, accept
 from supervision.models import DeadLetter, Run, StepEvent, StepState, Submission
-from supervision.submission import NewSubmission, accept
+from supervision.operations import operator_verbs
+from supervision.runtime import failpoints
+from supervision.store import step_verbs
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -247,7 +250,7 @@ def test_a_first_step_is_born_waiting_when_too_much_is_in_flight(tuned):
 def test_an_order_cancelled_before_it_is_consumed_ends_cancelled_and_never_starts():
     key = submit("toy", {"n": 1})
     bystander = submit("toy", {"n": 2})
-    operations.cancel(key, by="customer", reason="changed my mind")
+    operator_verbs.cancel(key, by="customer", reason="changed my mind")
 
     run_until_idle()
 
@@ -266,7 +269,7 @@ def test_urgent_orders_go_first_and_waiting_makes_up_for_it():
     consume_batch(born=False)
     kit.fetch("UPDATE supervision_stepstate SET turn_at = turn_at - interval '30 min' WHERE run_id = %s", [run_of(patient).pk])
 
-    order = [claims[0].run_id for _ in range(4) for claims in store.claim(1).values()]
+    order = [claims[0].run_id for _ in range(4) for claims in step_verbs.claim(1).values()]
 
     assert order == [run_of(key).pk for key in (patient, high, normal, low)]
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 from celery import current_app
 
-from supervision import consuming, failpoints, hints, operations, store, supervisor
 from supervision import workflow as definitions
+from supervision.intake import consuming
 from supervision.models import Notification
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
+from supervision.runtime import failpoints
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
+from supervision.wakeup import hints
 from supervision.workflow import Workflow
 from tests.support import toy
 
@@ -62,7 +67,7 @@ def test_an_order_whose_own_time_is_over_may_finish_the_step_it_is_at():
     assert kit.state(key) == "Processed"
 
 
-@pytest.mark.parametrize("verb", [operations.resubmit, operations.skip])
+@pytest.mark.parametrize("verb", [operator_verbs.resubmit, operator_verbs.skip])
 def test_an_order_whose_time_was_over_gets_its_whole_time_again_from_an_operator(verb):
     key = submit("toy-plain", {"n": 1})
     consuming.consume_batch(born=False)
@@ -78,7 +83,7 @@ def test_an_order_whose_time_was_over_gets_its_whole_time_again_from_an_operator
 
 def test_undoing_goes_on_though_the_orders_own_time_is_over():
     key = kit.in_error(1)
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
     overdue(key)
 
     sweep()
@@ -125,7 +130,7 @@ def test_a_hook_that_fails_for_one_order_stops_nobody_elses_recovery():
     cursed, blessed = submit_many("cursed", [{"n": 1}, {"n": 2}])
     ((place, claims),) = schedule()
     kit.fetch("UPDATE supervision_stepstate SET failure_count = 2 WHERE position = 0")
-    store.start(place, claims)
+    step_verbs.start(place, claims)
     expire()
 
     sweep()

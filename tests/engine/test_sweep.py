@@ -8,9 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from supervision import consuming, recovery, store, supervisor
-from supervision.handles import Place
+from supervision.intake import consuming
 from supervision.models import StepState, StrayReply
+from supervision.recovery import failures, supervisor
+from supervision.store import step_verbs
+from supervision.store.records import Place
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -29,7 +31,7 @@ def expire_and_sweep(key: str, times: int, *, start: bool = True) -> None:
         make_due(key)
         for place, claims in schedule():
             if start:
-                store.start(place, claims)
+                step_verbs.start(place, claims)
         expire(key)
         sweep()
 
@@ -120,7 +122,7 @@ def test_a_policy_of_skipping_goes_on_without_the_step():
 def test_a_policy_of_skipping_closes_the_order_after_its_last_step():
     key, place, items = kit.at_step(2, "toy-skip")
 
-    recovery.fail(place, [(items[0].claim, kit.refusal())])
+    failures.fail(place, [(items[0].claim, kit.refusal())])
 
     assert (kit.state(key), kit.states(key)) == ("Processed", ["Processed", "Processed", "Skipped"])
     assert kit.healthy()
@@ -170,7 +172,7 @@ def many_expired(count: int) -> None:
     submit_many("toy-plain", [{"n": n} for n in range(count)])
     while sent := schedule():
         for place, claims in sent:
-            store.start(place, claims)
+            step_verbs.start(place, claims)
     assert expire() == count
 
 
@@ -218,7 +220,7 @@ def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
     total, size = 0, 250
     for _ in range(12):
         submit_many("toy-plain", [{"n": n} for n in range(size)])
-        items = [item for place, claims in schedule() for item in store.start(place, claims)]
+        items = [item for place, claims in schedule() for item in step_verbs.start(place, claims)]
         place = Place("toy-plain", 1, "do", 0)
         kit.fetch(
             "UPDATE supervision_stepstate SET complete_by = clock_timestamp() + random() * interval '40 ms'"
@@ -229,11 +231,11 @@ def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
 
         handed, swept = kit.at_once(
             lambda parts=parts, place=place: [kit.finish(place, part) for part in parts],
-            lambda: sum(recovery.sweep(20).total for _ in range(40)),
+            lambda: sum(failures.sweep(20).total for _ in range(40)),
         )
 
         finished = sum(len(handover.claims) for handover in handed)
-        assert finished + swept + recovery.sweep(1000).total == size
+        assert finished + swept + failures.sweep(1000).total == size
         total += size
         kit.fetch("UPDATE supervision_stepstate SET not_before = now() + interval '1 day' WHERE process_state = 'Pending' AND position = 0")
     rows = Counter(StepState.objects.filter(position=0).values_list("process_state", "failure_count"))

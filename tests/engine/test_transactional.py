@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from supervision import execution, operations, recovery, store
 from supervision.agent import Agent, StepRequest, register_agent
 from supervision.errors import PermanentFailure
+from supervision.execution import runner
 from supervision.models import Alert
+from supervision.operations import operator_verbs
+from supervision.recovery import failures
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, step, submit, submit_many
 from supervision.workflow import Step, Workflow, register
 from tests.support import toy
@@ -74,10 +77,10 @@ def test_a_transactional_agents_effect_commits_with_its_outcome(ledger):
 
 def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(ledger):
     key, place, claims = kit.claimed("booked")
-    items = store.start(place, claims)
+    items = step_verbs.start(place, claims)
     expire(key)
 
-    execution._perform(place, items, go_on=False)
+    runner._perform(place, items, go_on=False)
 
     assert ledger() == []
     assert kit.states(key) == ["Processing", "Pending"]
@@ -111,7 +114,7 @@ def test_nobody_can_take_a_claim_while_a_transactional_agent_works_on_it(ledger)
 def expire_elsewhere() -> int:
     kit.fetch("SET lock_timeout = '200ms'")
     try:
-        return recovery.sweep(100).total
+        return failures.sweep(100).total
     finally:
         kit.fetch("RESET lock_timeout")
 
@@ -143,7 +146,7 @@ def test_a_transactional_effect_is_undone_once(ledger):
     key = submit("booked", {"n": 1})
     run_until_idle()
 
-    operations.compensate(key, by="operator", reason="hopeless")
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
     run_until_idle()
 
     assert (kit.state(key), ledger()) == ("Cancelled", [])

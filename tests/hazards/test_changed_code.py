@@ -6,7 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from supervision import recovery, scheduler, store, workflow
+from supervision import workflow
+from supervision.dispatch import scheduler
+from supervision.recovery import failures
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
 from supervision.workflow import Step, Workflow, register
 from tests.engine import kit
@@ -55,7 +58,7 @@ def test_an_order_whose_version_nobody_knows_is_left_as_it_is_and_goes_on_when_i
     scheduler.schedule_once(lambda place, claims: None)
     known = workflow._workflows.pop(("toy-changing", 1))
 
-    for _ in range(recovery.LOST_DISPATCHES):
+    for _ in range(failures.LOST_DISPATCHES):
         expire()
         kit.supervisor.sweep_once()
         make_due()
@@ -77,11 +80,11 @@ def test_a_supervisor_that_is_upgraded_last_leaves_a_new_versions_longer_step_it
     register(Workflow("toy-changing", (slow,), intake=toy.INTAKE, version=2))
     key = submit("toy-changing", {"n": 1})
     ((place, claims),) = schedule()
-    store.start(place, claims)
+    step_verbs.start(place, claims)
     del workflow._workflows["toy-changing", 2]  # the supervisor's code knows only the version with shorter steps
     began = step(key, "alpha-step")
 
-    for _ in range(recovery.LOST_DISPATCHES):
+    for _ in range(failures.LOST_DISPATCHES):
         kit.supervisor.sweep_once()
 
     now = step(key, "alpha-step")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervision import conf, leadership, recovery
+from supervision import conf
+from supervision.recovery import failures, leader_lease
 from supervision.testing import run_until_idle, step
 from tests.engine import kit
 
@@ -74,13 +75,13 @@ def test_an_answer_after_the_clock_was_put_back_and_the_step_swept_changes_nothi
 def test_the_lead_is_taken_over_when_its_lease_was_written_by_a_clock_that_ran_ahead():
     kit.fetch(
         "INSERT INTO supervision_leaderlease (name, holder, term, elected_at, expires_at)"
-        " VALUES ('supervisor', 'somebody who died', 1, now(), now() + %s)",
+        " VALUES ('supervisor', 'a process that died', 1, now(), now() + %s)",
         [conf.get().lease],
     )
-    assert leadership.lead("supervisor") is None
+    assert leader_lease.lead("supervisor") is None
     put_the_clock_back()
 
-    assert leadership.lead("supervisor") == 2
+    assert leader_lease.lead("supervisor") == 2
 
 
 def test_a_recall_takes_no_row_that_somebody_holds():
@@ -89,14 +90,14 @@ def test_a_recall_takes_no_row_that_somebody_holds():
     with kit.another_connection() as other:
         other.execute("SELECT FROM supervision_stepstate FOR UPDATE")
 
-        recovery.recall(10)  # it waits for no lock
+        failures.recall(10)  # it waits for no lock
 
     assert kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE complete_by > now() + interval '30 min'") == [(1,)]
 
 
 CLOCKS = {"now", "today", "utcnow", "time", "localtime", "gmtime"}
 # These places show a time to people or send it to a service. They compare it with no deadline.
-HARMLESS = {"supervision/words.py", "supervision/webhooks.py", "supervision/templatetags/console.py"}
+HARMLESS = {"supervision/runtime/humanize.py", "supervision/outbox/webhooks.py", "supervision/templatetags/console.py"}
 
 
 def reads_of_the_wall_clock(path: Path) -> list[str]:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from supervision import canary
+from supervision.worker import consumption_check
 from tests.crash.lane import Lane
 from tests.support.shop import until
 
@@ -25,7 +25,7 @@ def test_a_worker_that_consumes_nothing_ends_itself_and_the_others_live_on(lane:
     lane.work("agents.deaf", **DEAF)
     began = time.monotonic()
 
-    assert lane.dies("agents.deaf", within=DETECTED_WITHIN + 3) == canary.EXIT_CODE
+    assert lane.dies("agents.deaf", within=DETECTED_WITHIN + 3) == consumption_check.EXIT_CODE
     assert time.monotonic() - began < DETECTED_WITHIN
     assert "nothing has come from agent." in lane.log("agents.deaf")
     time.sleep(DETECTED_WITHIN)
@@ -58,11 +58,11 @@ def test_nobody_ends_while_no_canaries_are_sent(lane: Lane) -> None:
 @pytest.fixture
 def quick(settings):
     settings.SUPERVISION = {**settings.SUPERVISION, "CANARY_SECONDS": 0.1}
-    return canary.DEAF_ROUNDS * 0.1
+    return consumption_check.DEAF_ROUNDS * 0.1
 
 
 def test_a_queue_that_is_silent_for_too_long_is_named(quick):
-    watch = canary.Watch(["agent.stock", "agent.email"], threads=2)
+    watch = consumption_check.Watch(["agent.stock", "agent.email"], threads=2)
     assert watch.silent() == []
 
     time.sleep(quick)
@@ -73,7 +73,7 @@ def test_a_queue_that_is_silent_for_too_long_is_named(quick):
 
 
 def test_a_process_without_a_free_thread_is_busy_and_not_deaf(quick):
-    watch = canary.Watch(["agent.stock"], threads=1)
+    watch = consumption_check.Watch(["agent.stock"], threads=1)
     watch.received("agent.email")
     time.sleep(quick)
 
@@ -83,29 +83,29 @@ def test_a_process_without_a_free_thread_is_busy_and_not_deaf(quick):
 
 
 def test_the_second_canary_of_a_round_is_meant_for_somebody_else():
-    watch = canary.Watch(["agent.stock"], threads=1)
+    watch = consumption_check.Watch(["agent.stock"], threads=1)
 
     assert [watch.is_second("agent.stock", number) for number in (1, 1, 2, 1)] == [False, True, False, True]
 
 
 def test_a_series_of_rounds_counts_as_unbroken_until_a_message_cannot_be_sent(engine, quick, monkeypatch):
     sent = []
-    monkeypatch.setattr(canary, "_send", lambda *message: sent.append(message))
-    canary.db.run(
+    monkeypatch.setattr(consumption_check, "_send", lambda *message: sent.append(message))
+    consumption_check.db.run(
         "INSERT INTO supervision_heartbeat (incarnation, role, detail) VALUES ('one', 'agents', '{\"queues\": [\"agent.stock\"]}')"
     )
     began = time.monotonic()
     while time.monotonic() - began < quick + 0.2:
-        canary.send_round()
+        consumption_check.send_round()
         time.sleep(0.02)
-    assert canary.are_sent()
+    assert consumption_check.are_sent()
     assert {message[0] for message in sent} == {"agent.stock"}
 
     def broken(*message):
         raise OSError("the broker is away")
 
-    monkeypatch.setattr(canary, "_send", broken)
+    monkeypatch.setattr(consumption_check, "_send", broken)
     time.sleep(0.11)
-    canary.send_round()
+    consumption_check.send_round()
 
-    assert not canary.are_sent()
+    assert not consumption_check.are_sent()

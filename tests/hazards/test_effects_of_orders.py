@@ -14,19 +14,13 @@ import pytest
 import orders.workflows  # noqa: F401 - registers the shop's agents
 from orders.agents.payment_calls import listing as charges
 from orders.agents.shipping import listing as shipments
-from supervision import (
-    PermanentFailure,
-    RetryPolicy,
-    Step,
-    Workflow,
-    consuming,
-    epochs,
-    execution,
-    failpoints,
-    operations,
-    register,
-    supervisor,
-)
+from supervision import PermanentFailure, RetryPolicy, Step, Workflow, register
+from supervision.execution import runner
+from supervision.intake import consuming
+from supervision.operations import operator_verbs
+from supervision.recovery import supervisor
+from supervision.runtime import failpoints
+from supervision.store import epochs
 from supervision.testing import expire, make_due, run_until_idle, submit
 from tests.engine import kit
 from tests.support import toy
@@ -63,7 +57,7 @@ def work(key: str) -> str:
     """Run scheduler, agents and sweeps until the order has ended or is in Error; returns its state."""
     for _ in range(50):
         run_until_idle()
-        execution.finish_up(20)  # calls that took longer than their cohort waited
+        runner.finish_up(20)  # calls that took longer than their cohort waited
         if (state := kit.state(key)) in ("Processed", "Error", "Cancelled"):
             return state
         # A late answer sends the next step to a broker that delivers nothing here, so the claim has to expire.
@@ -88,10 +82,10 @@ def test_a_cancel_deletes_the_shipments_of_every_generation(services):
     toy.ALPHA.on_perform = refuse
 
     corrected = {**ADDRESS, "line1": "Via Roma 2"}
-    operations.resubmit(key, by="olga", reason="wrong address", new_generation=True, amend={"shipping_address": corrected})
+    operator_verbs.resubmit(key, by="olga", reason="wrong address", new_generation=True, amend={"shipping_address": corrected})
     work(key)
     once_booked = live(services, key)
-    operations.cancel(key, by="olga", reason="the customer called")
+    operator_verbs.cancel(key, by="olga", reason="the customer called")
 
     assert work(key) == "Cancelled"
     assert services.charged(key) == 0
@@ -153,7 +147,7 @@ def test_a_restored_order_that_is_cancelled_before_it_begins_again_leaves_nothin
     services.behave(search_lag=3600)
 
     restore()
-    operations.cancel(key, by="olga", reason="the customer called")
+    operator_verbs.cancel(key, by="olga", reason="the customer called")
 
     assert work(key) == "Cancelled"
     assert (services.charged(key), live(services, key)) == (0, 0)

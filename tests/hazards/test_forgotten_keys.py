@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from supervision import operations
 from supervision.errors import OutcomeUnknown, TransientFailure
+from supervision.operations import operator_verbs
 from supervision.testing import make_due, run_until_idle, step, submit
 from tests.engine import kit
 from tests.support import toy
@@ -75,7 +75,7 @@ def test_an_operator_who_has_looked_lets_it_run_under_a_new_key():
     make_due()
     run_until_idle()
 
-    operations.resubmit(key, by="olga", reason="the service knows nothing of it", new_generation=True)
+    operator_verbs.resubmit(key, by="olga", reason="the service knows nothing of it", new_generation=True)
     run_until_idle()
 
     assert kit.state(key) == "Processed"
@@ -85,7 +85,7 @@ def test_an_operator_who_has_looked_lets_it_run_under_a_new_key():
 
 def test_a_step_whose_effect_is_known_is_repeated_however_old_it_is():
     key, place, items = kit.started("toy")
-    kit.recovery.fail(place, [(items[0].claim, kit.recovery.as_failure(TransientFailure("nothing was done")))])
+    kit.failures.fail(place, [(items[0].claim, kit.failures.as_failure(TransientFailure("nothing was done")))])
     time_passes(25)
 
     make_due()
@@ -96,7 +96,7 @@ def test_a_step_whose_effect_is_known_is_repeated_however_old_it_is():
 
 def test_an_unknown_effect_is_not_undone_by_a_forgotten_key_until_an_operator_has_looked():
     key = of_unknown_effect()
-    operations.cancel(key, by="olga", reason="the customer called")
+    operator_verbs.cancel(key, by="olga", reason="the customer called")
     time_passes(25)
 
     make_due()
@@ -104,7 +104,7 @@ def test_an_unknown_effect_is_not_undone_by_a_forgotten_key_until_an_operator_ha
 
     assert kit.state(key) == "Error"
     assert toy.ALPHA.undone == []
-    operations.resubmit(key, by="olga", reason="there is something to undo")
+    operator_verbs.resubmit(key, by="olga", reason="there is something to undo")
     run_until_idle()
     assert kit.state(key) == "Cancelled"
     assert len(toy.ALPHA.undone) == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import operations
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.models import StepEvent
+from supervision.operations import operator_verbs
 from supervision.testing import expire, run_until_idle, schedule, step, submit
 from tests.engine import kit
 
@@ -24,7 +24,7 @@ def test_of_two_operators_and_a_supervisor_at_once_one_operator_acts(turn):
     seen = step(key, "alpha-step").attempt
 
     def click(who: str):
-        return lambda: operations.resubmit(key, by=who, reason="looked at it", attempt=seen)
+        return lambda: operator_verbs.resubmit(key, by=who, reason="looked at it", attempt=seen)
 
     answers = kit.at_once(click("olga"), kit.supervisor.sweep_once, click("otto"))
 
@@ -41,12 +41,12 @@ def test_an_operator_who_looked_before_the_sweep_does_not_act_on_what_it_changed
     """The step was resubmitted, claimed and expired again, so the operator's page is out of date."""
     key = kit.in_error()
     seen = step(key, "alpha-step").attempt
-    operations.resubmit(key, by="olga", reason="looked at it", attempt=seen)
+    operator_verbs.resubmit(key, by="olga", reason="looked at it", attempt=seen)
     ((place, claims),) = schedule()
-    kit.store.start(place, claims)
+    kit.step_verbs.start(place, claims)
     expire(key)
 
-    answers = kit.at_once(kit.supervisor.sweep_once, lambda: operations.resubmit(key, by="otto", reason="me too", attempt=seen))
+    answers = kit.at_once(kit.supervisor.sweep_once, lambda: operator_verbs.resubmit(key, by="otto", reason="me too", attempt=seen))
 
     assert isinstance(answers[1], ChangedMeanwhile | Refused)
     kit.supervisor.sweep_once()  # the first sweep may skip a step whose lock the operator held
@@ -60,8 +60,8 @@ def test_a_cancel_and_a_resubmission_at_once_leave_an_order_that_ends():
     keys = [kit.in_error() for _ in range(4)]
     for key in keys:
         kit.at_once(
-            lambda key=key: operations.cancel(key, by="ada", reason="changed my mind"),
-            lambda key=key: operations.resubmit(key, by="olga", reason="looked at it"),
+            lambda key=key: operator_verbs.cancel(key, by="ada", reason="changed my mind"),
+            lambda key=key: operator_verbs.resubmit(key, by="olga", reason="looked at it"),
         )
         run_until_idle()
         assert kit.state(key) in ("Processed", "Cancelled")

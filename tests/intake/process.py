@@ -20,9 +20,11 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from sasproject import celery_app  # noqa: E402
-from supervision import consuming, failpoints, hints  # noqa: E402
-from supervision.intake_consumer import Intake  # noqa: E402
+from supervision.intake import consuming  # noqa: E402
+from supervision.intake.amqp_consumer import Intake  # noqa: E402
 from supervision.models import Submission  # noqa: E402
+from supervision.runtime import failpoints  # noqa: E402
+from supervision.wakeup import hints  # noqa: E402
 from supervision.workflow import AcceptedRun, NewRun  # noqa: E402
 from tests.support import toy  # noqa: E402
 

@@ -20,9 +20,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from orders.models import Product
-from supervision import intake_consumer
-from supervision.intake_consumer import Intake
-from supervision.intake_queue import DEAD, NAME
+from supervision.intake import amqp_consumer
+from supervision.intake.amqp import DEAD, NAME
+from supervision.intake.amqp_consumer import Intake
 from supervision.models import DeadLetter, Receipt, Submission
 from tests import services
 from tests.intake.brokers import Amqp, RawProperties
@@ -39,7 +39,7 @@ GOOD = json.dumps(a_request()).encode()
 @pytest.fixture(autouse=True)
 def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the consumer's idle wait, so that the tests are quick."""
-    monkeypatch.setattr(intake_consumer, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(amqp_consumer, "IDLE_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def application(url: str) -> Celery:
 def queue(amqp_url: str, producer: Amqp) -> Amqp:
     """The queue exists, and no consumer reads it yet."""
     with application(amqp_url).connection_for_read() as broker:
-        intake_consumer.declared(broker, DEAD, intake_consumer.DEAD_SHAPES)
-        intake_consumer.declared(broker, NAME, intake_consumer.SHAPES)
+        amqp_consumer.declared(broker, DEAD, amqp_consumer.DEAD_SHAPES)
+        amqp_consumer.declared(broker, NAME, amqp_consumer.SHAPES)
     return producer
 
 
@@ -215,8 +215,8 @@ def test_the_broker_refuses_a_forged_name(queue: Amqp) -> None:
 
 def test_the_queue_is_durable_replicated_and_gives_up_into_the_dead_letters(account: User, queue: Amqp, amqp_url: str) -> None:
     # Declare the queue with the same arguments; RabbitMQ refuses any others.
-    assert intake_consumer.SHAPES[0]["x-queue-type"] == "quorum"
-    queue.channel.queue_declare(NAME, durable=True, auto_delete=False, arguments=intake_consumer.SHAPES[0])
+    assert amqp_consumer.SHAPES[0]["x-queue-type"] == "quorum"
+    queue.channel.queue_declare(NAME, durable=True, auto_delete=False, arguments=amqp_consumer.SHAPES[0])
     publish(queue, GOOD, "order-1")
     message = queue.channel.basic_get(NAME)
     queue.channel.basic_reject(message.delivery_tag, requeue=False)  # as the broker does after too many deliveries
@@ -250,7 +250,7 @@ def test_many_messages_are_few_commits(account: User, queue: Amqp, amqp_url: str
 
 
 def test_a_lost_connection_is_made_anew(account: User, queue: Amqp, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake_consumer, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(amqp_consumer, "PAUSE_SECONDS", 0.05)
     with consuming(amqp_url):
         publish(queue, GOOD, "order-1")
         until(lambda: taken() == ["order-1"])
@@ -270,7 +270,7 @@ def test_a_lost_connection_is_made_anew(account: User, queue: Amqp, amqp_url: st
 def test_nothing_is_acknowledged_while_the_database_is_away_and_nothing_counted(
     account: User, queue: Amqp, amqp_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake_consumer, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(amqp_consumer, "PAUSE_SECONDS", 0.1)
     with consuming(amqp_url):
         until(lambda: "the intake consumes" in caplog.text)
         with database_away():
@@ -339,7 +339,7 @@ def test_a_message_that_comes_again_is_not_blamed_for_what_keeps_its_living_read
     account: User, queue: Amqp, amqp_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A migration that the consumer needs has not run yet: the message waits through any number of tries."""
-    monkeypatch.setattr(intake_consumer, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(amqp_consumer, "PAUSE_SECONDS", 0.1)
     publish(queue, GOOD, "order-1")
     someone = Amqp(amqp_url)
     until(lambda: someone.channel.basic_get(NAME, no_ack=False) is not None)

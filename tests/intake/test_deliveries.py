@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from supervision import operations, submission
+from supervision.intake import submission
+from supervision.intake.submission import NewSubmission
 from supervision.models import DeadLetter, Run, Submission
-from supervision.submission import NewSubmission
+from supervision.operations import operator_verbs
 from supervision.testing import submit_many
 from tests.engine import kit
 from tests.intake.conftest import ROOT
@@ -41,7 +42,7 @@ def test_a_submission_that_kills_its_readers_is_set_aside_and_the_others_become_
     assert letter.deliveries == 3
     assert "read alone 3 times" in letter.reason
 
-    operations.requeue_dead_letter(letter.pk, by="olga", reason="the reader is mended")
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="the reader is mended")
     waiting = Submission.objects.get(public_id=keys[2])
     assert (waiting.consumed_at, waiting.deliveries, waiting.reader, waiting.suspected_at) == (None, 0, None, None)
 

@@ -11,8 +11,8 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from supervision import hints
 from supervision.models import Submission
+from supervision.wakeup import hints
 from tests.shopping import a_product, a_request
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervision.models import DeadLetter, Receipt
-from supervision.storable import restored
+from supervision.postgres.json_safe import restored
 from supervision.transports.envelope import UNREADABLE
 from tests.intake import corpus
 from tests.intake.brokers import QUEUE, Amqp, Broker

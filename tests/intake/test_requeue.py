@@ -19,11 +19,13 @@ from django.urls import reverse
 from orders.models import Product
 from sasproject import broker as brokers
 from sasproject import celery_app
-from supervision import deadletters, notifications, operations
-from supervision.deadletters import Letter
+from supervision.deadletters import dead_letters
+from supervision.deadletters.dead_letters import Letter
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.models import DeadLetter, Notification, Submission
-from supervision.storable import restored, storable
+from supervision.operations import operator_verbs
+from supervision.outbox import notifications
+from supervision.postgres.json_safe import restored, storable
 from supervision.transports.envelope import UNREADABLE
 from supervision.transports.rabbitmq import PROPERTIES
 from tests.intake import corpus
@@ -79,15 +81,15 @@ def kept(**changes: Any) -> DeadLetter:
         "headers": CASE.headers,
         "delivery": {"queue": QUEUE, "content_encoding": "utf-8", "properties": {"correlation_id": "c-1", "user_id": "guest"}},
     }
-    return DeadLetter.objects.get(pk=deadletters.keep_all([Letter(**{**letter, **changes})])[0])
+    return DeadLetter.objects.get(pk=dead_letters.keep_all([Letter(**{**letter, **changes})])[0])
 
 
 def test_a_message_goes_back_to_its_queue_as_it_was_and_only_once(publishing: Broker) -> None:
     letter = kept()
 
-    operations.requeue_dead_letter(letter.pk, by="olga", reason="the task is there now")
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="the task is there now")
     with pytest.raises(ChangedMeanwhile):
-        operations.requeue_dead_letter(letter.pk, by="paul", reason="so it is")
+        operator_verbs.requeue_dead_letter(letter.pk, by="paul", reason="so it is")
     assert notifications.deliver_due() == 1
 
     assert publishing.left() == 1
@@ -100,11 +102,11 @@ def test_what_was_no_message_goes_back_as_it_was(publishing: Broker) -> None:
     if isinstance(publishing, Amqp):
         letter = kept(headers={UNREADABLE: "?", PROPERTIES: b"\xff"})
         with pytest.raises(Refused):
-            operations.requeue_dead_letter(letter.pk, by="olga", reason="try")
+            operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="try")
         return
     letter = kept(body=b'["no", "envelope"]', headers={UNREADABLE: "the envelope is not an object"})
 
-    operations.requeue_dead_letter(letter.pk, by="olga", reason="try")
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="try")
     assert notifications.deliver_due() == 1
 
     assert only_item(publishing) == b'["no", "envelope"]'
@@ -113,7 +115,7 @@ def test_what_was_no_message_goes_back_as_it_was(publishing: Broker) -> None:
 @pytest.mark.usefixtures("engine")
 def test_a_message_goes_back_later_when_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_to("redis://127.0.0.1:9/0", monkeypatch)
-    operations.requeue_dead_letter(kept().pk, by="olga", reason="the task is there now")
+    operator_verbs.requeue_dead_letter(kept().pk, by="olga", reason="the task is there now")
 
     assert notifications.deliver_due() == 0
 
@@ -146,9 +148,9 @@ def from_the_intake(body: bytes) -> DeadLetter:
 def test_an_order_request_is_read_again_under_its_message_id(mug: Product) -> None:
     letter = from_the_intake(json.dumps(a_request()).encode())
 
-    operations.requeue_dead_letter(letter.pk, by="olga", reason="the mug is on sale now")
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="the mug is on sale now")
     twin = from_the_intake(json.dumps(a_request()).encode())
-    operations.requeue_dead_letter(twin.pk, by="olga", reason="the same one")
+    operator_verbs.requeue_dead_letter(twin.pk, by="olga", reason="the same one")
 
     assert Submission.objects.get().client_key == "order-1"
 
@@ -157,7 +159,7 @@ def test_an_order_request_that_is_still_refused_stays_open_with_the_reason(mug: 
     letter = from_the_intake(json.dumps(a_request(lines=[{"sku": "NOPE", "quantity": 1}])).encode())
 
     with pytest.raises(Refused, match="There is no product NOPE"):
-        operations.requeue_dead_letter(letter.pk, by="olga", reason="perhaps")
+        operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="perhaps")
 
     letter.refresh_from_db()
     assert letter.resolved_at is None

@@ -6,7 +6,7 @@ import os
 import signal
 
 from sasproject.celery import app
-from supervision import db
+from supervision.postgres import db
 
 
 @app.task(name="tests.neighbour", ignore_result=True)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from supervision import failpoints, journal_files, testing
+from supervision import testing
+from supervision.journal import files
+from supervision.runtime import failpoints
 from tests.engine.conftest import store_database
 from tests.journal.kit import Processes
 
@@ -51,11 +53,11 @@ def another_machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function: after its call this process believes that it runs on another machine."""
 
     def move(name: str = "elsewhere/12345678") -> None:
-        monkeypatch.setattr("supervision.journal_store.host", lambda: name)
-        monkeypatch.setattr("supervision.journal_writer.host", lambda: name)
-        monkeypatch.setattr("supervision.journal_check.host", lambda: name)
+        monkeypatch.setattr("supervision.journal.statements.host", lambda: name)
+        monkeypatch.setattr("supervision.journal.writer.host", lambda: name)
+        monkeypatch.setattr("supervision.journal.verify.host", lambda: name)
 
-    assert journal_files.host()
+    assert files.host()
     return move
 
 

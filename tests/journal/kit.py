@@ -14,8 +14,8 @@ from typing import Any
 
 from django.db import connection
 
-from supervision import journal
-from supervision.journal_writer import Writer
+from supervision.journal import entries
+from supervision.journal.writer import Writer
 from supervision.models import JournalEntry, JournalFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ KEY = "books"
 
 def append(*ids: str, kind: str = "sold", key: str = KEY, **body: Any) -> None:
     """Append events with these ids and this body."""
-    journal.append(key, [(kind, one, {"sku": "MUG", "pieces": 2, **body}) for one in ids])
+    entries.append(key, [(kind, one, {"sku": "MUG", "pieces": 2, **body}) for one in ids])
 
 
 def flushed(*ids: str, **facts: Any) -> Writer:

@@ -18,8 +18,8 @@ from django.db import connection
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 django.setup()
 
-from supervision import failpoints  # noqa: E402
-from supervision.journal_writer import Writer  # noqa: E402
+from supervision.journal.writer import Writer  # noqa: E402
+from supervision.runtime import failpoints  # noqa: E402
 from tests.crash.zygote import die_with_the_parent  # noqa: E402
 
 

@@ -11,8 +11,12 @@ from django.db import transaction
 
 from orders import accounting, intake, services
 from orders.models import Order, OrderLine, Product, StockReservation
-from supervision import execution, governance, journal, operations, testing
-from supervision.journal_writer import Writer
+from supervision import testing
+from supervision.execution import runner
+from supervision.governance import circuit_breaker
+from supervision.journal import entries
+from supervision.journal.writer import Writer
+from supervision.operations import operator_verbs
 from supervision.workflow import AcceptedRun
 from tests.engine.conftest import empty_the_store
 from tests.journal.kit import acknowledged, execute, waiting
@@ -24,10 +28,10 @@ from tests.support.simulators import Simulators
 @pytest.fixture
 def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulators]:
     """A product, services that answer, and an empty store with real commits."""
-    monkeypatch.setattr(execution, "PATIENCE_SECONDS", 20.0)  # no process here goes on after a late answer
+    monkeypatch.setattr(runner, "PATIENCE_SECONDS", 20.0)  # no process here goes on after a late answer
     empty_the_store()
-    governance.forget()
-    execution.served.clear()
+    circuit_breaker.forget()
+    runner.served.clear()
     a_product()
     yield services
     for model in (OrderLine, Order, StockReservation, Product):
@@ -86,7 +90,7 @@ def test_accounting_hears_of_an_order_when_it_is_received_and_when_it_is_process
 def test_accounting_hears_that_money_was_given_back(shop, journal_dir, ends):
     shop.faults("carrier", "decline")
     key = ends(bought(), "Error")
-    operations.compensate(key, by="olga", reason="cannot be delivered")
+    operator_verbs.compensate(key, by="olga", reason="cannot be delivered")
     shop.clear()
     ends(key, "Cancelled")
 
@@ -127,7 +131,7 @@ def test_what_did_not_happen_is_not_told(shop):
 
 def test_a_batch_of_orders_is_one_statement(shop, monkeypatch):
     calls: list[int] = []
-    monkeypatch.setattr(journal.db, "run", _counting(journal.db.run, calls))
+    monkeypatch.setattr(entries.db, "run", _counting(entries.db.run, calls))
 
     intake.write([accepted(number) for number in range(1, 51)])
 

@@ -10,9 +10,9 @@ from decimal import Decimal
 import pytest
 from django.db import transaction
 
-from supervision import journal
-from supervision.journal import State
-from supervision.journal_writer import Writer
+from supervision.journal import entries
+from supervision.journal.entries import State
+from supervision.journal.writer import Writer
 from supervision.models import JournalEntry
 from tests.journal.kit import KEY, acknowledged, append, flushed, ids, waiting
 
@@ -34,7 +34,7 @@ def test_an_event_that_is_appended_again_is_the_same_event(journal_dir):
     append("e-2")
     writer = flushed()
 
-    assert journal.append(KEY, [("sold", "e-1", {"sku": "SECOND"}), ("sold", "e-3", {}), ("sold", "e-3", {})]) == 1
+    assert entries.append(KEY, [("sold", "e-1", {"sku": "SECOND"}), ("sold", "e-3", {}), ("sold", "e-3", {})]) == 1
     writer.flush(KEY)
 
     assert ids(journal_dir) == ["e-1", "e-2", "e-3"]
@@ -57,24 +57,24 @@ def test_amounts_and_times_are_written_as_people_write_them(journal_dir):
 def test_a_body_that_is_no_json_fails_by_itself_and_not_its_caller(journal_dir):
     circle: dict = {}
     circle["a"] = circle
-    journal.append(KEY, [("sold", "e-1", circle), ("sold", "e-2", {("a", "b"): 1}), ("sold", "e-3", {"sku": "MUG"})])
+    entries.append(KEY, [("sold", "e-1", circle), ("sold", "e-2", {("a", "b"): 1}), ("sold", "e-3", {"sku": "MUG"})])
     Writer().flush(KEY)
 
     assert ids(journal_dir) == ["e-3"]
-    assert [journal.outcome(one).state for one in ("e-1", "e-2")] == [State.FAILED, State.FAILED]
-    assert "could not be turned into JSON" in journal.outcome("e-1").reason
+    assert [entries.outcome(one).state for one in ("e-1", "e-2")] == [State.FAILED, State.FAILED]
+    assert "could not be turned into JSON" in entries.outcome("e-1").reason
 
 
 @pytest.mark.parametrize(("key", "kind"), [("../books", "sold"), ("books", "sold/../x"), ("Books", "sold"), ("books", "")])
 def test_a_key_or_an_event_type_that_can_name_no_file_is_refused_at_once(key, kind):
     with pytest.raises(ValueError, match="is no key or event type"):
-        journal.append(key, [(kind, "e-1", {})])
+        entries.append(key, [(kind, "e-1", {})])
 
 
 @pytest.mark.parametrize("event_id", ["", "a\0b", "a\nb", "\ud800", "x" * 201])
 def test_an_event_id_that_cannot_be_kept_is_refused_at_once(event_id):
     with pytest.raises(ValueError, match="is no event id"):
-        journal.append(KEY, [("sold", event_id, {})])
+        entries.append(KEY, [("sold", event_id, {})])
 
 
 def test_a_row_with_a_name_that_no_file_can_have_fails_alone_whoever_wrote_it(journal_dir):
@@ -84,8 +84,8 @@ def test_a_row_with_a_name_that_no_file_can_have_fails_alone_whoever_wrote_it(jo
     Writer().flush("../etc")
 
     assert ids(journal_dir) == ["e-3"]
-    assert "no file can be named" in journal.outcome("e-1").reason
-    assert "no folder can be named" in journal.outcome("e-2").reason
+    assert "no file can be named" in entries.outcome("e-1").reason
+    assert "no folder can be named" in entries.outcome("e-2").reason
     assert [path.name for path in journal_dir.parent.iterdir()] == ["journal"]
 
 

@@ -8,10 +8,12 @@ import signal
 import pytest
 from django.core import mail
 
-from supervision import incidents, journal, journal_check, notifications
-from supervision.journal import State
-from supervision.journal_writer import Writer
+from supervision.incidents import lifecycle
+from supervision.journal import entries, verify
+from supervision.journal.entries import State
+from supervision.journal.writer import Writer
 from supervision.models import Notification, WriterLease
+from supervision.outbox import notifications
 from tests.journal.kit import KEY, append, files, ids, waiting
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
@@ -28,15 +30,15 @@ def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_d
     writer = Writer()
 
     assert "NotADirectoryError" in writer.flush(KEY).trouble
-    assert journal.outcome("e-1").state is State.WAITING
+    assert entries.outcome("e-1").state is State.WAITING
     [lease] = WriterLease.objects.all()
     assert lease.failing_since is not None
     assert "NotADirectoryError" in lease.last_error
 
     # The operators get one notification when it begins, none for further tries, and one when it is over.
-    incidents.look()
+    lifecycle.look()
     Writer().flush(KEY)
-    incidents.look()
+    lifecycle.look()
     assert told() == ["opened"]
     notifications.deliver_due()
     assert "NotADirectoryError" in mail.outbox[0].body
@@ -47,7 +49,7 @@ def test_a_directory_that_cannot_be_written_leaves_every_event_waiting(journal_d
     [lease] = WriterLease.objects.all()
     assert (lease.failing_since, lease.last_error) == (None, "")
     assert ids(journal_dir) == ["e-1"]
-    incidents.look()
+    lifecycle.look()
     assert told() == ["opened", "closed"]
 
 
@@ -71,7 +73,7 @@ def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, event
     eventually(lambda: waiting() == [])
 
     append(*(f"f-{number}" for number in range(50)))
-    eventually(lambda: incidents.look().opened)
+    eventually(lambda: lifecycle.look().opened)
     assert len(waiting()) == 50
     assert ids(journal_dir) == ["e-1"]
     assert (journal_dir / files()[0].path).stat().st_size < 600
@@ -80,6 +82,6 @@ def test_a_full_disk_tears_no_line_and_is_outlived(journal_dir, processes, event
     eventually(lambda: waiting() == [])
 
     assert len(set(ids(journal_dir))) == 51
-    assert [found.problems for found in journal_check.verify()] == [[]] * len(files())
-    incidents.look()
+    assert [found.problems for found in verify.verify()] == [[]] * len(files())
+    lifecycle.look()
     assert told() == ["opened", "closed"]

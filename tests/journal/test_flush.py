@@ -7,10 +7,13 @@ import stat
 
 import pytest
 
-from supervision import conf, incidents, journal, journal_check, journal_due, operations
-from supervision.journal import State
-from supervision.journal_writer import Writer
+from supervision import conf
+from supervision.incidents import lifecycle
+from supervision.journal import due_work, entries, verify
+from supervision.journal.entries import State
+from supervision.journal.writer import Writer
 from supervision.models import Incident, JournalEntry, JournalFile, WriterLease
+from supervision.operations import operator_verbs
 from tests.journal.kit import KEY, acknowledged, append, execute, files, flushed, ids, waiting, yesterday
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
@@ -49,7 +52,7 @@ def test_what_comes_during_a_flush_waits_for_the_next(journal_dir, monkeypatch):
             append("e-3")
 
     append("e-1", "e-2")
-    monkeypatch.setattr("supervision.journal_files.os.fsync", late)
+    monkeypatch.setattr("supervision.journal.files.os.fsync", late)
     writer = Writer()
 
     first = writer.flush(KEY)
@@ -71,7 +74,7 @@ def test_nothing_is_acknowledged_that_was_not_synced(journal_dir, monkeypatch):
         found = os.fstat(descriptor)
         synced.append((found.st_ino, found.st_size, waiting()))
 
-    monkeypatch.setattr("supervision.journal_files.os.fsync", spy)
+    monkeypatch.setattr("supervision.journal.files.os.fsync", spy)
     flushed("e-1", "e-2")
 
     [file] = files()
@@ -106,14 +109,14 @@ def test_an_entry_that_cannot_be_written_fails_alone_with_its_reason(journal_dir
     flushed("good-2")
 
     assert ids(journal_dir) == ["good-1", "good-2"]
-    found = journal.outcome("bad")
+    found = entries.outcome("bad")
     assert found.state is State.FAILED
     assert found.reason == "column lines: expected a text, a number, true, false or nothing, got list"
-    incidents.look()
+    lifecycle.look()
     incident = Incident.objects.get(closed_at__isnull=True)  # operators have to know
     assert incident.cause == f"journal:{KEY}:refused"
-    operations.acknowledge_incident(incident.pk, by="olga", reason="written by hand")
-    incidents.look()
+    operator_verbs.acknowledge_incident(incident.pk, by="olga", reason="written by hand")
+    lifecycle.look()
     assert not Incident.objects.filter(closed_at__isnull=True).exists()
     assert waiting() == []
 
@@ -134,7 +137,7 @@ def test_nothing_is_flushed_before_its_time_and_everything_when_it_is_due(tuned)
 
 
 def test_a_backlog_is_written_in_several_flushes_without_a_pause(journal_dir, tuned, monkeypatch):
-    monkeypatch.setattr("supervision.journal_writer.MOST_ENTRIES", 4)
+    monkeypatch.setattr("supervision.journal.writer.MOST_ENTRIES", 4)
     tuned(JOURNAL_FLUSH_SECONDS=0.001)
     append(*(f"e-{number}" for number in range(10)))
 
@@ -214,13 +217,13 @@ def test_the_rows_of_files_closed_long_ago_are_forgotten_and_the_files_stay(jour
     execute("UPDATE supervision_journalentry SET appended_at = now() - interval '91 days' WHERE event_id <> 'e-4'")
 
     tuned(JOURNAL_KEEP_DAYS=None)
-    assert journal_due.forget_old(20) == 0
+    assert due_work.forget_old(20) == 0
     tuned(JOURNAL_KEEP_DAYS=90)
-    assert journal_due.forget_old(20, size=2) == 3
+    assert due_work.forget_old(20, size=2) == 3
 
     assert list(JournalEntry.objects.order_by("pk").values_list("event_id", flat=True)) == ["bad", "e-4"]
     assert ids(journal_dir) == ["e-1", "e-2", "e-3", "e-4"]
-    assert [found.problems for found in journal_check.verify()] == [[], []]
+    assert [found.problems for found in verify.verify()] == [[], []]
 
 
 def test_the_directory_is_the_configured_one(journal_dir):

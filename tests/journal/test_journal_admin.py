@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from supervision.journal_writer import Writer
+from supervision.journal.writer import Writer
 from supervision.models import JournalEntry
 from tests.journal.kit import KEY, append, execute, files, flushed
 from tests.support.console import person

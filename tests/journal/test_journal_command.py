@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db.models.functions import Now
 
-from supervision.journal_writer import Writer
+from supervision.journal.writer import Writer
 from supervision.models import JournalEntry, WriterLease
 from tests.journal.kit import KEY, append, files, flushed, ids, waiting
 

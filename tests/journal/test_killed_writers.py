@@ -9,7 +9,7 @@ import signal
 import time
 from datetime import timedelta
 
-from supervision import journal_check
+from supervision.journal import verify
 from supervision.models import JournalEntry, WriterLease
 from tests.journal.kit import append, files, ids, waiting
 
@@ -31,7 +31,7 @@ def test_a_writer_killed_between_write_and_commit_leaves_every_event_once(journa
 
     assert ids(journal_dir) == ["e-1", "e-2", "e-3", "e-4"]
     assert len(files()) == 1
-    assert [found.problems for found in journal_check.verify()] == [[]]
+    assert [found.problems for found in verify.verify()] == [[]]
 
 
 def test_a_writer_that_is_asked_to_end_writes_what_waits_and_hands_over(journal_dir, processes, eventually):
@@ -93,7 +93,7 @@ def run(journal_dir, processes, eventually, *, events: int, kills: int) -> str:
     found = ids(journal_dir)
     assert len(found) == len(set(found)) == len(wanted) == events
     assert set(found) == set(wanted)
-    assert [(one.path, one.problems) for one in journal_check.verify() if one.problems] == []
+    assert [(one.path, one.problems) for one in verify.verify() if one.problems] == []
     cut = sum(path.stat().st_size for path in journal_dir.rglob("*.cut"))
     delays = sorted(
         (written - appended).total_seconds() for written, appended in JournalEntry.objects.values_list("written_at", "appended_at")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervision import journal_rows
-from supervision.journal_rows import Unwritable, guarded, unguarded
+from supervision.journal import csv_format
+from supervision.journal.csv_format import Unwritable, guarded, unguarded
 
 AT = datetime(2026, 10, 1, 12, 0, 0, 5, tzinfo=UTC)
 
@@ -47,13 +47,13 @@ def test_every_text_comes_back_from_its_cell_as_it_was(text):
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20),
                        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=5))  # fmt: skip
 def test_what_is_written_can_be_read_again_whatever_it_is(body):
-    if set(body) & set(journal_rows.OWN_COLUMNS):
+    if set(body) & set(csv_format.OWN_COLUMNS):
         return
     columns = list(body)
-    cells = {name: journal_rows.cell(name, value) for name, value in body.items()}
+    cells = {name: csv_format.cell(name, value) for name, value in body.items()}
 
-    content = journal_rows.header(columns) + journal_rows.line(columns, "e-1", AT, cells)
-    header, row = journal_rows.parse(io.StringIO(content.decode(), newline=""))
+    content = csv_format.header(columns) + csv_format.line(columns, "e-1", AT, cells)
+    header, row = csv_format.parse(io.StringIO(content.decode(), newline=""))
 
     assert [unguarded(name) for name in header] == ["event_id", "recorded_at", *columns]
     assert [unguarded(value) for value in row] == ["e-1", "2026-10-01T12:00:00.000005Z", *body.values()]
@@ -61,7 +61,7 @@ def test_what_is_written_can_be_read_again_whatever_it_is(body):
 
 
 def test_cells_with_commas_quotes_and_line_breaks_are_quoted_as_rfc_4180_has_it():
-    assert journal_rows.line(["a", "b"], "e", AT, {"a": 'x,"y"', "b": "1\n2"}).decode() == (
+    assert csv_format.line(["a", "b"], "e", AT, {"a": 'x,"y"', "b": "1\n2"}).decode() == (
         'e,2026-10-01T12:00:00.000005Z,"x,""y""","1\n2"\r\n'
     )
 
@@ -69,7 +69,7 @@ def test_cells_with_commas_quotes_and_line_breaks_are_quoted_as_rfc_4180_has_it(
 def test_numbers_and_nothing_are_written_as_they_are():
     values = [-5, 1.5, True, False, None, 10**30]
 
-    assert [journal_rows.cell("a", value) for value in values] == ["-5", "1.5", "true", "false", "", "1" + "0" * 30]
+    assert [csv_format.cell("a", value) for value in values] == ["-5", "1.5", "true", "false", "", "1" + "0" * 30]
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_numbers_and_nothing_are_written_as_they_are():
 )
 def test_what_no_cell_can_hold_is_refused_with_its_reason(body, words):
     with pytest.raises(Unwritable, match=words):
-        journal_rows.read(body)
+        csv_format.read(body)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a..b", ".a", "A", "ä", "x" * 65, "a b", "a\n"])
 def test_what_would_be_no_file_name_is_no_name(name):
-    assert not journal_rows.is_name(name)
+    assert not csv_format.is_name(name)

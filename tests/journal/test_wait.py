@@ -8,9 +8,10 @@ import time
 import pytest
 from django.db import connection, transaction
 
-from supervision import failpoints, journal
-from supervision.journal import State
-from supervision.journal_writer import Writer
+from supervision.journal import entries
+from supervision.journal.entries import State
+from supervision.journal.writer import Writer
+from supervision.runtime import failpoints
 from tests.journal.kit import KEY, append, execute, files, flushed
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
@@ -27,11 +28,11 @@ class Waiting(threading.Thread):
 
     def run(self) -> None:
         began = time.monotonic()
-        self.outcome = journal.wait(*self._asked)
+        self.outcome = entries.wait(*self._asked)
         self.seconds = time.monotonic() - began
         connection.close()
 
-    def answer(self) -> journal.Outcome:
+    def answer(self) -> entries.Outcome:
         self.join(30)
         assert not self.is_alive()
         return self.outcome
@@ -45,7 +46,7 @@ def listening(count: int = 1) -> bool:
 
 def test_a_caller_waits_until_its_event_is_on_disk_and_learns_where():
     append("e-1")
-    assert journal.outcome("e-1").state is State.WAITING
+    assert entries.outcome("e-1").state is State.WAITING
     waiter = Waiting("e-1")
     flushed()
 
@@ -57,7 +58,7 @@ def test_a_caller_waits_until_its_event_is_on_disk_and_learns_where():
 
 
 def test_a_waiter_is_woken_by_the_flush_and_not_by_the_clock(monkeypatch, eventually):
-    monkeypatch.setattr("supervision.journal.POLL_SECONDS", 60.0)
+    monkeypatch.setattr("supervision.journal.entries.POLL_SECONDS", 60.0)
     append("e-1")
     waiter = Waiting("e-1", 60.0)
     eventually(listening)
@@ -69,7 +70,7 @@ def test_a_waiter_is_woken_by_the_flush_and_not_by_the_clock(monkeypatch, eventu
 
 
 def test_a_waiter_whose_connection_is_lost_goes_on_by_polling(monkeypatch, eventually):
-    monkeypatch.setattr("supervision.journal.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("supervision.journal.entries.POLL_SECONDS", 0.05)
     append("e-1")
     waiter = Waiting("e-1")
     eventually(listening)
@@ -105,14 +106,14 @@ def test_each_waiter_learns_of_its_own_event_only(monkeypatch, eventually):
 def test_waiting_ends_when_time_is_up():
     append("e-1")
 
-    assert journal.wait("e-1", 0.05).state is State.WAITING
-    assert journal.wait("e-1", 0).state is State.WAITING
+    assert entries.wait("e-1", 0.05).state is State.WAITING
+    assert entries.wait("e-1", 0).state is State.WAITING
 
 
 def test_an_event_that_nobody_appended_is_unknown_at_once():
     began = time.monotonic()
 
-    assert journal.wait("e-0", 20).state is State.UNKNOWN
+    assert entries.wait("e-0", 20).state is State.UNKNOWN
     assert time.monotonic() - began < 10
 
 
@@ -122,11 +123,11 @@ def test_a_flush_that_failed_settles_nothing(journal_dir):
     with pytest.raises(failpoints.Injected):
         Writer().flush(KEY)
 
-    assert journal.outcome("e-1").state is State.WAITING
+    assert entries.outcome("e-1").state is State.WAITING
 
 
 def test_waiting_in_the_transaction_that_appended_is_refused():
     with transaction.atomic():
         append("e-1")
         with pytest.raises(RuntimeError, match="its own end"):
-            journal.wait("e-1", 5)
+            entries.wait("e-1", 5)

@@ -10,9 +10,9 @@ import threading
 import pytest
 from django.db import connection
 
-from supervision import journal_check
-from supervision.journal_store import Grown, Lease, LeaseLost, Settlement
-from supervision.journal_writer import Writer
+from supervision.journal import verify
+from supervision.journal.statements import Grown, Lease, LeaseLost, Settlement
+from supervision.journal.writer import Writer
 from supervision.models import JournalEntry, WriterLease
 from tests.journal.kit import KEY, acknowledged, append, files, flushed, ids, lapse, waiting
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("journal_dir")
 
 def whole() -> bool:
     """Whether every file agrees with its rows."""
-    problems = [(found.path, found.problems) for found in journal_check.verify() if found.problems]
+    problems = [(found.path, found.problems) for found in verify.verify() if found.problems]
     assert problems == []
     return True
 

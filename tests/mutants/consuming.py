@@ -6,7 +6,7 @@ TABLE = (
     (
         "C1",
         "nothing is consumed while something is paused",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         " WHERE consumed_at IS NULL AND id >= %(since)s::bigint",
         " WHERE NOT EXISTS (SELECT FROM supervision_pause) AND consumed_at IS NULL AND id >= %(since)s::bigint",
         "test_orders_are_still_consumed_while_everything_is_paused",
@@ -14,7 +14,7 @@ TABLE = (
     (
         "C2",
         "a message that is delivered twice is performed twice",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         " AND s.started_at IS NULL AND s.complete_by > now()\n",
         " AND s.complete_by > now()\n",
         "test_a_message_delivered_twice_is_performed_once",
@@ -22,7 +22,7 @@ TABLE = (
     (
         "C3",
         "claims take no account of what is in flight",
-        "supervision/consuming.py",
+        "supervision/intake/consuming.py",
         "    return limit - _seen[1]\n",
         "    return limit\n",
         "test_nothing_is_claimed_beyond_what_may_be_in_flight",
@@ -30,7 +30,7 @@ TABLE = (
     (
         "C4",
         "one thread makes the calls of a cohort",
-        "supervision/calls.py",
+        "supervision/execution/call_pool.py",
         "1 if self.is_quick(kind) else len(items))",
         "1)",
         "test_slow_members_of_a_cohort_do_not_hold_the_others_up",
@@ -38,7 +38,7 @@ TABLE = (
     (
         "C5",
         "a hint that cannot be sent raises in the sender",
-        "supervision/hints.py",
+        "supervision/wakeup/hints.py",
         '        log.warning("could not send the hint %s: %s", task, error)\n        return False',
         "        raise",
         "test_a_broker_that_is_away_is_no_error_and_loses_no_order",
@@ -46,7 +46,7 @@ TABLE = (
     (
         "C6",
         "a lost hint is not sent again",
-        "supervision/supervisor.py",
+        "supervision/recovery/supervisor.py",
         "    if scheduler.due():\n",
         "    if False:\n",
         "test_the_supervisor_hints_again_at_orders_and_steps_nobody_picked_up",
@@ -54,7 +54,7 @@ TABLE = (
     (
         "C7",
         "a claimed step that has not started does not count as waiting",
-        "supervision/load.py",
+        "supervision/insight/autoscaling.py",
         "       count(*) FILTER (WHERE s.process_state = 'Pending' OR s.started_at IS NULL),\n",
         "       count(*) FILTER (WHERE s.process_state = 'Pending'),\n",
         "test_what_a_worker_has_fetched_ahead_still_waits",
@@ -62,7 +62,7 @@ TABLE = (
     (
         "C7",
         "the recommended consumers count only the backlog",
-        "supervision/load.py",
+        "supervision/insight/autoscaling.py",
         "wanted = per_second * mean_seconds + backlog",
         "wanted = backlog",
         "test_consumers_follow_pace_backlog_and_target",
@@ -70,7 +70,7 @@ TABLE = (
     (
         "C8",
         "a failed step is not given back",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         "       SET process_state = v.state, locked_by = NULL,",
         "       SET process_state = v.state, locked_by = s.locked_by,",
         "test_an_expired_step_is_counted_released_and_runs_again",
@@ -78,7 +78,7 @@ TABLE = (
     (
         "C9",
         "a message of an earlier attempt is taken for this one's",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "       AND s.attempt = v.attempt AND s.process_state || '' = 'Processing'\"\"\"",
         "       AND s.process_state || '' = 'Processing'\"\"\"",
         "test_a_message_of_an_earlier_attempt_is_dropped",
@@ -86,7 +86,7 @@ TABLE = (
     (
         "C10",
         "orders of a session do not wait for those before them",
-        "supervision/sessions.py",
+        "supervision/store/sessions.py",
         "            waits.add(member.submission)\n",
         "            pass\n",
         "test_twenty_orders_of_one_customer_run_strictly_in_sequence_while_others_pass",
@@ -94,7 +94,7 @@ TABLE = (
     (
         "C11",
         "answers of a cohort are lost when one of them is late",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         '{_claimed(", %(results)s::jsonb[]", ", result")} AND s.complete_by > now()\n',
         '{_claimed(", %(results)s::jsonb[]", ", result")} AND (SELECT bool_and(o.complete_by > now()) FROM '
         "supervision_stepstate o WHERE o.run_id = ANY(%(runs)s::bigint[]) AND o.position = s.position)\n",
@@ -103,7 +103,7 @@ TABLE = (
     (
         "C12",
         "a message that makes no sense is acknowledged and lost",
-        "supervision/custody.py",
+        "supervision/deadletters/consumer.py",
         "                self.set_aside(message, error)\n                return\n",
         "                message.ack()\n                return\n",
         "test_every_poisonous_message_is_kept_as_it_was_and_its_neighbours_are_worked_off",
@@ -111,7 +111,7 @@ TABLE = (
     (
         "C12",
         "a dead letter can be sent back twice",
-        "supervision/operations.py",
+        "supervision/operations/operator_verbs.py",
         "    if letter.resolved_at is not None:\n",
         "    if False:\n",
         "test_a_message_goes_back_to_its_queue_as_it_was_and_only_once",
@@ -119,7 +119,7 @@ TABLE = (
     (
         "C13",
         "a transactional agent's effect is committed before FINISH",
-        "supervision/execution.py",
+        "supervision/execution/runner.py",
         "        handed, failed = db.transact(work, after_loss=after_loss)\n",
         "        handed, failed = work()\n",
         "test_a_transactional_agents_effect_goes_with_an_outcome_that_cannot_be_recorded",
@@ -127,7 +127,7 @@ TABLE = (
     (
         "C14",
         "a reply does not name the order it answers",
-        "supervision/replies.py",
+        "supervision/outbox/reply_queues.py",
         "                correlation_id=reply.order,\n",
         "                correlation_id=reply.message_id,\n",
         "test_a_reply_names_the_order_it_answers_on_every_broker",
@@ -135,7 +135,7 @@ TABLE = (
     (
         "C15",
         "all orders go to the first partition's queue",
-        "supervision/partitions.py",
+        "supervision/dispatch/partitions.py",
         "    return crc32(entity.encode()) % of\n",
         "    return 0\n",
         "test_an_agents_work_is_spread_over_its_queues_and_each_order_always_takes_the_same",
@@ -143,7 +143,7 @@ TABLE = (
     (
         "C16",
         "a claim keeps the attempt number of the one before it",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "SET process_state = 'Processing', attempt = s.attempt + 1, locked_by",
         "SET process_state = 'Processing', attempt = s.attempt, locked_by",
         "test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline",
@@ -151,7 +151,7 @@ TABLE = (
     (
         "C17",
         "a submission that kills its readers is read five times",
-        "supervision/suspicion.py",
+        "supervision/intake/suspicion.py",
         "MOST_READINGS = 3",
         "MOST_READINGS = 5",
         "test_a_submission_that_kills_its_readers_is_set_aside_and_the_others_become_orders",
@@ -167,7 +167,7 @@ TABLE = (
     (
         "C19",
         "a batch is a commit for each of its orders",
-        "supervision/submission.py",
+        "supervision/intake/submission.py",
         "        rows = _accept_all(submissions)\n",
         "        rows = [row for item in submissions for row in _accept_all([item])]\n",
         "test_five_hundred_orders_are_one_commit",
@@ -175,7 +175,7 @@ TABLE = (
     (
         "C20",
         "an agent's exception counts as a failure without effect",
-        "supervision/recovery.py",
+        "supervision/recovery/failures.py",
         '            return Failure(outcome=Outcome.UNKNOWN, message=f"{type(error)',
         '            return Failure(outcome=Outcome.TRANSIENT, message=f"{type(error)',
         "test_an_error_of_the_agents_own_making_leaves_the_effect_unknown",
@@ -183,7 +183,7 @@ TABLE = (
     (
         "C20",
         "there are as many threads as calls",
-        "supervision/calls.py",
+        "supervision/execution/call_pool.py",
         "        self.size = size\n",
         "        self.size = 10 * size\n",
         "test_no_more_calls_run_at_once_than_the_pool_has_threads",
@@ -191,7 +191,7 @@ TABLE = (
     (
         "C21",
         "a paused agent's steps are claimed",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         '       AND s.agent <> ALL ({_paused("agent")}) AND s.run_id',
         "       AND s.run_id",
         "test_a_pause_stops_claims_of_what_it_names_until_it_is_lifted",
@@ -199,7 +199,7 @@ TABLE = (
     (
         "C21",
         "a paused order's next step is claimed when its step ends",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w",
         "CROSS JOIN LATERAL (SELECT false AS waits) w",
         "test_what_runs_finishes_and_the_next_step_waits",
@@ -207,7 +207,7 @@ TABLE = (
     (
         "C22",
         "a worker of an agent's queue does not consume its partitions",
-        "supervision/partitions.py",
+        "supervision/dispatch/partitions.py",
         "    return [queue for agent in agents() if agent.queue in consumed for",
         "    return [queue for agent in () if agent.queue in consumed for",
         "test_a_worker_that_consumes_the_agents_queue_consumes_its_partitions",
@@ -215,7 +215,7 @@ TABLE = (
     (
         "C22",
         "a worker sends a message for the next step even if it serves that queue",
-        "supervision/execution.py",
+        "supervision/execution/runner.py",
         "    return place.direction == Direction.DO and not place.is_last and performs(",
         "    return False and performs(",
         "test_a_worker_that_serves_the_next_queue_goes_on_without_a_message",

@@ -6,7 +6,7 @@ TABLE = (
     (
         "R1",
         "one call more than the capacity is let through",
-        "supervision/slots.py",
+        "supervision/governance/rate_limiter.py",
         "        room, wait = max(0, capacity - in_use), _spread(",
         "        room, wait = max(0, capacity - in_use + 1), _spread(",
         "test_processes_that_take_slots_at_the_same_moment_never_take_too_many",
@@ -14,7 +14,7 @@ TABLE = (
     (
         "R2",
         "the static rule differs between processes",
-        "supervision/resources.py",
+        "supervision/governance/resources.py",
         "    return str(crc32(entity.encode()) % count)",
         "    return str(hash(entity) % count)",
         "test_the_static_rule_gives_an_entity_the_same_partition_everywhere",
@@ -22,7 +22,7 @@ TABLE = (
     (
         "R3",
         "only the default route is followed",
-        "supervision/resources.py",
+        "supervision/governance/resources.py",
         "return self.routes.get((service, partition)) or self",
         "return self",
         "test_a_partition_goes_where_its_route_says_with_that_resources_settings",
@@ -30,7 +30,7 @@ TABLE = (
     (
         "R3",
         "an entity without a named partition never follows a partition's route",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "partition or resources.partition_of(key)",
         'partition or ""',
         "test_a_route_for_a_static_partition_takes_the_entities_that_fall_into_it",
@@ -38,7 +38,7 @@ TABLE = (
     (
         "R4",
         "routes are read again only once an hour",
-        "supervision/resources.py",
+        "supervision/governance/resources.py",
         "LOOK_SECONDS = 0.5",
         "LOOK_SECONDS = 3600.0",
         "test_the_routes_are_read_again_by_timer_without_anybody_telling",
@@ -46,7 +46,7 @@ TABLE = (
     (
         "R5",
         "an edited route keeps its version",
-        "supervision/route_admin.py",
+        "supervision/admin/route_pages.py",
         '            obj.version = F("version") + 1  # type: ignore[assignment]\n',
         "",
         "test_a_partition_is_moved_by_editing_its_route_and_the_version_rises",
@@ -54,7 +54,7 @@ TABLE = (
     (
         "R6",
         "a repeated call goes where the routes say now",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "        if bound is not None:\n",
         "        if False:\n",
         "test_a_call_whose_outcome_is_unknown_is_repeated_at_the_same_resource_whatever_the_routes_say",
@@ -62,7 +62,7 @@ TABLE = (
     (
         "R6",
         "an undo does not know where its step was done",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "coalesce(s.resource, d.resource) END",
         "s.resource END",
         "test_what_was_done_at_one_resource_is_undone_there",
@@ -70,7 +70,7 @@ TABLE = (
     (
         "R7",
         "two orders of a session that come together run together",
-        "supervision/sessions.py",
+        "supervision/store/sessions.py",
         "        busy.add(member.key)\n",
         "        busy.add(member.submission)\n",
         "test_twenty_orders_of_one_customer_run_strictly_in_sequence_while_others_pass",
@@ -78,7 +78,7 @@ TABLE = (
     (
         "R8",
         "a writer takes the events of every key",
-        "supervision/journal_store.py",
+        "supervision/journal/statements.py",
         " WHERE key = %(key)s AND written_at IS NULL AND failed_at IS NULL ORDER BY id LIMIT",
         " WHERE written_at IS NULL AND failed_at IS NULL ORDER BY id LIMIT",
         "test_each_key_has_its_own_writer",
@@ -86,7 +86,7 @@ TABLE = (
     (
         "R9",
         "a writer that was overtaken acknowledges",
-        "supervision/journal_store.py",
+        "supervision/journal/statements.py",
         '_MINE = " WHERE key = %(key)s AND holder = %(holder)s AND term = %(term)s "',
         '_MINE = " WHERE key = %(key)s "',
         "test_an_overtaken_writer_acknowledges_nothing",
@@ -94,7 +94,7 @@ TABLE = (
     (
         "R10",
         "a full buffer waits for the timer",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "if found.entries >= limits.journal_flush_entries or found.seconds >=",
         "if found.seconds >=",
         "test_nothing_is_flushed_before_its_time_and_everything_when_it_is_due",
@@ -102,7 +102,7 @@ TABLE = (
     (
         "R10",
         "the timer flushes nothing",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         " or found.seconds >= limits.journal_flush.total_seconds():",
         ":",
         "test_nothing_is_flushed_before_its_time_and_everything_when_it_is_due",
@@ -110,7 +110,7 @@ TABLE = (
     (
         "R10",
         "a backlog is written one flush at each look",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "more=len(batch) == MOST_ENTRIES or written + len(failed) < len(batch))",
         "more=False)",
         "test_a_backlog_is_written_in_several_flushes_without_a_pause",
@@ -118,7 +118,7 @@ TABLE = (
     (
         "R11",
         "a caller that waits is told at once",
-        "supervision/journal.py",
+        "supervision/journal/entries.py",
         "    if written_at is not None:\n",
         "    if True:\n",
         "test_a_caller_waits_until_its_event_is_on_disk_and_learns_where",
@@ -126,7 +126,7 @@ TABLE = (
     (
         "R11",
         "a caller gets the outcome of the first event",
-        "supervision/journal.py",
+        "supervision/journal/entries.py",
         " WHERE e.event_id = %(id)s\n",
         " WHERE %(id)s::text <> '' ORDER BY e.id LIMIT 1\n",
         "test_each_waiter_learns_of_its_own_event_only",
@@ -134,7 +134,7 @@ TABLE = (
     (
         "R12",
         "a flush also settles events that came while it wrote",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "            lease.settle(Settlement(grown, failed))\n",
         "            grown = [Grown(g.file, g.start, g.length, [e.id for e in lease.batch(MOST_ENTRIES)]) for g in "
         "grown]\n"
@@ -144,7 +144,7 @@ TABLE = (
     (
         "R12",
         "an empty flush writes to its lease",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "        if not batch:\n            return Flushed()\n",
         "        if not batch:\n            lease.settle(Settlement())\n            return Flushed()\n",
         "test_an_empty_flush_does_nothing",
@@ -152,7 +152,7 @@ TABLE = (
     (
         "R12",
         "each flush begins another file",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "            if entries and not new and known.is_todays",
         "            if False and known.is_todays",
         "test_a_flush_appends_to_what_is_there",
@@ -160,7 +160,7 @@ TABLE = (
     (
         "R13",
         "a writer that ends does not flush the waiting events",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "            if found.holder in (None, self.name):\n                self.flush(found.key)\n",
         "            pass\n",
         "test_a_writer_that_is_asked_to_end_writes_what_waits_and_hands_over",
@@ -168,7 +168,7 @@ TABLE = (
     (
         "R14",
         "an agent does not learn its resource's settings",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "    free = Grant(service, 0.0, known.settings if known is not None else {})",
         "    free = Grant(service, 0.0, {})",
         "test_an_agent_with_one_resource_of_its_own_name_knows_its_settings",
@@ -176,7 +176,7 @@ TABLE = (
     (
         "R15",
         "an edited limit leaves no trace",
-        "supervision/limits.py",
+        "supervision/operations/resource_limits.py",
         "            log(by, row, in_words(before, {field: getattr(row, field) for field in changed}))\n",
         "",
         "test_an_operator_changes_limits_and_it_is_on_record",
@@ -184,7 +184,7 @@ TABLE = (
     (
         "R16",
         "a second writer takes a lease that holds",
-        "supervision/journal_store.py",
+        "supervision/journal/statements.py",
         " WHERE l.holder = excluded.holder OR l.until < clock_timestamp()\n",
         " WHERE true OR l.until < clock_timestamp()\n",
         "test_a_second_writer_writes_nothing_while_the_first_has_the_lease",
@@ -192,15 +192,15 @@ TABLE = (
     (
         "R16",
         "a slot is never given back",
-        "supervision/admission.py",
-        "    slots.give_back(held)\n",
+        "supervision/governance/admission.py",
+        "    rate_limiter.give_back(held)\n",
         "",
         "test_never_more_calls_in_flight_than_the_capacity_and_nobody_fails",
     ),
     (
         "R17",
         "the service is asked each time",
-        "supervision/resource_cache.py",
+        "supervision/governance/response_cache.py",
         "            if row is not None and (found := row.cached()) is not None:\n                return found\n            if row",
         "            if row",
         "test_an_answer_is_asked_for_once_and_kept",
@@ -208,7 +208,7 @@ TABLE = (
     (
         "R17",
         "nothing is refreshed ahead of its time",
-        "supervision/resource_cache.py",
+        "supervision/governance/response_cache.py",
         "     WHERE cache = %(cache)s AND refresh_at <= now()\n     ORDER",
         "     WHERE cache = %(cache)s AND expires_at <= now()\n     ORDER",
         "test_an_answer_is_refreshed_by_the_timer_before_it_expires",

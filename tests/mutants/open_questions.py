@@ -6,7 +6,7 @@ TABLE = (
     (
         "X1",
         "the events of settled failures have neither actor nor reason",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         "           %(me)s, why FROM u\n    UNION ALL\n",
         "           '', '' FROM u\n    UNION ALL\n",
         "test_an_error_names_who_reported_it_and_the_services_words",
@@ -14,7 +14,7 @@ TABLE = (
     (
         "X2",
         "a failure counts as a lost dispatch too",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         "dispatch_count = s.dispatch_count + v.dispatches,",
         "dispatch_count = s.dispatch_count + v.failures,",
         "test_an_expired_step_is_counted_released_and_runs_again",
@@ -30,7 +30,7 @@ TABLE = (
     (
         "X4",
         "what waits can be overdue",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now()",
         " WHERE s.complete_by < now()",
         "test_a_backlog_is_never_punished",
@@ -38,7 +38,7 @@ TABLE = (
     (
         "X5",
         "a refusal counts after the deadline too",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         "AND s.attempt = v.attempt\n"
         "   AND s.process_state || '' = 'Processing' AND s.complete_by > now()\n"
         " ORDER BY s.run_id FOR UPDATE OF s\n",
@@ -48,7 +48,7 @@ TABLE = (
     (
         "X6",
         "an answer counts after the deadline too",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         '{_claimed(", %(results)s::jsonb[]", ", result")} AND s.complete_by > now()\n',
         '{_claimed(", %(results)s::jsonb[]", ", result")}\n',
         "test_an_answer_that_comes_after_the_deadline_changes_nothing_and_is_kept_as_evidence",
@@ -56,7 +56,7 @@ TABLE = (
     (
         "X6",
         "a late answer leaves no evidence",
-        "supervision/store.py",
+        "supervision/store/step_verbs.py",
         '        record_strays(place, [(claim, "processed", "") for claim in handed.stale])\n',
         "",
         "test_an_answer_of_an_earlier_attempt_changes_nothing",
@@ -64,7 +64,7 @@ TABLE = (
     (
         "X7",
         "a step that starts gets a deadline after its order's",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         'complete_by = {_within("budget", "%(direction)s = \'do\'")}',
         'complete_by = {_within("budget", "false")}',
         "test_a_step_that_starts_is_given_no_longer_than_its_order_has",
@@ -72,7 +72,7 @@ TABLE = (
     (
         "X7",
         "a step that follows gets a deadline after its order's",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         '{_within("lease", "true")}',
         '{_within("lease", "false")}',
         "test_a_step_that_follows_is_given_no_longer_than_its_order_has",
@@ -80,7 +80,7 @@ TABLE = (
     (
         "X8",
         "a client's key is not kept",
-        "supervision/submission.py",
+        "supervision/intake/submission.py",
         "%(client)s, %(client_key)s, %(request_hash)s, %(session_key)s)",
         "%(client)s, NULL, %(request_hash)s, %(session_key)s)",
         "test_fifty_threads_with_one_client_key_make_one_order",
@@ -88,7 +88,7 @@ TABLE = (
     (
         "X9",
         "an undo that fails does not stop its order",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         "AND r.process_state || '' IN ('Processing', 'Compensating')",
         "AND r.process_state || '' = 'Processing'",
         "test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before_it",
@@ -96,7 +96,7 @@ TABLE = (
     (
         "X10",
         "a refused step is resubmitted under its old key",
-        "supervision/operations.py",
+        "supervision/operations/operator_verbs.py",
         "    if new_generation or step.effect == Effect.NONE:\n",
         "    if new_generation:\n",
         "test_a_step_gets_a_new_key_after_a_refusal_without_effect_or_by_order_and_else_keeps_it",
@@ -104,7 +104,7 @@ TABLE = (
     (
         "X11",
         "a step does not say which version of its route it followed",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "            choice = route\n",
         "            choice = route[0], None\n",
         "test_a_remapped_partition_goes_to_the_new_resource_and_the_running_call_finishes_on_the_old",
@@ -112,7 +112,7 @@ TABLE = (
     (
         "X12",
         "an entry that cannot be written takes its flush with it",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "        sheets, failed = sort(key, batch)\n",
         "        sheets, failed = sort(key, batch)\n"
         "        failed = {entry.id: why for why in failed.values() for entry in batch}\n"
@@ -122,7 +122,7 @@ TABLE = (
     (
         "X12",
         "a flush is acknowledged before it is written",
-        "supervision/journal_writer.py",
+        "supervision/journal/writer.py",
         "            for page, content in zip(pages, contents, strict=True):\n",
         "            lease.settle(Settlement(grown, failed))\n            for page, content in zip(pages, contents, strict=True):\n",
         "test_a_flush_that_failed_settles_nothing",
@@ -130,7 +130,7 @@ TABLE = (
     (
         "X13",
         "a claim whose message was lost is never recovered",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now()",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now() AND s.started_at IS NOT NULL",
         "test_a_claim_whose_message_was_dropped_is_recovered_after_its_lease",
@@ -146,7 +146,7 @@ TABLE = (
     (
         "X14",
         "claims that are never started raise no alert",
-        "supervision/recovery.py",
+        "supervision/recovery/failures.py",
         "                if (fact.dispatch_count + 1) % LOST_DISPATCHES == 0:\n",
         "                if False:\n",
         "test_claims_that_are_never_started_raise_one_alert_and_go_on_for_ever",
@@ -154,7 +154,7 @@ TABLE = (
     (
         "X15",
         "resubmitting leaves the old alert open",
-        "supervision/operations.py",
+        "supervision/operations/operator_verbs.py",
         "    locked.move(step, ProcessState.PENDING, actor, why, **fields)\n    _acknowledge_step(step, actor)\n",
         "    locked.move(step, ProcessState.PENDING, actor, why, **fields)\n",
         "test_each_generation_has_an_alert_of_its_own_and_resubmitting_acknowledges_it",
@@ -162,7 +162,7 @@ TABLE = (
     (
         "X15",
         "an incident that opens sends no notification",
-        "supervision/incident_sql.py",
+        "supervision/incidents/incident_sql.py",
         "WHERE closed_at IS NULL AND severity <> 'info'\n",
         "WHERE false AND closed_at IS NULL AND severity <> 'info'\n",
         "test_an_incident_is_mailed_once_with_a_link_and_what_it_holds",

@@ -6,7 +6,7 @@ TABLE = (
     (
         "S32",
         "an order's text is kept with a blank after it",
-        "supervision/submission.py",
+        "supervision/intake/submission.py",
         "VALUES (%(public_id)s, %(workflow)s, %(payload)s,",
         "VALUES (%(public_id)s, %(workflow)s, %(payload)s::text || ' ',",
         "test_an_accepted_order_is_committed_with_its_exact_text",
@@ -22,7 +22,7 @@ TABLE = (
     (
         "S33",
         "a step that waits has an owner",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "           CASE WHEN d.position = 0 AND v.born THEN %(me)s END,",
         "           %(me)s,",
         "test_a_new_step_is_pending_unlocked_and_has_not_failed",
@@ -38,7 +38,7 @@ TABLE = (
     (
         "S35",
         "a claim takes one more than it may",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "     ORDER BY {order} LIMIT %(limit)s\n       FOR UPDATE OF s SKIP LOCKED),\n",
         "     ORDER BY {order} LIMIT %(limit)s + 1\n       FOR UPDATE OF s SKIP LOCKED),\n",
         "test_a_claim_takes_exactly_as_many_as_it_may",
@@ -46,7 +46,7 @@ TABLE = (
     (
         "S36",
         "a message brings the numbers of orders without their attempts",
-        "supervision/scheduler.py",
+        "supervision/dispatch/scheduler.py",
         "args = ([list(claim) for claim in part], *place)",
         "args = ([claim.run_id for claim in part], *place)",
         "test_a_cohort_travels_as_one_chain_of_ids",
@@ -54,7 +54,7 @@ TABLE = (
     (
         "S37",
         "a sweep is no single commit",
-        "supervision/recovery.py",
+        "supervision/recovery/failures.py",
         "    tally, steps, unsettled = db.transact(work)\n",
         "    tally, steps, unsettled = work()\n",
         "test_a_supervisor_killed_before_its_commit_leaves_everything_to_the_next",
@@ -70,7 +70,7 @@ TABLE = (
     (
         "S38",
         "the link in the operators' mail has no host",
-        "supervision/incident_mail.py",
+        "supervision/outbox/incident_mail.py",
         '    return f"{settings.PUBLIC_URL}{page}"\n',
         "    return page\n",
         "test_an_incident_is_mailed_once_with_a_link_and_what_it_holds",
@@ -78,7 +78,7 @@ TABLE = (
     (
         "S39",
         "resubmitting runs the next step",
-        "supervision/operations.py",
+        "supervision/operations/operator_verbs.py",
         "    locked.move(step, ProcessState.PENDING, actor, why, **fields)\n",
         "    locked.move(step, ProcessState.SKIPPED, actor, why, finished_at=Now())\n    locked.go_on(actor, why)\n    return\n",
         "test_a_resubmitted_step_runs_again_and_only_it",
@@ -86,7 +86,7 @@ TABLE = (
     (
         "S40",
         "an expiry is not counted",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         "failure_count = s.failure_count + v.failures,",
         "failure_count = s.failure_count,",
         "test_an_expired_step_is_counted_released_and_runs_again",
@@ -110,7 +110,7 @@ TABLE = (
     (
         "S42",
         "replies go to a queue that does not exist",
-        "supervision/replies.py",
+        "supervision/outbox/reply_queues.py",
         "                routing_key=reply.queue,\n                mandatory=True,",
         '                routing_key=f"{reply.queue}.none",\n                mandatory=False,',
         "test_a_reader_that_was_away_gets_everything_later_on_every_broker",
@@ -118,7 +118,7 @@ TABLE = (
     (
         "S43",
         "a resource whose breaker is open is given calls",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "        if known.closed and not known.paused\n",
         "        if not known.paused\n",
         "test_the_one_whose_breaker_is_open_is_passed_over",
@@ -126,7 +126,7 @@ TABLE = (
     (
         "S44",
         "calls go where there is least room",
-        "supervision/admission.py",
+        "supervision/governance/admission.py",
         "choice = max(free, key=lambda name: free[name]), None",
         "choice = min(free, key=lambda name: free[name]), None",
         "test_without_a_route_the_healthy_one_with_most_room_is_taken",
@@ -134,7 +134,7 @@ TABLE = (
     (
         "S45",
         "the oldest order goes first, however urgent the others are",
-        "supervision/store.py",
+        "supervision/store/step_verbs.py",
         "put_off - run.priority * sessions.HEAD_START_SECONDS for",
         "put_off for",
         "test_urgent_orders_go_first_and_waiting_makes_up_for_it",
@@ -150,7 +150,7 @@ TABLE = (
     (
         "S47",
         "the audit skips every second invariant",
-        "supervision/audit.py",
+        "supervision/audit/registry.py",
         "    for check in checks():\n",
         "    for check in checks()[::2]:\n",
         "test_a_broken_invariant_is_named_with_its_run",

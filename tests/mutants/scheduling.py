@@ -6,7 +6,7 @@ TABLE = (
     (
         "S1",
         "what was done is not undone",
-        "supervision/changes.py",
+        "supervision/store/run_verbs.py",
         "if (step.effect != Effect.NONE or _has_begun(step)) and _undoable(step)]",
         "if _has_begun(step) and _undoable(step)]",
         "test_an_order_cancelled_at_any_moment_ends_cancelled_with_net_effect_zero",
@@ -14,7 +14,7 @@ TABLE = (
     (
         "S1",
         "an order whose last step is done is not told so",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "SELECT id, true, session_key FROM r\n",
         "SELECT id, false, session_key FROM r\n",
         "test_an_order_runs_through_every_agent_once_and_tells_its_end",
@@ -22,7 +22,7 @@ TABLE = (
     (
         "S2",
         "all steps of a new order are due at once",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "CASE WHEN d.position = 0 AND NOT v.blocked THEN now() END,\n"
         "           CASE WHEN d.position = 0 AND NOT v.blocked THEN now() + v.wait",
         "CASE WHEN NOT v.blocked THEN now() END,\n           CASE WHEN NOT v.blocked THEN now() + v.wait",
@@ -31,7 +31,7 @@ TABLE = (
     (
         "S3",
         "the end of a step leaves no event",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "'Processing', 'Processed', %(me)s FROM d\n    UNION ALL\n    SELECT run_id, seq, position",
         "'Processing', 'Processed', %(me)s FROM d WHERE false\n    UNION ALL\n    SELECT run_id, seq, position",
         "test_every_invariant_holds_through_a_random_history_and_every_order_ends",
@@ -39,15 +39,15 @@ TABLE = (
     (
         "S4",
         "a worker's clock says when a step began",
-        "supervision/store.py",
-        "    return [begun(row, began) for row in db.guarded(lambda: db.fetch(sql.START, params)",
-        "    return [begun(row, time.time()) for row in db.guarded(lambda: db.fetch(sql.START, params)",
+        "supervision/store/step_verbs.py",
+        "    return [begun(row, began) for row in db.guarded(lambda: db.fetch(step_sql.START, params)",
+        "    return [begun(row, time.time()) for row in db.guarded(lambda: db.fetch(step_sql.START, params)",
         "test_no_decision_of_the_engine_or_an_agent_reads_the_workers_clock",
     ),
     (
         "S4",
         "a claim has its deadline in the past",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "started_at = NULL,\n           complete_by = now() + %(lease)s::float8 * interval '1 s',",
         "started_at = NULL,\n           complete_by = now() - %(lease)s::float8 * interval '1 s',",
         "test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline",
@@ -55,7 +55,7 @@ TABLE = (
     (
         "S5",
         "a message carries more than claims",
-        "supervision/scheduler.py",
+        "supervision/dispatch/scheduler.py",
         "args = ([list(claim) for claim in part], *place)",
         "args = ([[*claim, 'more'] for claim in part], *place)",
         "test_a_cohort_travels_as_one_chain_of_ids",
@@ -63,7 +63,7 @@ TABLE = (
     (
         "S5",
         "a chain's links are in the wrong order",
-        "supervision/scheduler.py",
+        "supervision/dispatch/scheduler.py",
         "    return links[::-1]\n",
         "    return links\n",
         "test_a_cohort_travels_as_one_chain_of_ids",
@@ -71,7 +71,7 @@ TABLE = (
     (
         "S6",
         "the scheduler imports the shop",
-        "supervision/scheduler.py",
+        "supervision/dispatch/scheduler.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nif False:\n    from orders import workflows as shop  # noqa: F401\n",
         "test_engine_modules_import_only_from_lower_levels",
@@ -95,7 +95,7 @@ TABLE = (
     (
         "S8",
         "each attempt has a key of its own",
-        "supervision/execution.py",
+        "supervision/execution/runner.py",
         "            idempotency_key=started.idempotency_key,\n",
         '            idempotency_key=f"{started.idempotency_key}:{claim.attempt}",\n',
         "test_an_unanswered_call_leaves_the_effect_unknown_and_the_key_as_it_was",
@@ -119,7 +119,7 @@ TABLE = (
     (
         "S15",
         "a scheduler that meets another's row gives up",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "     ORDER BY {order} LIMIT %(limit)s\n       FOR UPDATE OF s SKIP LOCKED),\n",
         "     ORDER BY {order} LIMIT %(limit)s\n       FOR UPDATE OF s NOWAIT),\n",
         "test_a_locked_row_sends_the_second_scheduler_to_other_work",
@@ -128,14 +128,14 @@ TABLE = (
         "S16",
         "the sweep does not ask who leads",
         "supervision/tasks.py",
-        'if leadership.lead("supervisor") is not None:',
-        'if leadership.lead("supervisor") is not None or True:',
+        'if leader_lease.lead("supervisor") is not None:',
+        'if leader_lease.lead("supervisor") is not None or True:',
         "test_only_the_leader_sweeps_and_another_follows_when_its_lease_has_run_out",
     ),
     (
         "S16",
         "every process that asks becomes the leader",
-        "supervision/leadership.py",
+        "supervision/recovery/leader_lease.py",
         " WHERE l.holder = excluded.holder OR l.expires_at < clock_timestamp()\n",
         " WHERE true OR l.expires_at < clock_timestamp()\n",
         "test_of_many_who_ask_at_once_one_leads",
@@ -143,7 +143,7 @@ TABLE = (
     (
         "S17",
         "the first state of an order is not recorded",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "SELECT id, 1, NULL::smallint, NULL, NULL::int, NULL, 'Pending', %(me)s FROM r\n",
         "SELECT id, 1, NULL::smallint, NULL, NULL::int, NULL, 'Pending', %(me)s FROM r WHERE false\n",
         "test_a_batch_becomes_runs_steps_events_and_application_rows_at_once",
@@ -151,7 +151,7 @@ TABLE = (
     (
         "S17",
         "orders are set aside when the application cannot write",
-        "supervision/consuming.py",
+        "supervision/intake/consuming.py",
         "    if unexpected and not report.consumed:\n",
         "    if False:\n",
         "test_nothing_is_written_and_the_order_waits_when_the_application_cannot_write",
@@ -159,7 +159,7 @@ TABLE = (
     (
         "S18",
         "the end of a step does not release the next",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "AND s.position = d.position + 1\n",
         "AND s.position = d.position + 2\n",
         "test_finishing_claims_the_successor_in_the_same_commit",
@@ -167,7 +167,7 @@ TABLE = (
     (
         "S19",
         "an agent is called though its time is over",
-        "supervision/execution.py",
+        "supervision/execution/runner.py",
         "    if not request.remaining:\n",
         "    if False:\n",
         "test_a_process_frozen_past_its_deadline_does_not_call_the_agent",

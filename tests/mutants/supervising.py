@@ -14,15 +14,15 @@ TABLE = (
     (
         "S11",
         "the supervisor imports agents",
-        "supervision/supervisor.py",
-        "from supervision.identity import me\n",
-        "from supervision.agent import get_agent  # noqa: F401\nfrom supervision.identity import me\n",
+        "supervision/recovery/supervisor.py",
+        "from supervision.runtime.identity import me\n",
+        "from supervision.agent import get_agent  # noqa: F401\nfrom supervision.runtime.identity import me\n",
         "test_the_supervisor_and_what_decides_for_it_call_no_agent",
     ),
     (
         "S11",
         "the sweep calls the agent of what it releases",
-        "supervision/supervisor.py",
+        "supervision/recovery/supervisor.py",
         "    if errors:\n        raise errors[0]\n",
         "    from supervision.agent import agents\n"
         "    for agent in agents():\n"
@@ -35,15 +35,15 @@ TABLE = (
     (
         "S12",
         "the supervisor imports the shop's payment agent",
-        "supervision/supervisor.py",
-        "from supervision.identity import me\n",
-        "from orders.agents.payment import PaymentAgent  # noqa: F401\nfrom supervision.identity import me\n",
+        "supervision/recovery/supervisor.py",
+        "from supervision.runtime.identity import me\n",
+        "from orders.agents.payment import PaymentAgent  # noqa: F401\nfrom supervision.runtime.identity import me\n",
         "test_engine_modules_import_only_from_lower_levels",
     ),
     (
         "S13",
         "a role that was never seen is shown as living",
-        "supervision/console_dashboard.py",
+        "supervision/console/dashboard.py",
         "newest, alive = seen.get(name, (None, 0))",
         "newest, alive = seen.get(name, (timedelta(0), 0))",
         "test_the_landing_page_says_who_lives_and_who_leads",
@@ -51,7 +51,7 @@ TABLE = (
     (
         "S14",
         "doctor does not look at `fsync`",
-        "supervision/doctor.py",
+        "supervision/operations/doctor.py",
         '        ("fsync", fsync),\n',
         "",
         "test_a_server_that_forgets_is_a_failure",
@@ -59,7 +59,7 @@ TABLE = (
     (
         "S20",
         "a claim expires an hour after its deadline",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now()",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now() - interval '1 hour'",
         "test_an_expired_step_is_counted_released_and_runs_again",
@@ -67,7 +67,7 @@ TABLE = (
     (
         "S21",
         "an attempt that begins gets no time of its own",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         'complete_by = {_within("budget", "%(direction)s = \'do\'")}',
         "complete_by = s.complete_by",
         "test_starting_renews_the_deadline_to_the_steps_own_budget",
@@ -83,7 +83,7 @@ TABLE = (
     (
         "S23",
         "steps are undone in forward order",
-        "supervision/changes.py",
+        "supervision/store/run_verbs.py",
         "return [step for step in reversed(self.steps) if",
         "return [step for step in self.steps if",
         "test_what_was_done_is_undone_in_reverse_under_keys_of_its_own",
@@ -91,7 +91,7 @@ TABLE = (
     (
         "S24",
         "a checkpoint forgets the one before it",
-        "supervision/sql.py",
+        "supervision/store/step_sql.py",
         "SET checkpoint = coalesce(s.checkpoint, '{}'::jsonb) || v.data",
         "SET checkpoint = v.data",
         "test_a_checkpoint_is_durable_and_merged_and_given_to_the_next_attempt",
@@ -99,7 +99,7 @@ TABLE = (
     (
         "S25",
         "an exhausted undo follows the step's policy instead of stopping in Error",
-        "supervision/recovery.py",
+        "supervision/recovery/failures.py",
         "on_exhausted=OnExhausted.ERROR if undoing else OnExhausted(",
         "on_exhausted=OnExhausted(",
         "test_an_undo_that_is_exhausted_stops_in_error_whatever_the_policy_says",
@@ -107,7 +107,7 @@ TABLE = (
     (
         "S26",
         "a claim that was never started is never recovered",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now()",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now() AND s.started_at IS NOT NULL",
         "test_a_scheduler_killed_at_any_point_loses_no_order_and_doubles_none",
@@ -123,7 +123,7 @@ TABLE = (
     (
         "S28",
         "a lease that has run out is not taken over",
-        "supervision/leadership.py",
+        "supervision/recovery/leader_lease.py",
         " WHERE l.holder = excluded.holder OR l.expires_at < clock_timestamp()\n",
         " WHERE l.holder = excluded.holder OR false\n",
         "test_another_takes_over_with_a_new_term_when_the_lease_has_run_out",
@@ -131,7 +131,7 @@ TABLE = (
     (
         "S29",
         "a new interval is written under another task's name",
-        "supervision/worker.py",
+        "supervision/worker/lifecycle.py",
         'SWEEP_TASK = "look for overdue steps"',
         'SWEEP_TASK = "sweep"',
         "test_the_sweep_runs_as_often_as_it_is_told",
@@ -147,7 +147,7 @@ TABLE = (
     (
         "S29",
         "a sweep reads all steps instead of a partial index",
-        "supervision/recovery_sql.py",
+        "supervision/store/failure_sql.py",
         " WHERE s.process_state = 'Processing' AND s.complete_by < now()",
         " WHERE s.process_state || '' = 'Processing' AND s.complete_by < now()",
         "test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders",
@@ -179,7 +179,7 @@ TABLE = (
     (
         "S31",
         "there is a failpoint that no test reaches",
-        "supervision/failpoints.py",
+        "supervision/runtime/failpoints.py",
         '    "worker.deaf",\n',
         '    "worker.deaf",\n    "agent.unheard_of",\n',
         "test_every_failpoint_has_its_cases_in_the_matrix_and_in_the_slice",

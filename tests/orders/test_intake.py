@@ -15,7 +15,7 @@ from orders import intake, lifecycle
 from orders.models import Order, OrderLine
 from supervision.errors import UnreadableSubmission
 from supervision.models import Notification
-from supervision.notifications import deliver_due
+from supervision.outbox.notifications import deliver_due
 from supervision.workflow import AcceptedRun, ClosedRun, NewRun
 from tests.shopping import ADDRESS, an_account
 

@@ -12,9 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orders.models import Order
-from supervision import operations, testing
-from supervision.console_lists import ErrorFirst
+from supervision import testing
+from supervision.console.bounded_lists import ErrorFirst
 from supervision.models import Alert, Run, StepState
+from supervision.operations import operator_verbs
 from tests.support.console import ATTACK, ATTACKS, ORDERS, fail, page, place, verb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
@@ -130,7 +131,7 @@ def test_the_page_shows_facts_lines_steps_and_the_history_in_order(operator: Cli
 def test_the_page_shows_late_replies_and_what_operators_did(operator: Client):
     (order,) = fail()
     order.run.stray_replies.create(direction="do", position=1, attempt=1, outcome="processed", detail="came late", actor="agents@b")
-    operations.resubmit(order.public_id, by="olga", reason="the bank says it works again")
+    operator_verbs.resubmit(order.public_id, by="olga", reason="the bank says it works again")
 
     html = operator.get(page(order)).content.decode()
 

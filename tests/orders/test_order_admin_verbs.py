@@ -10,9 +10,10 @@ from django.test import Client
 from django.urls import reverse
 
 from orders.models import Order
-from supervision import operations, testing
-from supervision.console_forms import BULK_LIMIT, VERBS
+from supervision import testing
+from supervision.console.verb_forms import BULK_LIMIT, VERBS
 from supervision.models import Run, StepEvent, StepState
+from supervision.operations import operator_verbs
 from tests.support.console import ORDERS, confirm, fail, hidden, page, person, place, state, verb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
@@ -67,7 +68,7 @@ def test_an_operator_acts_with_a_reason_and_it_is_kept_with_the_name(operator: C
 def test_what_changed_since_the_operator_looked_is_left_alone(operator: Client):
     (order,) = fail()
     looked = hidden(operator.get(verb(order, "resubmit")).content.decode())
-    operations.resubmit(order.public_id, by="another operator", reason="first")
+    operator_verbs.resubmit(order.public_id, by="another operator", reason="first")
     events = StepEvent.objects.filter(run=order.run).count()
 
     answer = operator.post(verb(order, "resubmit"), {**looked, "reason": "second"})
@@ -82,7 +83,7 @@ def test_skip_undo_and_cancel_too_leave_alone_what_changed(operator: Client):
     for name in ("skip", "compensate", "cancel"):
         (order,) = fail()
         looked = hidden(operator.get(verb(order, name)).content.decode())
-        operations.resubmit(order.public_id, by="another operator", reason="first")
+        operator_verbs.resubmit(order.public_id, by="another operator", reason="first")
 
         answer = operator.post(verb(order, name), {**looked, "reason": "second"})
 
@@ -261,7 +262,7 @@ def test_selected_orders_are_shown_before_anything_happens(operator: Client):
 def test_confirmed_orders_are_done_and_those_that_changed_are_counted(operator: Client, name: str, becomes: str):
     failed, (untouched,) = fail(4), fail()
     shown = select(operator, name, failed).content.decode()
-    operations.resubmit(failed[0].public_id, by="another operator", reason="first")
+    operator_verbs.resubmit(failed[0].public_id, by="another operator", reason="first")
 
     answer = operator.post(reverse("admin:orders_order_bulk", args=[name]), {**hidden(shown), "reason": "the bank was down"}, follow=True)
 
@@ -284,7 +285,7 @@ def test_many_orders_need_a_reason_too(operator: Client):
 
 def test_no_more_than_the_limit_is_taken_at_once(operator: Client, monkeypatch: pytest.MonkeyPatch):
     assert BULK_LIMIT == 500
-    monkeypatch.setattr("supervision.console_verbs.BULK_LIMIT", 3)
+    monkeypatch.setattr("supervision.console.verb_pages.BULK_LIMIT", 3)
     failed = fail(5)
 
     html = select(operator, "resubmit", failed).content.decode()

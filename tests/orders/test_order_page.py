@@ -16,9 +16,11 @@ from orders.models import Order
 from orders.progress import WORDS, standing
 from orders.queries import order_view
 from orders.workflows import FULFIL_ORDER
-from supervision import recovery, store, testing
+from supervision import testing
 from supervision.models import Submission
+from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
+from supervision.store import step_verbs
 from tests.shopping import ADDRESS
 from tests.support.storefront import PASSWORD, place
 
@@ -29,8 +31,8 @@ pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("i
 def fail_first_step(message: str) -> None:
     """Let the scheduler claim every waiting order and the stock agent refuse it for good."""
     ((stock, claims),) = testing.schedule()
-    started = store.start(stock, claims)
-    recovery.fail(stock, [(one.claim, Failure(outcome=Outcome.PERMANENT, message=message, code="refused")) for one in started])
+    started = step_verbs.start(stock, claims)
+    failures.fail(stock, [(one.claim, Failure(outcome=Outcome.PERMANENT, message=message, code="refused")) for one in started])
 
 
 def test_a_guests_order_opens_by_its_link_before_and_after_it_is_consumed(client, mug) -> None:

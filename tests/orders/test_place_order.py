@@ -10,11 +10,11 @@ import pytest
 from orders.models import Product
 from orders.queries import order_view
 from orders.services import Conflict, InvalidOrder, Item, KeyReused, NotAllowed, Placed, cancel_order, place_order, place_orders
-from supervision import hints
-from supervision.consuming import consume_batch
 from supervision.errors import Refused, UnknownRun
+from supervision.intake.consuming import consume_batch
+from supervision.intake.submission import NewSubmission, accept, new_public_id
 from supervision.models import DeadLetter, Run, StepState, Submission
-from supervision.submission import NewSubmission, accept, new_public_id
+from supervision.wakeup import hints
 from tests.shopping import a_product, a_request, an_account
 
 pytestmark = pytest.mark.django_db

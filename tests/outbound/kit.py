@@ -13,11 +13,13 @@ from typing import Any
 
 from django.db import connection
 
-from supervision import operations, outbound, testing
-from supervision.consuming import consume_batch
-from supervision.deliveries import fan_out
+from supervision import testing
 from supervision.errors import PermanentFailure
+from supervision.intake.consuming import consume_batch
 from supervision.models import Delivery, Notification, WebhookEndpoint
+from supervision.operations import operator_verbs
+from supervision.outbox import subscriptions
+from supervision.outbox.deliveries import fan_out
 from tests.engine.kit import ROOT, fetch
 from tests.support import toy
 
@@ -91,7 +93,7 @@ class Receiver:
 
 
 def listen(url: str, client: str = ADA, *events: str) -> WebhookEndpoint:
-    return outbound.register_webhook(client, url, events)
+    return subscriptions.register_webhook(client, url, events)
 
 
 def order(workflow: str = "toy-plain", client: str = ADA, **payload: Any) -> str:
@@ -147,4 +149,4 @@ def deliverer() -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ, text=True)
 
 
-__all__ = ["PermanentFailure", "consume_batch", "fan_out", "operations", "toy"]
+__all__ = ["PermanentFailure", "consume_batch", "fan_out", "operator_verbs", "toy"]

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from supervision import destinations
-from supervision.destinations import Destination, Forbidden
+from supervision.outbox import address_policy
+from supervision.outbox.address_policy import Destination, Forbidden
 
 PRIVATE = [
     "127.0.0.1", "127.8.9.1", "0.1.2.3", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
@@ -21,12 +21,12 @@ PUBLIC = ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "64:ff9b::101:101"]
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_a_private_address_is_known_as_one(address):
-    assert destinations.is_private(ip_address(address))
+    assert address_policy.is_private(ip_address(address))
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_known_as_one(address):
-    assert not destinations.is_private(ip_address(address))
+    assert not address_policy.is_private(ip_address(address))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_public_address_is_known_as_one(address):
 )  # fmt: skip
 def test_a_private_address_is_refused_when_it_is_given_however_it_is_written(url):
     with pytest.raises(Forbidden, match="not a public address"):
-        destinations.check(url)
+        address_policy.check(url)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_private_address_is_refused_when_it_is_given_however_it_is_written(url
 )  # fmt: skip
 def test_what_is_no_address_of_a_web_server_is_refused(url):
     with pytest.raises(Forbidden):
-        destinations.check(url)
+        address_policy.check(url)
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_what_is_no_address_of_a_web_server_is_refused(url):
     ],
 )
 def test_a_public_address_is_let_pass(url, destination):
-    destinations.check(url)
+    address_policy.check(url)
 
-    assert destinations.parse(url) == destination
+    assert address_policy.parse(url) == destination
 
 
 def test_private_addresses_are_let_pass_where_the_installation_says_so(settings):
     settings.WEBHOOK_ALLOW_PRIVATE = True
 
-    destinations.check("http://127.0.0.1:8000/")
-    assert destinations.resolve(destinations.parse("http://127.0.0.1:8000/"))[0][1] == ("127.0.0.1", 8000)
+    address_policy.check("http://127.0.0.1:8000/")
+    assert address_policy.resolve(address_policy.parse("http://127.0.0.1:8000/"))[0][1] == ("127.0.0.1", 8000)
 
 
 def test_a_name_with_one_private_address_among_public_ones_is_refused(monkeypatch):
@@ -84,4 +84,4 @@ def test_a_name_with_one_private_address_among_public_ones_is_refused(monkeypatc
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
     with pytest.raises(Forbidden, match=r"10\.0\.0\.1"):
-        destinations.check("https://two-faced.example/")
+        address_policy.check("https://two-faced.example/")

@@ -7,11 +7,12 @@ import json
 import pytest
 from django.db import connection
 
-from supervision import deliveries, hints, outbound, replies
-from supervision.consuming import consume_batch
-from supervision.deliveries import Try
+from supervision.intake.consuming import consume_batch
 from supervision.models import Delivery, Notification, ReplyToken, Run, Submission, WebhookEndpoint
-from supervision.outbound import MOST_TOKENS, MOST_WEBHOOKS
+from supervision.outbox import deliveries, reply_queues, subscriptions
+from supervision.outbox.deliveries import Try
+from supervision.outbox.subscriptions import MOST_TOKENS, MOST_WEBHOOKS
+from supervision.wakeup import hints
 from tests.shopping import a_product, a_request, signed_in
 
 HOOKS, TOKENS, DELIVERIES, ORDERS = "/api/v1/webhooks/", "/api/v1/reply-tokens/", "/api/v1/deliveries/", "/api/v1/orders/"
@@ -239,7 +240,7 @@ def test_a_token_is_revoked_by_whichever_name_one_has_of_it(ada, bob, name):
     assert ada.delete(f"{TOKENS}{made[name]}/").status_code == 204
     assert ada.delete(f"{TOKENS}{made[name]}/").status_code == 404
     assert ada.get(TOKENS).json()["results"] == []
-    wishes = Notification.objects.filter(kind=outbound.REPLY_QUEUE_REVOKED)
+    wishes = Notification.objects.filter(kind=subscriptions.REPLY_QUEUE_REVOKED)
     assert {wish.payload["queue"] for wish in wishes} == {made["queue"]}
 
 
@@ -349,7 +350,7 @@ def test_lists_cost_the_same_however_many_rows_they_show(ada, django_assert_max_
 
 def test_registering_asks_no_broker(ada, monkeypatch):
     """The web process answers without the broker: work at the broker goes through the outbox."""
-    monkeypatch.setattr(replies, "_connection", lambda: pytest.fail("asked the broker"))
+    monkeypatch.setattr(reply_queues, "_connection", lambda: pytest.fail("asked the broker"))
 
     made = ada.post(TOKENS).json()
     assert ada.delete(f"{TOKENS}{made['id']}/").status_code == 204

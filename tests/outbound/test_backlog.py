@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import deliveries
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
+from supervision.outbox import deliveries
 from tests.outbound import kit
 from tests.support import pages
 

@@ -7,9 +7,11 @@ import threading
 import pytest
 from django.db.models.functions import Now
 
-from supervision import canary, courier, notifications, tasks
-from supervision.courier import Courier
+from supervision import tasks
 from supervision.models import Delivery, Notification
+from supervision.outbox import delivery_worker, notifications
+from supervision.outbox.delivery_worker import Courier
+from supervision.worker import consumption_check
 from tests.engine import kit as engine_kit
 from tests.outbound import kit
 
@@ -97,7 +99,7 @@ def test_a_sweep_waits_for_no_receiver(receiver, told, monkeypatch):
     hanging = threading.Event()
     notifications.handler("test-kind")(lambda notification: hanging.wait(60))
     Notification.objects.create(kind="test-kind")
-    monkeypatch.setattr(canary, "send_round", lambda: 0)
+    monkeypatch.setattr(consumption_check, "send_round", lambda: 0)
 
     try:
         for _ in range(10):
@@ -111,4 +113,4 @@ def test_a_sweep_waits_for_no_receiver(receiver, told, monkeypatch):
     finally:
         released.set()
         hanging.set()
-        courier.stop(30)
+        delivery_worker.stop(30)

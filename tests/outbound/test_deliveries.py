@@ -11,10 +11,10 @@ import pytest
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
-from supervision import deliveries, outbound, sending, webhooks
-from supervision.deliveries import Try
 from supervision.models import Delivery, WebhookEndpoint
-from supervision.sending import Sending, deliver_all
+from supervision.outbox import deliveries, status_sender, subscriptions, webhooks
+from supervision.outbox.deliveries import Try
+from supervision.outbox.status_sender import Sending, deliver_all
 from supervision.testing import run_until_idle
 from tests.engine import kit as engine_kit
 from tests.outbound import kit
@@ -74,7 +74,7 @@ def test_an_order_is_followed_through_error_and_resubmission(receiver):
     run_until_idle()
     deliver_all()
     kit.toy.BETA.on_perform = None
-    kit.operations.resubmit(key, by="olga", reason="fixed")
+    kit.operator_verbs.resubmit(key, by="olga", reason="fixed")
     run_until_idle()
     deliver_all()
 
@@ -109,18 +109,18 @@ def test_however_many_receivers_are_dead_one_that_answers_finds_a_thread(receive
     dead, living = receivers(), receivers()
     released = threading.Event()
     dead.hang_until(released)
-    for n in range(2 * sending.THREADS):
+    for n in range(2 * status_sender.THREADS):
         kit.listen(dead.url, f"user:{100 + n}")
         kit.order(client=f"user:{100 + n}")
     WebhookEndpoint.objects.update(failures=3)
     kit.listen(living.url)
     engine_kit.until(lambda: not engine_kit.schedule())
-    engine_kit.until(lambda: len(dead.messages) == sending.THREADS // 2)  # the most threads that failing receivers may have
+    engine_kit.until(lambda: len(dead.messages) == status_sender.THREADS // 2)  # the most threads that failing receivers may have
 
     key = kit.done()
 
     engine_kit.until(lambda: living.seen(key) == ALL)
-    assert len(dead.messages) == sending.THREADS // 2
+    assert len(dead.messages) == status_sender.THREADS // 2
     released.set()
 
 
@@ -134,11 +134,11 @@ def test_a_receiver_that_gives_no_answer_is_left_in_peace_with_all_its_messages(
     deliver_all()
     released.set()
 
-    assert 1 <= len(receiver.messages) <= sending.LANES
+    assert 1 <= len(receiver.messages) <= status_sender.LANES
     endpoint = WebhookEndpoint.objects.get()
     assert endpoint.failures >= 1
     assert endpoint.retry_at > timezone.now() - timedelta(seconds=1)
-    assert Delivery.objects.filter(tries=0, delivered_at__isnull=True).count() >= 30 - sending.LANES
+    assert Delivery.objects.filter(tries=0, delivered_at__isnull=True).count() >= 30 - status_sender.LANES
 
 
 def test_the_silence_doubles_and_ends_with_the_first_answer(receiver):
@@ -230,7 +230,7 @@ def test_what_was_given_up_is_sent_again_on_request_for_another_three_days(recei
     row = one_failing(receiver)
     Delivery.objects.update(asked_at=timezone.now() - timedelta(days=4), given_up_at=timezone.now())
 
-    assert outbound.redeliver([row.pk], by="olga") == 1
+    assert subscriptions.redeliver([row.pk], by="olga") == 1
     deliver_all()
     row.refresh_from_db()
     assert (row.tries, row.given_up_at, row.delivered_at) == (1, None, None)
@@ -251,7 +251,7 @@ def test_what_was_delivered_can_be_sent_again_too(receiver):
     kit.done()
     deliver_all()
 
-    assert outbound.redeliver([row.pk for row in kit.deliveries()], by="ada") == 1
+    assert subscriptions.redeliver([row.pk for row in kit.deliveries()], by="ada") == 1
     deliver_all()
 
     assert len(receiver.messages) == 2
@@ -260,13 +260,13 @@ def test_what_was_delivered_can_be_sent_again_too(receiver):
 
 def test_what_has_lost_its_receiver_is_given_up_and_cannot_be_sent_again(receiver):
     row = one_failing(receiver)
-    outbound.remove_webhook(WebhookEndpoint.objects.get())
+    subscriptions.remove_webhook(WebhookEndpoint.objects.get())
     kit.let_waits_pass()
     deliver_all()
 
     row.refresh_from_db()
     assert (row.given_up_at is not None, row.last_error) == (True, "the webhook was removed")
-    assert outbound.redeliver([row.pk], by="olga") == 0
+    assert subscriptions.redeliver([row.pk], by="olga") == 0
     assert WebhookEndpoint.objects.get().secret == ""
     assert len(receiver.messages) == 1
 

@@ -11,7 +11,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from examples import verify_webhook
-from supervision.webhooks import Caller, signed_headers
+from supervision.outbox.webhooks import Caller, signed_headers
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of this test's own").decode()
 BODY = '{"type":"order.processed","timestamp":"2026-01-01T00:00:00Z","data":{"order":"Zk3","seq":3,"status":"processed"}}'
@@ -31,7 +31,7 @@ def test_the_examples_check_accepts_what_we_sign():
     ("changes", "secret", "body"),
     [
         ({}, SECRET, BODY.replace("processed", "cancelled")),
-        ({}, "whsec_" + base64.b64encode(b"somebody else's").decode(), BODY),
+        ({}, "whsec_" + base64.b64encode(b"another account's").decode(), BODY),
         ({"webhook-id": "msg_2"}, SECRET, BODY),
         ({"webhook-timestamp": str(int(time.time()) - 600)}, SECRET, BODY),
         ({"webhook-timestamp": "soon"}, SECRET, BODY),

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from supervision import deliveries, notifications, outbound
 from supervision.models import Alert, Delivery, Notification, WebhookEndpoint
+from supervision.outbox import deliveries, notifications, subscriptions
 from tests.engine import kit as engine_kit
 from tests.outbound import kit
 
@@ -40,8 +40,8 @@ def test_each_endpoint_of_the_account_that_wants_the_event_gets_it_and_nobody_el
 def test_the_body_is_the_promised_one_and_the_same_for_every_receiver():
     kit.listen("https://one.example/")
     kit.listen("https://two.example/")
-    _row, token = outbound.issue_reply_token(kit.ADA)
-    key = kit.done(reply_to=outbound.references(kit.ADA, [token])[token])
+    _row, token = subscriptions.issue_reply_token(kit.ADA)
+    key = kit.done(reply_to=subscriptions.references(kit.ADA, [token])[token])
     deliveries.fan_out()
 
     last = Delivery.objects.filter(seq=3)

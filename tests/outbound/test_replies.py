@@ -14,9 +14,9 @@ from django.db import connection
 from examples.follow_orders import connect, follow
 from sasproject import broker
 from sasproject.apps import install_pgmq
-from supervision import notifications, outbound, replies
 from supervision.models import Delivery, Notification, ReplyToken
-from supervision.sending import deliver_all
+from supervision.outbox import notifications, reply_queues, subscriptions
+from supervision.outbox.status_sender import deliver_all
 from tests import services
 from tests.engine.kit import ROOT, fetch
 from tests.outbound import kit
@@ -78,8 +78,8 @@ def amqp(brokers):
 
 def issue(client: str = kit.ADA) -> tuple[ReplyToken, str]:
     """A token, and the reference to it that an order of its account carries."""
-    row, token = outbound.issue_reply_token(client)
-    return row, outbound.references(client, [token])[token]
+    row, token = subscriptions.issue_reply_token(client)
+    return row, subscriptions.references(client, [token])[token]
 
 
 def read(address: str, queue: str, patience: float = 0.5) -> list[dict]:
@@ -127,9 +127,9 @@ def test_the_queue_is_there_before_the_first_message_and_gone_with_its_token_on_
     notifications.deliver_due()
     assert exists(row.queue) or name == "redis"  # in Redis an empty list does not exist
 
-    replies.Post().publish(replies.Reply(row.queue, "msg_1", "order", "order.received", "{}"))
+    reply_queues.Post().publish(reply_queues.Reply(row.queue, "msg_1", "order", "order.received", "{}"))
     assert exists(row.queue)
-    outbound.revoke_reply_token(row)
+    subscriptions.revoke_reply_token(row)
     notifications.deliver_due()
 
     assert not exists(row.queue)
@@ -185,12 +185,12 @@ def test_the_example_prints_what_became_of_orders(amqp):
 @pytest.mark.amqp
 def test_a_queue_that_somebody_deleted_is_made_anew_and_nothing_is_lost(amqp):
     row, reference = issue()
-    post = replies.Post()
-    post.publish(replies.Reply(row.queue, "msg_0", "order", "order.received", "{}"))
-    replies.delete_queues([row.queue])
+    post = reply_queues.Post()
+    post.publish(reply_queues.Reply(row.queue, "msg_0", "order", "order.received", "{}"))
+    reply_queues.delete_queues([row.queue])
 
-    with pytest.raises(replies.Returned):  # the broker returns the message, so it does not count as delivered
-        post.publish(replies.Reply(row.queue, "msg_1", "order", "order.received", "{}"))
+    with pytest.raises(reply_queues.Returned):  # the broker returns the message, so it does not count as delivered
+        post.publish(reply_queues.Reply(row.queue, "msg_1", "order", "order.received", "{}"))
     post.close()
     key = kit.done(reply_to=reference)
     deliver_all()
@@ -223,7 +223,7 @@ def test_a_revoked_token_gets_nothing_more_and_its_messages_are_given_up():
     row, reference = issue()
     key = kit.done(reply_to=reference)
     from_before = kit.deliveries()
-    outbound.revoke_reply_token(row)
+    subscriptions.revoke_reply_token(row)
     deliver_all()
 
     assert from_before == kit.deliveries() == []
@@ -234,7 +234,7 @@ def test_what_waited_for_a_revoked_token_is_given_up():
     row, reference = issue()
     kit.done(reply_to=reference)
     kit.fan_out()
-    outbound.revoke_reply_token(row)
+    subscriptions.revoke_reply_token(row)
 
     assert {(delivery.given_up_at is not None, delivery.last_error) for delivery in kit.deliveries()} == {
         (True, "the reply token was revoked")
@@ -251,8 +251,8 @@ def test_a_token_of_another_account_brings_nobody_an_others_messages():
 
 
 def test_only_the_hash_of_a_token_is_kept():
-    row, token = outbound.issue_reply_token(kit.ADA)
-    kit.done(reply_to=outbound.references(kit.ADA, [token])[token])
+    row, token = subscriptions.issue_reply_token(kit.ADA)
+    kit.done(reply_to=subscriptions.references(kit.ADA, [token])[token])
 
     assert len(token) > 40
     assert row.queue.startswith("reply.")

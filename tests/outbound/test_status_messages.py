@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from supervision import operations, outbound
-from supervision.consuming import consume_batch
 from supervision.errors import PermanentFailure
+from supervision.intake.consuming import consume_batch
 from supervision.models import Notification, WebhookEndpoint
+from supervision.operations import operator_verbs
+from supervision.outbox import subscriptions
 from supervision.testing import make_due, run_of, run_until_idle, submit
 from tests.engine import kit as engine_kit
 from tests.outbound import kit
@@ -50,7 +51,7 @@ def test_an_order_that_goes_on_after_an_error_says_so_again():
     assert kit.statuses(key) == ["received", "processing", "error"]
 
     toy.BETA.on_perform = None
-    operations.resubmit(key, by="olga", reason="fixed")
+    operator_verbs.resubmit(key, by="olga", reason="fixed")
     run_until_idle()
 
     assert kit.statuses(key) == ["received", "processing", "error", "processing", "processed"]
@@ -63,7 +64,7 @@ def test_an_undo_that_fails_and_is_resubmitted_is_told_without_a_gap():
     assert kit.statuses(key) == ["received", "processing", "error"]
 
     toy.ALPHA.on_compensate = None
-    operations.resubmit(key, by="olga", reason="fixed")
+    operator_verbs.resubmit(key, by="olga", reason="fixed")
     make_due(key)
     run_until_idle()
 
@@ -73,7 +74,7 @@ def test_an_undo_that_fails_and_is_resubmitted_is_told_without_a_gap():
 
 def test_an_order_cancelled_before_it_was_taken_up_is_received_and_cancelled():
     key = kit.order()
-    operations.cancel(key, by="ada", reason="changed my mind")
+    operator_verbs.cancel(key, by="ada", reason="changed my mind")
     consume_batch()
 
     assert kit.statuses(key) == ["received", "cancelled"]
@@ -132,29 +133,29 @@ def test_orders_side_by_side_have_their_own_numbers():
 
 
 def test_a_webhook_hears_of_the_next_order_after_its_registration():
-    assert outbound.interested([kit.BOB, kit.ADA], [None, None]) == [False, True]
+    assert subscriptions.interested([kit.BOB, kit.ADA], [None, None]) == [False, True]
 
     kit.listen("https://elsewhere.example/", kit.BOB)
 
-    assert outbound.interested([kit.BOB, "user:3"], [None, None]) == [True, False]
+    assert subscriptions.interested([kit.BOB, "user:3"], [None, None]) == [True, False]
 
 
 def test_a_webhook_that_is_switched_off_or_removed_listens_to_nothing():
     kit.listen("https://elsewhere.example/", kit.BOB)
     WebhookEndpoint.objects.filter(client=kit.BOB).update(active=False)
-    outbound.remove_webhook(WebhookEndpoint.objects.get(client=kit.ADA))
+    subscriptions.remove_webhook(WebhookEndpoint.objects.get(client=kit.ADA))
 
-    assert outbound.interested([kit.ADA, kit.BOB], [None, None]) == [False, False]
+    assert subscriptions.interested([kit.ADA, kit.BOB], [None, None]) == [False, False]
 
 
 def test_an_order_with_a_reply_token_is_listened_to():
-    assert outbound.interested(["user:3", "user:3"], ["a hash", None]) == [True, False]
+    assert subscriptions.interested(["user:3", "user:3"], ["a hash", None]) == [True, False]
 
 
 def test_guests_cost_no_query(monkeypatch):
-    monkeypatch.setattr("supervision.db.fetch", lambda *_: pytest.fail("asked the database"))
+    monkeypatch.setattr("supervision.postgres.db.fetch", lambda *_: pytest.fail("asked the database"))
 
-    assert outbound.interested(["", "guest"], [None, None]) == [False, False]
+    assert subscriptions.interested(["", "guest"], [None, None]) == [False, False]
 
 
 def test_an_order_of_a_guest_is_told_to_nobody():

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from supervision import webhooks
-from supervision.webhooks import Caller
+from supervision.outbox import webhooks
+from supervision.outbox.webhooks import Caller
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of this test's own, long").decode()
 BODY = '{"type":"order.processed","timestamp":"2026-01-01T00:00:00Z","data":{"order":"Zk3","seq":3,"status":"processed"}}'

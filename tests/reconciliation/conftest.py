@@ -9,7 +9,9 @@ import pytest
 from django.db import connection
 
 from orders.models import Product
-from supervision import reconciliation, scheduler, testing
+from supervision import testing
+from supervision.dispatch import scheduler
+from supervision.ledger import reconciliation
 from supervision.models import Finding
 from tests.engine import kit
 from tests.engine.conftest import empty_the_store, store_database

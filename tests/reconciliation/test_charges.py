@@ -7,9 +7,11 @@ from decimal import Decimal
 import pytest
 
 from orders.gateways import http, payment
-from supervision import operations, reconciliation, testing
+from supervision import testing
 from supervision.errors import ChangedMeanwhile
+from supervision.ledger import reconciliation
 from supervision.models import Effect, Finding
+from supervision.operations import operator_verbs
 from tests.engine import kit
 from tests.reconciliation.conftest import rest
 from tests.support.requests import ADDRESS
@@ -40,7 +42,7 @@ def own_charge(order: str) -> str:
 
 def cancelled(order: str) -> str:
     """Cancel an order before its last step."""
-    operations.cancel(order, by="olga", reason="the customer called")
+    operator_verbs.cancel(order, by="olga", reason="the customer called")
     rest(order, "Cancelled")
     return order
 

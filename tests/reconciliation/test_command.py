@@ -10,7 +10,9 @@ from django.core.management import CommandError, call_command
 from django_celery_beat.models import PeriodicTask
 
 from orders.gateways import carrier, http, payment
-from supervision import findings, incidents, reconciliation, tasks
+from supervision import tasks
+from supervision.incidents import lifecycle
+from supervision.ledger import findings, reconciliation
 from supervision.models import Finding, Incident
 from tests.support.requests import ADDRESS
 
@@ -129,7 +131,7 @@ def test_every_night_both_services_are_compared_and_one_that_is_down_does_not_ho
 
     kinds = {cause.key: cause for cause in findings.standing()}
     assert kinds["reconciliation:payment:orphan_charge"].orders >= 1
-    assert kinds["reconciliation:payment:orphan_charge"].severity == incidents.CRITICAL
+    assert kinds["reconciliation:payment:orphan_charge"].severity == lifecycle.CRITICAL
     assert "cannot be compared" in kinds["reconciliation:carrier"].title
     services.clear()
     for verb in ("refund", "cancel"):
@@ -143,13 +145,13 @@ def test_every_night_both_services_are_compared_and_one_that_is_down_does_not_ho
 def test_findings_are_one_incident_for_each_kind_and_it_closes_when_they_are_settled(services, orphans):
     reconcile()
 
-    incidents.look()
+    lifecycle.look()
     [charges] = Incident.objects.filter(kind="reconciliation", code="orphan_charge")
     assert (charges.cause, charges.closed_at, charges.resource) == ("reconciliation:payment:orphan_charge", None, "payment")
     assert charges.orders == len([row for row in reconciliation.findings("payment") if row.kind == "orphan_charge"])
     reconcile("--settle", "refund", "--reason", "all of them")
 
-    incidents.look()
+    lifecycle.look()
     charges.refresh_from_db()
     assert charges.closed_at is not None
     [parcels] = Incident.objects.filter(kind="reconciliation", code="orphan_shipment")

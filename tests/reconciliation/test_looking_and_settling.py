@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 
 from orders.gateways import payment
-from supervision import archive, reconciliation
 from supervision.errors import ChangedMeanwhile, Refused
+from supervision.ledger import reconciliation
+from supervision.ledger.reconciliation import CannotCompare, CannotSettle
 from supervision.models import Finding
-from supervision.reconciliation import CannotCompare, CannotSettle
+from supervision.operations import archive
 from tests.engine import kit
 from tests.reconciliation.test_charges import BORN, budget, cancelled, charge, in_the_middle, own_charge
 

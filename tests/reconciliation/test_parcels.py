@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from orders.gateways import carrier, http
-from supervision import operations, reconciliation, testing
+from supervision import testing
+from supervision.ledger import reconciliation
+from supervision.ledger.reconciliation import CannotCompare, CannotSettle
 from supervision.models import Effect
-from supervision.reconciliation import CannotCompare, CannotSettle
+from supervision.operations import operator_verbs
 from tests.engine import kit
 from tests.reconciliation.conftest import rest
 from tests.support.requests import ADDRESS
@@ -114,7 +116,7 @@ def test_a_fulfilled_order_whose_shipment_was_deleted_is_found_and_accepted(serv
 
 def test_a_live_shipment_of_a_cancelled_order_is_deleted(services, buy, found):
     order = buy("Error", shipping_address={**ADDRESS, "postal_code": "00000"})
-    operations.cancel(order, by="olga", reason="the customer called")
+    operator_verbs.cancel(order, by="olga", reason="the customer called")
     rest(order, "Cancelled")
     assert found(order) == []
     late = book(order, "late")

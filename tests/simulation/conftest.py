@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from supervision import consuming, plans, testing
+from supervision import testing
+from supervision.intake import consuming
+from supervision.plans import registry
 from tests.engine.conftest import empty_the_store, store_database  # noqa: F401 - a fixture
 from tests.simulation import scenarios
 
@@ -28,7 +30,7 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
         with connection.cursor() as cursor:
             cursor.execute("SET synchronous_commit = off")
         empty_the_store()
-        plans._register(scenarios.WORKFLOWS)  # a process registers plans before it writes runs
+        registry._register(scenarios.WORKFLOWS)  # a process registers plans before it writes runs
         consuming._seen = (0.0, 0)
         try:
             yield

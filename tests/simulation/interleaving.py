@@ -19,7 +19,7 @@ import psycopg
 from django.db import connection
 from psycopg.errors import DeadlockDetected
 
-from supervision import db
+from supervision.postgres import db
 
 PATIENCE_SECONDS = 60
 NOT_WORTH_A_GATE = ("DISCARD", "SAVEPOINT", "RELEASE", "SET")

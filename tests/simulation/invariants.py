@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from supervision import db
 from supervision.agent import get_agent
-from supervision.recovery import CLOCK_SLACK
+from supervision.postgres import db
+from supervision.recovery.failures import CLOCK_SLACK
 from supervision.states import ATTEMPTS_PER_EPOCH, FINAL_RUN_STATES, FINAL_STEP_STATES, RUN_MOVES, STEP_MOVES
 from tests.simulation.remote import Remote
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from django.db import connection
 
-from supervision import Agent, NewRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, db, register, register_agent
+from supervision import Agent, NewRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
+from supervision.postgres import db
 
 THRESHOLD = 2
 HOUR = timedelta(hours=1)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from supervision import db
+from supervision.postgres import db
 from tests.simulation import scenarios, small_model
 from tests.simulation.small_model import Step
 from tests.simulation.world import World, failure

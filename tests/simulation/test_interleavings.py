@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 
-from supervision import operations, recovery, store, supervisor, testing
+from supervision import testing
 from supervision.errors import Refused
 from supervision.models import StrayReply
+from supervision.operations import operator_verbs
+from supervision.recovery import failures, supervisor
 from supervision.states import Claim
+from supervision.store import step_verbs
 from tests.simulation.interleaving import Stage, stage
 from tests.simulation.invariants import Broken
 from tests.simulation.world import Message, Work, World, failure
@@ -141,26 +144,26 @@ def verbs(scene: Scene) -> dict[str, Callable[[], Any]]:
     """The verbs that are possible at this order now."""
     work, message, key = scene.work, scene.message, scene.key
     acts: dict[str, Callable[[], Any]] = {
-        "claim": lambda: store.claim(5),
+        "claim": lambda: step_verbs.claim(5),
         "sweep": supervisor.sweep_once,
-        "cancel": _refusing(lambda: operations.cancel(key, by="customer", reason="r")),
-        "undo": _refusing(lambda: operations.compensate(key, by="olga", reason="r")),
+        "cancel": _refusing(lambda: operator_verbs.cancel(key, by="customer", reason="r")),
+        "undo": _refusing(lambda: operator_verbs.compensate(key, by="olga", reason="r")),
     }
     failed = scene.world._failed(key)
     if failed is not None:
-        acts["resubmit"] = _refusing(lambda: operations.resubmit(key, by="olga", reason="r", attempt=failed.attempt))
-        acts["skip"] = _refusing(lambda: operations.skip(key, by="otto", reason="r", attempt=failed.attempt))
+        acts["resubmit"] = _refusing(lambda: operator_verbs.resubmit(key, by="olga", reason="r", attempt=failed.attempt))
+        acts["skip"] = _refusing(lambda: operator_verbs.skip(key, by="otto", reason="r", attempt=failed.attempt))
         return acts
     if message is not None:
-        acts["start"] = lambda: store.start(message.place, message.claims)
+        acts["start"] = lambda: step_verbs.start(message.place, message.claims)
         acts["expire"] = lambda: testing.expire(key)
     if work is not None:
         kind = "unknown" if isinstance(work.answer, dict) else "permanent"
-        acts["fail"] = lambda: recovery.fail(work.place, [(work.item.claim, recovery.as_failure(failure(kind)))])
+        acts["fail"] = lambda: failures.fail(work.place, [(work.item.claim, failures.as_failure(failure(kind)))])
         if isinstance(work.answer, dict):
-            acts["finish"] = lambda: store.finish(work.place, [(work.item, {})])
+            acts["finish"] = lambda: step_verbs.finish(work.place, [(work.item, {})])
             if work.place.direction == "do" and not work.place.is_last:
-                acts["finish and go on"] = lambda: store.finish(work.place, [(work.item, {})], go_on=True)
+                acts["finish and go on"] = lambda: step_verbs.finish(work.place, [(work.item, {})], go_on=True)
     return acts
 
 

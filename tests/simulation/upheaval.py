@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from supervision import db, epochs, hooks, workflow
+from supervision import workflow
+from supervision.postgres import db
 from supervision.states import ATTEMPTS_PER_EPOCH, FINAL_RUN_STATES
+from supervision.store import epochs, hooks
 from tests.simulation import scenarios
 from tests.simulation.invariants import Broken
 from tests.simulation.world import World

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from supervision import audit, consuming, db, operations, recovery, store, submission, supervisor, testing
+from supervision import testing
+from supervision.audit import registry
 from supervision.errors import AgentFailure, OutcomeUnknown, PermanentFailure, Postpone, Refused, TransientFailure
-from supervision.handles import Place, Started
+from supervision.intake import consuming, submission
 from supervision.models import DeadLetter, StrayReply, Submission
+from supervision.operations import operator_verbs
+from supervision.postgres import db
+from supervision.recovery import failures, supervisor
 from supervision.states import Claim
+from supervision.store import step_verbs
+from supervision.store.records import Place, Started
 from tests.simulation import scenarios
 from tests.simulation.invariants import At, Broken, Order, Row, Watch
 from tests.simulation.remote import Remote
@@ -132,7 +138,7 @@ class World:
     def claim(self, limit: int = 10) -> None:
         """Claim due steps and send their messages."""
         due = {at for at, row in self.rows.items() if row.state == "Pending" and row.due}
-        for place, claims in store.claim(limit).items():
+        for place, claims in step_verbs.claim(limit).items():
             taken = {(claim.run_id, place.direction, place.position) for claim in claims}
             if not taken <= due:
                 raise Broken(f"CLAIM took what was not due: {taken - due}")
@@ -146,7 +152,7 @@ class World:
         if not keep:
             self.messages.remove(message)
         before, ats = self._standing(message.place, message.claims, fresh=True)
-        begun = [Work(message.place, item, worker) for item in store.start(message.place, message.claims)]
+        begun = [Work(message.place, item, worker) for item in step_verbs.start(message.place, message.claims)]
         self.works += begun
         self._silent(
             {(c.run_id, message.place.direction, message.place.position) for c in message.claims} - ats, before, "a stale delivery"
@@ -185,7 +191,9 @@ class World:
 
     def _finish(self, place: Place, works: Sequence[Work], *, go_on: bool) -> None:
         before, ats = self._standing(place, [work.item.claim for work in works])
-        handed = store.finish(place, [(work.item, dict(work.answer or {})) for work in works if isinstance(work.answer, dict)], go_on=go_on)
+        handed = step_verbs.finish(
+            place, [(work.item, dict(work.answer or {})) for work in works if isinstance(work.answer, dict)], go_on=go_on
+        )
         self.works += [Work(place.following, item, works[0].worker) for item in handed.started]
         if handed.claims and not go_on:
             self.messages.append(Message(place.following, handed.claims))
@@ -205,7 +213,7 @@ class World:
         counts = not isinstance(error, Postpone) or (self.watch.orders[work.item.run_id].overdue and work.place.direction == "do")
         if ats and counts and not self.is_abandoned(before[work.at]):
             self.failures[work.at] = self.failures.get(work.at, 0) + 1
-        recovery.fail(work.place, [(work.item.claim, recovery.as_failure(error))])
+        failures.fail(work.place, [(work.item.claim, failures.as_failure(error))])
         self.strays += not ats
         self._silent({work.at} - ats, before, "a late failure")
 
@@ -258,13 +266,13 @@ class World:
     def cancel(self, key: str) -> bool:
         """The customer cancels the order; false if it is too late for that."""
         order = self._order(key)
-        return self._operate(lambda: operations.cancel(key, by="customer", reason="changed my mind"), order is None or not order.final)
+        return self._operate(lambda: operator_verbs.cancel(key, by="customer", reason="changed my mind"), order is None or not order.final)
 
     def compensate(self, key: str) -> bool:
         """An operator has all steps undone; false if that is not possible."""
         order = self._order(key)
         allowed = order is not None and not order.final and order.direction == "do"
-        return self._operate(lambda: operations.compensate(key, by="olga", reason="undo"), allowed)
+        return self._operate(lambda: operator_verbs.compensate(key, by="olga", reason="undo"), allowed)
 
     def resubmit(self, key: str, *, stale: bool = False, new_generation: bool = False) -> bool:
         """An operator who saw this attempt of the failed step, or an older one, runs the step again.
@@ -279,7 +287,7 @@ class World:
             if fresh:
                 self.remote.forbid(failed.key)
         return self._operate(
-            lambda: operations.resubmit(key, by="olga", reason="again", attempt=attempt, new_generation=fresh),
+            lambda: operator_verbs.resubmit(key, by="olga", reason="again", attempt=attempt, new_generation=fresh),
             failed is not None and not stale,
         )
 
@@ -288,7 +296,7 @@ class World:
         failed = self._failed(key)
         if failed is not None and failed.direction == "undo":
             self.watch.waived.add((key, failed.position))
-        return self._operate(lambda: operations.skip(key, by="olga", reason="not needed"), failed is not None)
+        return self._operate(lambda: operator_verbs.skip(key, by="olga", reason="not needed"), failed is not None)
 
     def _operate(self, verb: Callable[[], str], allowed: bool) -> bool:
         """Perform an operator's verb; a refused verb raises and changes nothing."""
@@ -296,7 +304,7 @@ class World:
         try:
             verb()
             acted = True
-        except (Refused, operations.UnknownRun):
+        except (Refused, operator_verbs.UnknownRun):
             acted = False
         self.look()
         if acted != allowed:
@@ -350,7 +358,7 @@ class World:
         told = {(order.state.lower(), order.key): 1 for order in self.orders if order.workflow in scenarios.HOOKED}
         if told != dict(scenarios.told()):
             raise Broken(f"a workflow's hook is told once of each end: {dict(scenarios.told())}, not {told}")
-        broken = [violation for violation in audit.violations() if "orders_" not in violation.detail]
+        broken = [violation for violation in registry.violations() if "orders_" not in violation.detail]
         if broken:
             raise Broken(f"the audit finds {broken}")
 

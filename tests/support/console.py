@@ -12,8 +12,10 @@ from django.urls import reverse
 
 from orders import services
 from orders.models import Order, Product
-from supervision import recovery, store, testing
+from supervision import testing
+from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
+from supervision.store import step_verbs
 
 ATTACKS = (
     "<script>window.pwned=1</script>",
@@ -76,11 +78,11 @@ def fail(
     (sent,) = testing.schedule()
     spot, claims = sent
     while spot.definition.step(spot.position).name != at:
-        started = store.start(spot, claims)
-        claims = store.finish(spot, [(work, {"id": "it_1"}) for work in started]).claims
+        started = step_verbs.start(spot, claims)
+        claims = step_verbs.finish(spot, [(work, {"id": "it_1"}) for work in started]).claims
         spot = spot.following
-    for work in store.start(spot, claims):
-        recovery.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused"))])
+    for work in step_verbs.start(spot, claims):
+        failures.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused"))])
     return list(Order.objects.filter(public_id__in=keys).select_related("run").order_by("pk"))
 
 

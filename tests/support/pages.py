@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from supervision import db
+from supervision.postgres import db
 
 Statements = list[tuple[str, Mapping[str, Any] | None]]
 

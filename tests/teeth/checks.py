@@ -12,9 +12,14 @@ from django.db import connection, transaction
 from orders.agents.payment import PaymentAgent
 from orders.agents.stock import StockAgent
 from orders.models import Product, StockReservation
-from supervision import PermanentFailure, consuming, failpoints, operations, recovery, store, submission
+from supervision import PermanentFailure
 from supervision.errors import AgentFailure, ChangedMeanwhile
+from supervision.intake import consuming, submission
 from supervision.models import Run, Submission
+from supervision.operations import operator_verbs
+from supervision.recovery import failures
+from supervision.runtime import failpoints
+from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
 from tests.engine import kit
 from tests.support import toy
@@ -32,14 +37,14 @@ def a_late_answer(services: Any) -> None:
     toy.reset()
     key, place, items = kit.started()
     expire(key)
-    store.finish(place, [(items[0], {})])
+    step_verbs.finish(place, [(items[0], {})])
     assert kit.states(key)[0] == "Processing", "an answer after complete_by was taken"
-    recovery.sweep(10)
+    failures.sweep(10)
     make_due(key)
     ((again, claims),) = schedule()
-    started = store.start(again, claims)
+    started = step_verbs.start(again, claims)
     assert [item.attempt for item in started] == [2]
-    store.finish(place, [(items[0], {"from": "attempt 1"})])
+    step_verbs.finish(place, [(items[0], {"from": "attempt 1"})])
     assert kit.states(key)[0] == "Processing", "attempt 1 answered for attempt 2"
 
 
@@ -50,11 +55,11 @@ def two_claimers(services: Any) -> None:
     consuming.consume_batch(born=False)
     with kit.another_connection() as other:
         other.execute("SELECT 1 FROM supervision_stepstate WHERE position = 0 FOR UPDATE")
-        claimers = _in_threads(lambda: store.claim(10), lambda: store.claim(10))
+        claimers = _in_threads(lambda: step_verbs.claim(10), lambda: step_verbs.claim(10))
         _until_blocked_or_done(claimers, 2)
         other.commit()
     claims = [claim for places in claimers.answers() for found in places.values() for claim in found]
-    claims += [claim for found in store.claim(10).values() for claim in found]
+    claims += [claim for found in step_verbs.claim(10).values() for claim in found]
     assert len(claims) == 1, f"claimed {len(claims)} times"
     assert step(key, "alpha-step").attempt == 1
 
@@ -64,7 +69,7 @@ def two_sweepers(services: Any) -> None:
     toy.reset()
     key, _, _ = kit.started()
     expire(key)
-    real = recovery._settle
+    real = failures._settle
     meanwhile: list[_Threads] = []
 
     def slow(items: Any, *more: Any) -> Any:
@@ -73,11 +78,11 @@ def two_sweepers(services: Any) -> None:
             _until_blocked_or_done(meanwhile[0], 1)
         return real(items, *more)
 
-    recovery._settle = slow  # type: ignore[assignment]
+    failures._settle = slow  # type: ignore[assignment]
     try:
-        recovery.sweep(10)
+        failures.sweep(10)
     finally:
-        recovery._settle = real
+        failures._settle = real
     meanwhile[0].answers()
     row = step(key, "alpha-step")
     assert row.failure_count == 1, f"one expiry was counted {row.failure_count} times"
@@ -85,9 +90,9 @@ def two_sweepers(services: Any) -> None:
 
 
 def _sweep_and_claim() -> None:
-    recovery.sweep(10)
+    failures.sweep(10)
     kit.fetch("UPDATE supervision_stepstate SET not_before = now() WHERE process_state = 'Pending' AND not_before > now()")
-    store.claim(10)
+    step_verbs.claim(10)
 
 
 def only_overdue_claims_expire(services: Any) -> None:
@@ -101,7 +106,7 @@ def only_overdue_claims_expire(services: Any) -> None:
         " WHERE r.id = s.run_id AND r.key = %s AND s.position = 0",
         [waiting],
     )
-    tally = recovery.sweep(10)
+    tally = failures.sweep(10)
     assert tally.total == 0, f"swept {tally}"
     assert kit.states(running)[0] == "Processing"
     assert step(waiting, "alpha-step").failure_count == 0
@@ -123,13 +128,13 @@ def a_late_click(services: Any) -> None:
     """An operator resubmitted and the step failed again: a page that still shows the first failure cannot act."""
     toy.reset()
     key = kit.in_error()
-    operations.resubmit(key, by="first", reason="again", attempt=1)
+    operator_verbs.resubmit(key, by="first", reason="again", attempt=1)
     ((place, claims),) = schedule()
-    (item,) = store.start(place, claims)
-    recovery.fail(place, [(item.claim, kit.refusal())])
+    (item,) = step_verbs.start(place, claims)
+    failures.fail(place, [(item.claim, kit.refusal())])
     assert kit.state(key) == "Error"
     try:
-        operations.resubmit(key, by="second", reason="again", attempt=1)
+        operator_verbs.resubmit(key, by="second", reason="again", attempt=1)
     except ChangedMeanwhile:
         return
     raise AssertionError("a click on attempt 1 acted on attempt 2")

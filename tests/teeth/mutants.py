@@ -14,9 +14,12 @@ from unittest import mock
 from django.db import connection
 
 from orders.agents import payment, stock
-from supervision import changes, execution, operations, recovery, recovery_sql, sql, store
-from supervision.handles import Taken
+from supervision.execution import runner
+from supervision.operations import operator_verbs
+from supervision.recovery import failures
 from supervision.retry import Outcome, Retry
+from supervision.store import failure_sql, run_verbs, step_sql, step_verbs
+from supervision.store.records import Taken
 from tests.engine import kit
 
 Patch = Callable[[], Any]
@@ -38,7 +41,7 @@ def _sql(*changes: tuple[str, str, str]) -> Patch:
     def patched() -> Iterator[None]:
         with ExitStack() as stack:
             for name, what, instead in changes:
-                module = sql if hasattr(sql, name) else recovery_sql
+                module = step_sql if hasattr(step_sql, name) else failure_sql
                 text = getattr(module, name)
                 assert what in text, f"{name} no longer contains {what!r}: change the mutant with it"
                 stack.enter_context(mock.patch.object(module, name, text.replace(what, instead)))
@@ -168,18 +171,18 @@ MUTANTS = (
         _sql(("HOLD_OVERDUE", "s.complete_by < now()", "s.complete_by < now() + interval '10 minutes'")),
         "only_overdue_claims_expire",
     ),
-    Mutant("the idempotency key contains the attempt", _function(execution, "_asker", _key_with_attempt), "the_walk"),
+    Mutant("the idempotency key contains the attempt", _function(runner, "_asker", _key_with_attempt), "the_walk"),
     Mutant(
         "consumed_at is committed before the runs",
-        _function(store, "take_submissions", _consumed_too_early),
+        _function(step_verbs, "take_submissions", _consumed_too_early),
         "a_consumer_dies",
     ),
-    Mutant("steps are undone in forward order", _function(changes.LockedRun, "next_undo", _undo_forward), "the_walk"),
-    Mutant("resubmit does not look at the attempt", _function(operations, "_failed", _any_attempt), "a_late_click"),
+    Mutant("steps are undone in forward order", _function(run_verbs.LockedRun, "next_undo", _undo_forward), "the_walk"),
+    Mutant("resubmit does not look at the attempt", _function(operator_verbs, "_failed", _any_attempt), "a_late_click"),
     Mutant("a client's key need not be unique", _no_unique_key, "one_key_twice"),
-    Mutant("a postponed step counts as a failure", _function(recovery, "decide", _counted(Outcome.POSTPONED)), "the_walk"),
-    Mutant("a lost dispatch counts as a failure", _function(recovery, "decide", _counted(Outcome.EXPIRED)), "the_walk"),
-    Mutant("an expired attempt has had no effect", _function(recovery, "_row", _never_unknown), "the_walk"),
+    Mutant("a postponed step counts as a failure", _function(failures, "decide", _counted(Outcome.POSTPONED)), "the_walk"),
+    Mutant("a lost dispatch counts as a failure", _function(failures, "decide", _counted(Outcome.EXPIRED)), "the_walk"),
+    Mutant("an expired attempt has had no effect", _function(failures, "_row", _never_unknown), "the_walk"),
     Mutant("stock is taken without looking", _function(stock, "_lock", _no_stock_guard), "the_last_piece"),
     Mutant("payment repeats without looking", _pay_blindly, "a_lost_charge"),
 )

@@ -13,13 +13,17 @@ from typing import Any
 
 from django.utils import timezone
 
-from supervision import audit, execution, operations, recovery, store, supervisor
 from supervision.agent import get_agent
+from supervision.audit import registry
 from supervision.errors import AgentFailure, ChangedMeanwhile, Refused
-from supervision.handles import Place, Started
+from supervision.execution import runner
 from supervision.models import Run, StepEvent, StepState
+from supervision.operations import operator_verbs
+from supervision.recovery import failures, supervisor
 from supervision.retry import Outcome
 from supervision.states import Claim
+from supervision.store import step_verbs
+from supervision.store.records import Place, Started
 from supervision.testing import expire, make_due, perform, schedule, submit
 from tests.support import toy
 from tests.teeth.remote import Remote
@@ -67,7 +71,7 @@ class Walk:
             return
         index = self.dice.randrange(len(self.messages))
         place, claims = self.messages[index] if self.dice.random() < 0.3 else self.messages.pop(index)
-        for item in store.start(place, claims):
+        for item in step_verbs.start(place, claims):
             self.starts[item.run_id, place.direction, place.position, item.attempt] += 1
             self.working.append((place, item))
         for claim, count in self.starts.items():
@@ -80,7 +84,7 @@ class Walk:
             return
         place, item = self.working.pop(self.dice.randrange(len(self.working)))
         agent = get_agent(place.definition.step(place.position).agent)
-        request = execution._asker(place, checkpoints=False)(item)
+        request = runner._asker(place, checkpoints=False)(item)
         try:
             answer: Any = agent.compensate(request) if place.direction == "undo" else agent.perform(request)
         except AgentFailure as error:
@@ -96,13 +100,13 @@ class Walk:
         before = where.get()
         ours = before.attempt == item.attempt and before.process_state == "Processing" and before.complete_by > timezone.now()
         if isinstance(answer, AgentFailure):
-            failure = recovery.as_failure(answer)
-            recovery.fail(place, [(item.claim, failure)])
+            failure = failures.as_failure(answer)
+            failures.fail(place, [(item.claim, failure)])
             after = where.get()
             if failure.outcome is Outcome.POSTPONED and after.failure_count != before.failure_count:
                 raise Broken("a postponed step was counted as a failure")
         else:
-            handed = store.finish(place, [(item, answer)])
+            handed = step_verbs.finish(place, [(item, answer)])
             if handed.claims:
                 self.messages.append((place.following, handed.claims))
             after = where.get()
@@ -117,7 +121,7 @@ class Walk:
         """The supervisor sweeps; it must change only running, overdue steps, and count a failure only for started ones."""
         before = {row.pk: row for row in StepState.objects.all()}
         now = timezone.now()
-        recovery.sweep(100)
+        failures.sweep(100)
         for row in StepState.objects.all():
             was = before.get(row.pk)
             if was is None:
@@ -147,7 +151,7 @@ class Walk:
     def cancel(self) -> None:
         key = self.dice.choice(self.keys)
         try:
-            operations.cancel(key, by="customer", reason="no")
+            operator_verbs.cancel(key, by="customer", reason="no")
         except Refused:
             return
         self.cancelled.add(key)
@@ -158,9 +162,9 @@ class Walk:
             step = StepState.objects.get(run=run, direction=run.direction, process_state="Error")
             self.seen_in_error.append((run.key, step.attempt))
             if run.direction == "do" and self.dice.random() < 0.3:
-                operations.compensate(run.key, by="operator", reason="walk")
+                operator_verbs.compensate(run.key, by="operator", reason="walk")
             else:
-                operations.resubmit(run.key, by="operator", reason="walk", attempt=step.attempt)
+                operator_verbs.resubmit(run.key, by="operator", reason="walk", attempt=step.attempt)
 
     def click_late(self) -> None:
         """An old page shows an attempt that is over: the engine has to refuse the click."""
@@ -169,7 +173,7 @@ class Walk:
             if row.exists():
                 continue
             try:
-                operations.resubmit(key, by="operator", reason="late", attempt=attempt)
+                operator_verbs.resubmit(key, by="operator", reason="late", attempt=attempt)
             except (ChangedMeanwhile, Refused):
                 continue
             raise Broken(f"a late click on attempt {attempt} acted")
@@ -178,7 +182,7 @@ class Walk:
 
     def audit(self) -> None:
         """Check the store's invariants, without the shop's."""
-        for violation in audit.violations():
+        for violation in registry.violations():
             raise Broken(f"{violation.invariant}: {violation.detail}")
         ended = Counter(
             StepEvent.objects.filter(from_state="Processing", position__isnull=False).values_list(
@@ -202,7 +206,7 @@ class Walk:
             supervisor.sweep_once()
             for place, claims in [*self.messages, *schedule()]:
                 perform(place, claims)
-            execution.finish_up(10)  # wait for late answers on a busy machine before time passes
+            runner.finish_up(10)  # wait for late answers on a busy machine before time passes
             self.messages.clear()
             self.operate()
             if not Run.objects.exclude(process_state__in=["Processed", "Cancelled"]).exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orders.management.base import OperatorCommand
-from supervision import operations
+from supervision.operations import operator_verbs
 
 
 class Command(OperatorCommand):
@@ -17,4 +17,4 @@ class Command(OperatorCommand):
     )
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operations.compensate(key, by=by, reason=reason)
+        return operator_verbs.compensate(key, by=by, reason=reason)

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from orders import queries
 from orders.management.base import OrderCommand, find_order
-from supervision import queries as engine
+from supervision.insight import queries as engine
 
 
 class Command(OrderCommand):

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from orders import queries
-from supervision import queries as engine
+from supervision.insight import queries as engine
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import Submission

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from orders.management.pausing import PauseCommand, facts
 from orders.queries import iso
-from supervision import pauses
+from supervision.operations import pauses
 
 
 class Command(PauseCommand):

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from orders.management.base import OperatorCommand
-from supervision import operations
 from supervision.management.base import at_least
+from supervision.operations import operator_verbs
 
 
 class Command(OperatorCommand):
@@ -31,4 +31,4 @@ class Command(OperatorCommand):
         super().handle(*args, **options)
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operations.resubmit(key, by=by, reason=reason, attempt=options["attempt"], new_generation=options["new_generation"])
+        return operator_verbs.resubmit(key, by=by, reason=reason, attempt=options["attempt"], new_generation=options["new_generation"])

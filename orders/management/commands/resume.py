@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orders.management.pausing import PauseCommand, facts
-from supervision import pauses
+from supervision.operations import pauses
 
 
 class Command(PauseCommand):

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision import archive
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
+from supervision.operations import archive
 
 
 class Command(Base):

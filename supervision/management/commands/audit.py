@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision import audit, liveness
+from supervision.audit import liveness, registry
 from supervision.management.base import Command as Base
 
 
@@ -44,17 +44,17 @@ class Command(Base):
         parser.add_argument("--list", action="store_true", help="only name the invariants that are checked")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        checks = audit.checks()
+        checks = registry.checks()
         if options["list"]:
             for check in checks:
                 self.stdout.write(check.invariant)
             return
-        found: list[audit.Violation] = []
+        found: list[registry.Violation] = []
         with liveness.within(options["bound"]), self.progress(len(checks), "checks") as progress:
             for check in checks:
                 if options["verbosity"] > 1:
                     self.stderr.write(check.invariant, style_func=str)
-                found += audit.violations_of(check)
+                found += registry.violations_of(check)
                 progress.advance()
         if options["json"]:
             self.say_json({"checks": len(checks), "violations": [asdict(violation) for violation in found]})
@@ -66,7 +66,7 @@ class Command(Base):
         if found:
             sys.exit(1)
 
-    def say_violations(self, found: list[audit.Violation]) -> None:
+    def say_violations(self, found: list[registry.Violation]) -> None:
         """One line each, the invariant's name first."""
         for violation in found:
             self.stdout.write(f"VIOLATED {violation.invariant}: {violation.detail}")

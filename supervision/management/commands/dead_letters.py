@@ -8,14 +8,14 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.utils.timezone import now
 
-from supervision import operations
-from supervision.deadletters import hex_dump
+from supervision.deadletters.dead_letters import hex_dump
 from supervision.errors import Refused
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import DeadLetter
+from supervision.operations import operator_verbs
 
-VERBS = {"requeue": operations.requeue_dead_letter, "discard": operations.discard_dead_letter}
+VERBS = {"requeue": operator_verbs.requeue_dead_letter, "discard": operator_verbs.discard_dead_letter}
 BYTES_SHOWN, TEXT_SHOWN = 1024, 16_384
 PAST = {"requeue": "requeued", "discard": "discarded"}
 

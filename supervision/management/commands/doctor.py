@@ -9,9 +9,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision import doctor
-from supervision.doctor import Level
 from supervision.management.base import Command as Base
+from supervision.operations import doctor
+from supervision.operations.doctor import Level
 
 
 class Command(Base):

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from supervision import epochs
 from supervision.management.base import Command as Base
 from supervision.models import Epoch
+from supervision.store import epochs
 
 EPILOG = """
 A promotion of a standby and a restore into another cluster or database are detected. Declare an epoch after a restore that

@@ -7,11 +7,12 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db.models import F
 
-from supervision import incidents, operations
-from supervision.incident_mail import amounts, link
+from supervision.incidents import lifecycle
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import Incident
+from supervision.operations import operator_verbs
+from supervision.outbox.incident_mail import amounts, link
 
 
 class Command(Base):
@@ -35,7 +36,7 @@ class Command(Base):
             if not (options["reason"] or "").strip():
                 raise CommandError("acknowledging needs --reason TEXT")
             for pk in options["acknowledge"]:
-                operations.acknowledge_incident(pk, by=options["by"], reason=options["reason"])
+                operator_verbs.acknowledge_incident(pk, by=options["by"], reason=options["reason"])
                 self.stdout.write(f"incident {pk} is acknowledged")
             return
         listed = Incident.objects.order_by(F("closed_at").desc(nulls_first=True), "-opened_at", "-pk")
@@ -69,7 +70,7 @@ class Command(Base):
 
 def worth(row: Incident) -> list[Any]:
     """What the orders that an open incident holds are worth, by currency."""
-    return [] if row.closed_at is not None else incidents.held(incidents.runs_of(row.kind, row.cause))
+    return [] if row.closed_at is not None else lifecycle.held(lifecycle.runs_of(row.kind, row.cause))
 
 
 def facts(row: Incident) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from supervision import conf, journal, journal_check
-from supervision.journal_writer import Writer
+from supervision import conf
+from supervision.journal import entries, verify
+from supervision.journal.writer import Writer
 from supervision.management.base import Command as Base
 from supervision.management.base import positive_seconds
 from supervision.management.progress import Progress
@@ -49,10 +50,10 @@ class Command(Base):
                 self._verify(options["key"])
 
     def _status(self, *, as_json: bool) -> None:
-        keys = journal_check.status()
+        keys = verify.status()
         if as_json:
             directory = str(conf.get().journal_dir.absolute())
-            self.say_json({"directory": directory, "keys": [asdict(key) for key in keys], "files": journal_check.files()})
+            self.say_json({"directory": directory, "keys": [asdict(key) for key in keys], "files": verify.files()})
             return
         if not keys:
             self.stdout.write("Nothing was ever written down.")
@@ -69,8 +70,8 @@ class Command(Base):
     def _flush(self, timeout: float) -> None:
         until = time.monotonic() + timeout
         writer = Writer()
-        limits = {status.key: journal_check.waiting_up_to(status.key)[1] for status in journal_check.status()}
-        total = sum(journal_check.waiting_up_to(key, highest)[0] for key, highest in limits.items())
+        limits = {status.key: verify.waiting_up_to(status.key)[1] for status in verify.status()}
+        total = sum(verify.waiting_up_to(key, highest)[0] for key, highest in limits.items())
         try:
             with self.progress(total, "events") as progress:
                 for key, highest in limits.items():
@@ -80,12 +81,12 @@ class Command(Base):
         self.stdout.write(f"{total} events are settled.")
 
     def _flush_key(self, writer: Writer, key: str, highest: int, until: float, progress: Progress) -> None:
-        before, _ = journal_check.waiting_up_to(key, highest)
+        before, _ = verify.waiting_up_to(key, highest)
         while before:
             done = writer.flush(key)
             if done is not None and done.trouble:
                 raise CommandError(f"{key} cannot be written: {done.trouble}")
-            left, _ = journal_check.waiting_up_to(key, highest)
+            left, _ = verify.waiting_up_to(key, highest)
             progress.advance(before - left)
             before = left
             if left and time.monotonic() > until:
@@ -94,13 +95,13 @@ class Command(Base):
                 time.sleep(POLL_SECONDS)
 
     def _wait(self, event_id: str, timeout: float) -> None:
-        found = journal.wait(event_id, timeout)
+        found = entries.wait(event_id, timeout)
         match found.state:
-            case journal.State.WRITTEN:
+            case entries.State.WRITTEN:
                 self.stdout.write(f"written to {found.file} on {found.host.partition('/')[0]} at {_moment(found.at)}")
-            case journal.State.FAILED:
+            case entries.State.FAILED:
                 raise CommandError(f"event {event_id} cannot be written: {found.reason}")
-            case journal.State.UNKNOWN:
+            case entries.State.UNKNOWN:
                 raise CommandError(f"no event is named {event_id}")
             case _:
                 raise CommandError(f"event {event_id} is still waiting after {timeout:g} s: is the supervisor role running?")
@@ -108,7 +109,7 @@ class Command(Base):
     def _verify(self, key: str | None) -> None:
         wrong = seen = events = 0
         with self.progress(None, "files") as progress:
-            for found in journal_check.verify(key):
+            for found in verify.verify(key):
                 seen, events = seen + 1, events + found.entries
                 progress.advance()
                 for problem in found.problems:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision import load, metrics
+from supervision.insight import autoscaling, metrics
 from supervision.management.base import Command as Base
 from supervision.management.base import positive_seconds
 
@@ -27,13 +27,13 @@ class Command(Base):
         parser.add_argument(
             "--target-seconds",
             type=positive_seconds,
-            default=load.TARGET_SECONDS,
+            default=autoscaling.TARGET_SECONDS,
             metavar="SECONDS",
-            help=f"in how many seconds the recommended consumers work the backlog off (default {load.TARGET_SECONDS:g})",
+            help=f"in how many seconds the recommended consumers work the backlog off (default {autoscaling.TARGET_SECONDS:g})",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = load.loads(options["target_seconds"])
+        rows = autoscaling.loads(options["target_seconds"])
         if options["json"] or options["format"] == "json":
             self.say_json([asdict(row) for row in rows])
         elif options["format"] == "prom":

@@ -9,12 +9,12 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
-from supervision import reconciliation
 from supervision.errors import Refused
+from supervision.ledger import reconciliation
+from supervision.ledger.reconciliation import CannotCompare, CannotSettle
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import Finding
-from supervision.reconciliation import CannotCompare, CannotSettle
 
 COLUMNS = ("ID", "SERVICE", "KIND", "ORDER", "EXTERNAL ID", "AMOUNT", "VERBS", "DETAIL")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from supervision import heartbeats, plans, scheduler
+from supervision.dispatch import scheduler
 from supervision.management.base import LoopCommand, report_of
+from supervision.plans import registry
+from supervision.worker import heartbeats
 
 
 class Command(LoopCommand):
@@ -21,4 +23,4 @@ class Command(LoopCommand):
         return report_of(scheduler.schedule_once(), ("consumed", "dead_letters", "claimed", "dispatched"))
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat("scheduler", {**report, "workflows": plans.told()})
+        heartbeats.beat("scheduler", {**report, "workflows": registry.told()})

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervision import conf, courier, heartbeats, journal_writer, plans, resource_cache, supervisor
+from supervision import conf
+from supervision.governance import response_cache
+from supervision.journal import writer
 from supervision.management.base import LoopCommand, report_of
+from supervision.outbox import delivery_worker
+from supervision.plans import registry
+from supervision.recovery import supervisor
+from supervision.worker import heartbeats
 
 JOURNAL_SECONDS = 5.0
 FIGURES = ("overdue", "retried", "redispatched", "waiting", "compensating", "errors", "relayed")
@@ -30,19 +36,19 @@ class Command(LoopCommand):
         if options["once"]:
             super().handle(*args, **options)
             return
-        courier.wake()
-        journal_writer.start()
-        resource_cache.start()
+        delivery_worker.wake()
+        writer.start()
+        response_cache.start()
         try:
             super().handle(*args, **options)
         finally:
-            courier.stop(courier.STOP_SECONDS)
-            journal_writer.stop(JOURNAL_SECONDS)
-            resource_cache.stop(0.0)
+            delivery_worker.stop(delivery_worker.STOP_SECONDS)
+            writer.stop(JOURNAL_SECONDS)
+            response_cache.stop(0.0)
 
     def one_pass(self) -> Mapping[str, int]:
         return report_of(supervisor.sweep_once(), FIGURES)
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat("supervisor", {**report, "workflows": plans.told()})
-        courier.wake()
+        heartbeats.beat("supervisor", {**report, "workflows": registry.told()})
+        delivery_worker.wake()

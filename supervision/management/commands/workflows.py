@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision import plans, versions
 from supervision.management.base import Command as Base
-from supervision.versions import Version
+from supervision.plans import registry, versions
+from supervision.plans.versions import Version
 
 
 class Command(Base):
@@ -45,7 +45,7 @@ class Command(Base):
                     for row in rows
                 ],
             )
-        for what in plans.differences():
+        for what in registry.differences():
             self.stderr.write(f"this code does not start: {what}")
 
 

@@ -1,0 +1,87 @@
+"""Archived orders in the admin: operators find them by id or number and see them like any other, but cannot change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.shared import TONES
+from supervision.insight import queries
+from supervision.models import ArchivedRun
+from supervision.models.labels import RUN_LABELS
+from supervision.states import RunState
+
+LABELS = {RunState.PROCESSED.value: "success", RunState.CANCELLED.value: None}
+
+
+@admin.register(ArchivedRun)
+class ArchivedRunAdmin(ReadOnlyAdmin):
+    """Archived runs, the newest first."""
+
+    list_display = ["order", "state", "workflow", "created_at", "finished_at", "archived_at"]
+    ordering = ["-run_id"]
+    sortable_by = ()
+    search_fields = ["=key"]
+    search_help_text = _("order number or public id")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer("body")
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        term = search_term.strip()
+        return (queryset.filter(Q(key=term) | Q(reference=term)) if term else queryset), False
+
+    @display(description=_("Order"))
+    def order(self, obj: ArchivedRun) -> str:
+        return str(obj)
+
+    @display(description=_("State"), label=LABELS)
+    def state(self, obj: ArchivedRun) -> tuple[str, Any]:
+        return obj.process_state, RUN_LABELS[RunState(obj.process_state)]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the archived run with all its steps and events, as it was."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET"])
+        archived: ArchivedRun | None = self.get_object(request, object_id)
+        if archived is None:
+            raise Http404
+        run = archived.run
+        context = {
+            **self.admin_site.each_context(request),
+            "title": str(archived), "opts": self.opts, "object": archived, "original": archived, "run": run,
+            "steps": queries.in_order(archived.steps), "timeline": queries.timeline(archived.run_id),
+            "state_label": RUN_LABELS[RunState(run.process_state)], "tone": TONES[RunState(run.process_state)],
+            "facts": list(_facts(archived)), "final": True,
+            "back": reverse("admin:supervision_archivedrun_changelist"),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/supervision/run.html", context)
+
+
+def _facts(archived: ArchivedRun) -> Iterator[tuple[Any, Any]]:
+    run = archived.run
+    yield _("Reference"), archived.reference or "-"
+    yield _("Public id"), archived.key
+    yield _("Workflow"), f"{run.workflow} {run.version}"
+    for name, value in archived.application.items():
+        if name != "reference" and isinstance(value, str | int):
+            yield name.replace("_", " ").capitalize(), value
+    yield _("Created"), archived.created_at
+    if run.cancel_requested_at:
+        yield _("Cancel requested"), run.cancel_requested_at
+    yield _("Finished"), archived.finished_at
+    yield _("Archived"), archived.archived_at

@@ -1,0 +1,326 @@
+"""The engine's tables in the admin, read-only. To act, operators use pages that ask for a reason (`console.verb_pages`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models.functions import Now
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.text import Truncator
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+from unfold.decorators import action, display
+
+from supervision.admin import (  # noqa: F401
+    archived_runs,
+    cached_answers,
+    incident_pages,
+    journal_pages,
+    outbound_pages,
+    resource_pages,
+    route_pages,
+    schedules,
+)
+from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.run_lists import RunConsole
+from supervision.console.shared import STALE_AFTER, may_operate, person, run_address, since
+from supervision.console.verb_forms import ReasonForm
+from supervision.deadletters.dead_letters import hex_dump
+from supervision.errors import Refused
+from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Notification, Run, Submission
+from supervision.operations import operator_verbs, requeue
+from supervision.runtime.humanize import age_in_words
+
+BYTES_SHOWN = 65_536
+
+
+class FlagFilter(admin.SimpleListFilter):
+    """A filter with yes and no. Yes: the rows whose `field` is still null."""
+
+    field: str
+    yes: Any
+    no: Any
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("yes", self.yes), ("no", self.no)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() not in ("yes", "no"):
+            return queryset
+        return queryset.filter(**{f"{self.field}__isnull": self.value() == "yes"})
+
+
+class OpenAlertFilter(FlagFilter):
+    title, parameter_name, field = _("state"), "open", "closed_at"
+    yes, no = _("Open"), _("Closed")
+
+
+class SeenAlertFilter(FlagFilter):
+    title, parameter_name, field = _("acknowledgement"), "unseen", "acknowledged_at"
+    yes, no = _("Not acknowledged"), _("Acknowledged")
+
+
+class OpenDeadLetterFilter(FlagFilter):
+    title, parameter_name, field = _("resolution"), "open", "resolved_at"
+    yes, no = _("Open"), _("Resolved")
+
+
+class WaitingFilter(FlagFilter):
+    title, parameter_name, field = _("consumption"), "waiting", "consumed_at"
+    yes, no = _("Waiting"), _("Consumed")
+
+
+class UndeliveredFilter(FlagFilter):
+    title, parameter_name, field = _("delivery"), "undelivered", "delivered_at"
+    yes, no = _("Undelivered"), _("Delivered")
+
+
+@admin.register(Run)
+class RunAdmin(RunConsole):
+    """The engine's own list of runs, for workflows whose application offers operators no list of its own."""
+
+    list_display = ["key", "workflow", "state", "step", "attempts", "age", "error"]
+
+    def run_of(self, obj: Run) -> Run:
+        return obj
+
+    def facts(self, obj: Run) -> list[tuple[Any, Any]]:
+        return [
+            (_("Public id"), obj.key),
+            (_("Workflow"), f"{obj.workflow}, {_('version')} {obj.version}"),
+            (_("Priority"), obj.priority or None),
+            (_("Session"), obj.session_key),
+            (_("Created"), obj.created_at),
+            (_("Complete by"), obj.complete_by),
+            (_("Cancel requested"), obj.cancel_requested_at),
+            (_("Finished"), obj.finished_at),
+        ]
+
+
+@admin.register(Alert)
+class AlertAdmin(ReadOnlyAdmin):
+    """Alerts for operators, newest first."""
+
+    list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
+    list_display_links = None
+    list_filter = [OpenAlertFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
+    list_select_related = ["run"]
+    ordering = ["-raised_at"]
+    actions = ["acknowledge_selected"]
+    sortable_by = ()
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return may_operate(request)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(console_age=since("raised_at"))
+
+    @display(description=_("Order"))
+    def order(self, obj: Alert) -> str:
+        return format_html('<a class="sc-link" href="{}">{}</a>', run_address(obj.run_id), obj.run.key)
+
+    @display(description=_("What"), label={kind.value: "warning" for kind in Alert.Kind} | {"error": "danger"})
+    def what(self, obj: Alert) -> tuple[str, Any]:
+        return obj.kind, obj.get_kind_display()
+
+    @display(description=_("Message"))
+    def text(self, obj: Alert) -> str:
+        return Truncator(" ".join(obj.message.split())).chars(80)
+
+    @display(description=_("Raised"), ordering="raised_at")
+    def raised(self, obj: Any) -> str:
+        return _("%(age)s ago") % {"age": age_in_words(obj.console_age)}
+
+    @display(description=_("Acknowledged by"), empty_value="")
+    def acknowledgement(self, obj: Alert) -> str | None:
+        return obj.acknowledged_by or None
+
+    @action(description=_("Acknowledge selected alerts"), permissions=["operate"])
+    def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
+        self._acknowledge(request, list(queryset.order_by("pk").values_list("pk", flat=True)[:1000]))
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.acknowledge_view)
+        return [path("acknowledge/", view, name="supervision_alert_acknowledge"), *super().get_urls()]
+
+    def acknowledge_view(self, request: HttpRequest) -> HttpResponse:
+        """Acknowledge alerts from the landing page or an order's page, and return there."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        chosen = [int(word) for word in request.POST.getlist("alert") if word.isdecimal()]
+        self._acknowledge(request, chosen)
+        back = request.POST.get("next", "")
+        if not url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure()):
+            back = reverse("admin:index")
+        return HttpResponseRedirect(back)
+
+    def _acknowledge(self, request: HttpRequest, chosen: list[int]) -> None:
+        done = operator_verbs.acknowledge(chosen, by=person(request))
+        words = ngettext("%(n)d alert acknowledged.", "%(n)d alerts acknowledged.", done)
+        messages.success(request, words % {"n": done})
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ReadOnlyAdmin):
+    """Messages and submissions that could not be read, byte for byte. An operator requeues or discards each."""
+
+    list_display = ["source", "why", "size", "deliveries", "received", "resolution"]
+    list_filter = [OpenDeadLetterFilter]
+    ordering = ["-created_at"]
+    sortable_by = ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(console_age=since("created_at"))
+
+    @display(description=_("Reason"))
+    def why(self, obj: DeadLetter) -> str:
+        return Truncator(" ".join(obj.reason.split())).chars(80)
+
+    @display(description=_("Size"))
+    def size(self, obj: DeadLetter) -> str:
+        return ngettext("%(n)d byte", "%(n)d bytes", len(obj.body)) % {"n": len(obj.body)}
+
+    @display(description=_("Received"))
+    def received(self, obj: Any) -> str:
+        return _("%(age)s ago") % {"age": age_in_words(obj.console_age)}
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.resolve_view)
+        return [path("<int:object_id>/resolve/<slug:verb>/", view, name="supervision_deadletter_resolve"), *super().get_urls()]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the letter's bytes as text and as hexadecimal digits. The browser gets both as plain text only."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET"])
+        letter = self._letter(request, object_id)
+        body = bytes(letter.body)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": str(letter), "opts": self.opts, "original": letter, "letter": letter, "size": len(body),
+            "text": body[:BYTES_SHOWN].decode("utf-8", "backslashreplace"), "dump": hex_dump(body[:4096]),
+            "cut": len(body) > BYTES_SHOWN, "headers": sorted(letter.headers.items()) if letter.headers else [],
+            "delivery": sorted(letter.delivery.items()), "may_operate": may_operate(request), "may_requeue": requeue.can_go_back(letter),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/supervision/dead_letter.html", context)
+
+    def resolve_view(self, request: HttpRequest, object_id: int, verb: str) -> HttpResponse:
+        """Requeue or discard, with a reason."""
+        if not (may_operate(request) and self.has_view_permission(request)):
+            raise PermissionDenied
+        act = {"requeue": operator_verbs.requeue_dead_letter, "discard": operator_verbs.discard_dead_letter}.get(verb)
+        if act is None:
+            raise Http404
+        letter = self._letter(request, object_id)
+        back = reverse("admin:supervision_deadletter_change", args=[letter.pk])
+        form = ReasonForm(request.POST if request.method == "POST" else None)
+        if form.is_valid():
+            try:
+                act(letter.pk, by=person(request), reason=form.cleaned_data["reason"])
+            except Refused as refusal:
+                messages.error(request, str(refusal))
+            else:
+                messages.success(
+                    request, _("The letter goes back to where it came from.") if verb == "requeue" else _("The letter is discarded.")
+                )
+            return HttpResponseRedirect(back)
+        title = _("Requeue dead letter") if verb == "requeue" else _("Discard dead letter")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title, "opts": self.opts, "letter": letter, "form": form, "verb": verb, "back": back,
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/supervision/dead_letter_resolve.html", context)
+
+    def _letter(self, request: HttpRequest, object_id: Any) -> DeadLetter:
+        letter: DeadLetter | None = self.get_object(request, str(object_id))
+        if letter is None:
+            raise Http404
+        return letter
+
+
+@admin.register(Submission)
+class SubmissionAdmin(ReadOnlyAdmin):
+    """Accepted orders, before and after they became runs."""
+
+    list_display = ["public_id", "workflow", "client", "age", "consumed_at", "cancel_requested_at"]
+    list_filter = [WaitingFilter]
+    ordering = ["-id"]
+    sortable_by = ()
+    search_fields = ["=public_id"]
+    search_help_text = _("public id")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(console_age=since("created_at"))
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        term = search_term.strip()
+        return (queryset.filter(public_id=term) if term else queryset), False
+
+    @display(description=_("Age"))
+    def age(self, obj: Any) -> str:
+        return age_in_words(obj.console_age)
+
+
+@admin.register(Notification)
+class NotificationAdmin(ReadOnlyAdmin):
+    """The outbox: notifications and how far their delivery has got."""
+
+    list_display = ["kind", "created_at", "tries", "trouble", "delivered_at"]
+    list_filter = [UndeliveredFilter]
+    ordering = ["-id"]
+    sortable_by = ()
+
+    @display(description=_("Last error"), empty_value="")
+    def trouble(self, obj: Notification) -> str | None:
+        return Truncator(" ".join(obj.last_error.split())).chars(80) if obj.last_error else None
+
+
+@admin.register(Heartbeat)
+class HeartbeatAdmin(ReadOnlyAdmin):
+    """The processes and their last heartbeats."""
+
+    list_display = ["incarnation", "role", "life", "seen", "started_at"]
+    list_filter = [("role", admin.AllValuesFieldListFilter)]
+    ordering = ["-seen_at"]
+    sortable_by = ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(console_age=since("seen_at"))
+
+    @display(description=_("Life"), label={"alive": "success", "silent": "danger"})
+    def life(self, obj: Any) -> tuple[str, Any]:
+        return ("silent", _("silent")) if obj.console_age > STALE_AFTER else ("alive", _("alive"))
+
+    @display(description=_("Seen"))
+    def seen(self, obj: Any) -> str:
+        return _("%(age)s ago") % {"age": age_in_words(obj.console_age)}
+
+
+@admin.register(LeaderLease)
+class LeaderLeaseAdmin(ReadOnlyAdmin):
+    """The leader leases, with holder and expiry."""
+
+    list_display = ["name", "holder", "term", "elected_at", "left"]
+    ordering = ["name"]
+    sortable_by = ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        left = ExpressionWrapper(F("expires_at") - Now(), output_field=DurationField())
+        return super().get_queryset(request).annotate(console_left=left)
+
+    @display(description=_("Expires in"))
+    def left(self, obj: Any) -> Any:
+        expired = obj.console_left.total_seconds() <= 0
+        return _("expired") if expired else age_in_words(obj.console_left)

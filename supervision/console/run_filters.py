@@ -1,0 +1,126 @@
+"""The filters of the list of runs. Each works for runs and for models that have a run (`run_path`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from supervision.agent import agents
+from supervision.models import Alert, StepState
+from supervision.models.labels import RUN_LABELS
+from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
+from supervision.workflow import workflows
+
+UNFINISHED = [state.value for state in RunState if state not in FINAL_RUN_STATES]
+
+
+class RunFilter(admin.SimpleListFilter):
+    """A filter that works for runs and for models that have a run."""
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        self.run_path = model_admin.run_path
+        super().__init__(request, params, model, model_admin)
+
+    def on_run(self, rows: QuerySet[Any], **lookups: Any) -> QuerySet[Any]:
+        return rows.filter(**{f"{self.run_path}{name}": value for name, value in lookups.items()})
+
+    def with_step(self, rows: QuerySet[Any], steps: QuerySet[StepState]) -> QuerySet[Any]:
+        return self.on_run(rows, pk__in=steps.values("run_id"))
+
+
+class StateFilter(RunFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(state.value, label) for state, label in RUN_LABELS.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return self.on_run(queryset, process_state=self.value()) if self.value() else queryset
+
+
+class FailingStepFilter(RunFilter):
+    title = _("failing step")
+    parameter_name = "step"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        names = dict.fromkeys(step.name for workflow in workflows() for step in workflow.steps)
+        return [(name, name) for name in names]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value():
+            return queryset
+        failing = StepState.objects.filter(process_state=ProcessState.ERROR, name=self.value())
+        return self.with_step(queryset, failing)
+
+
+class AgeFilter(RunFilter):
+    title = _("unfinished for")
+    parameter_name = "age"
+    ages = {
+        "5m": (_("more than 5 minutes"), timedelta(minutes=5)),
+        "1h": (_("more than an hour"), timedelta(hours=1)),
+        "1d": (_("more than a day"), timedelta(days=1)),
+    }
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(key, label) for key, (label, _age) in self.ages.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        age = self.ages.get(self.value() or "")
+        if age is None:
+            return queryset
+        before = Now() - age[1]
+        return self.on_run(queryset, process_state__in=UNFINISHED, created_at__lt=before)
+
+
+class AlertFilter(RunFilter):
+    title = _("open alert")
+    parameter_name = "alert"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("yes", _("Has an open alert"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() != "yes":
+            return queryset
+        return self.on_run(queryset, pk__in=Alert.objects.filter(closed_at__isnull=True).values("run_id"))
+
+
+class PlaceFilter(RunFilter):
+    """Where runs are right now: the rows behind the landing page's queue table."""
+
+    title = _("place")
+    parameter_name = "at"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        places: list[tuple[str, Any]] = [("overdue", _("overdue"))]
+        for agent in agents():
+            places.append((f"{agent.name}.waiting", _("waiting for %(agent)s") % {"agent": agent.name}))
+            places.append((f"{agent.name}.running", _("running at %(agent)s") % {"agent": agent.name}))
+            places.append((f"{agent.name}.overdue", _("overdue at %(agent)s") % {"agent": agent.name}))
+        return places
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        agent, _dot, kind = (self.value() or "").rpartition(".")
+        steps = StepState.objects.filter(agent=agent) if agent else StepState.objects.all()
+        match kind:
+            case "waiting":
+                due = Q(process_state=ProcessState.PENDING, not_before__lte=Now())
+                steps = steps.filter(due | Q(process_state=ProcessState.PROCESSING, started_at__isnull=True))
+            case "running":
+                steps = steps.filter(process_state=ProcessState.PROCESSING, started_at__isnull=False)
+            case "overdue":
+                steps = steps.filter(process_state=ProcessState.PROCESSING, complete_by__lt=Now())
+            case _:
+                return queryset
+        return self.with_step(queryset, steps)
+
+
+RUN_FILTERS = (StateFilter, FailingStepFilter, AgeFilter, AlertFilter, PlaceFilter)

@@ -1,0 +1,106 @@
+"""Functions that the console's pages share: links to runs, small queries, permissions. Reads only.
+
+The engine does not know which page shows a run. An application that shows runs on
+a page of its own registers that page with `show_runs_at`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.urls import reverse
+
+from supervision.models import Alert, DeadLetter, Incident, Submission
+from supervision.runtime.humanize import age_in_words as age_in_words
+from supervision.states import RunState
+
+COUNTED_UP_TO = 1000
+STALE_AFTER = timedelta(seconds=60)
+TONES = {
+    RunState.PENDING: "neutral",
+    RunState.PROCESSING: "info",
+    RunState.PROCESSED: "success",
+    RunState.ERROR: "danger",
+    RunState.COMPENSATING: "warning",
+    RunState.CANCELLED: "neutral",
+}
+
+
+# --- Where runs are shown ---------------------------------------------------------------------------------------------
+
+_runs_at = "supervision_run"
+
+
+def show_runs_at(url_prefix: str) -> None:
+    """Let the console's links lead to another admin that is a `RunConsole`: `app_model`, as in its address names."""
+    global _runs_at
+    _runs_at = url_prefix
+
+
+def list_address(**filters: Any) -> str:
+    """The list of runs, filtered."""
+    address = reverse(f"admin:{_runs_at}_changelist")
+    return f"{address}?{urlencode(filters)}" if filters else address
+
+
+def run_address(run_id: int) -> str:
+    """The page of one run."""
+    return reverse(f"admin:{_runs_at}_of_run", args=[run_id])
+
+
+def pause_address(scope: str, name: str = "", back: str = "") -> str:
+    """The page that pauses this, with a reason. back: the page that it returns to."""
+    said = {key: value for key, value in (("scope", scope), ("name", name), ("next", back)) if value}
+    return f"{reverse('admin:supervision_pause_add')}?{urlencode(said)}"
+
+
+def resume_address(pause_id: int, back: str = "") -> str:
+    """The page that shows this pause and lifts it."""
+    address = reverse("admin:supervision_pause_change", args=[pause_id])
+    return f"{address}?{urlencode({'next': back})}" if back else address
+
+
+# --- Small queries ----------------------------------------------------------------------------------------------------
+
+
+def since(field: str) -> ExpressionWrapper:
+    """The age of a column by the database's clock."""
+    return ExpressionWrapper(Now() - F(field), output_field=DurationField())
+
+
+def count_up_to(rows: QuerySet[Any], limit: int = COUNTED_UP_TO) -> str:
+    """A number for display whose cost is bounded: `1000+` says that there are more."""
+    found = rows.order_by().values("pk")[: limit + 1].count()
+    return f"{limit}+" if found > limit else str(found)
+
+
+def open_alerts() -> QuerySet[Alert]:
+    return Alert.objects.filter(closed_at__isnull=True, acknowledged_at__isnull=True)
+
+
+def open_incidents() -> QuerySet[Incident]:
+    return Incident.objects.filter(closed_at__isnull=True)
+
+
+def open_dead_letters() -> QuerySet[DeadLetter]:
+    return DeadLetter.objects.filter(resolved_at__isnull=True)
+
+
+def waiting_submissions() -> QuerySet[Submission]:
+    return Submission.objects.filter(consumed_at__isnull=True)
+
+
+def person(request: HttpRequest) -> AbstractBaseUser:
+    """The account that acts. The admin requires a login, so there always is one."""
+    return cast(AbstractBaseUser, request.user)
+
+
+def may_operate(request: HttpRequest) -> bool:
+    """Whether this account may act, not only view."""
+    return request.user.has_perm("supervision.operate")

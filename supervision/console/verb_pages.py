@@ -1,0 +1,242 @@
+"""The operators' verbs as pages: GET shows what would happen. Only POST acts, and never on a run that has changed since.
+
+`RunVerbs` is mixed into the admin that shows runs. `supervision.operations.operator_verbs` does all the writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
+
+from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.shared import may_operate, person
+from supervision.console.verb_forms import (
+    BULK_LIMIT,
+    BULK_VERBS,
+    VERBS,
+    AmendForm,
+    BulkForm,
+    ResubmitForm,
+    Verb,
+    VerbForm,
+    bulk_report,
+    failed_step,
+    verbs_for,
+)
+from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun
+from supervision.insight import queries
+from supervision.models import Run, StepState
+from supervision.models.labels import RUN_LABELS
+from supervision.operations import operator_verbs
+from supervision.states import Direction, Effect, ProcessState, RunState
+from supervision.workflow import version_of
+
+
+class RunVerbs(ReadOnlyAdmin):
+    """Adds the verbs' pages to an admin of runs, or of rows that have a run."""
+
+    run_path: str
+    amend_labels: Mapping[str, Any] = {}
+
+    def check_amended(self, parts: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, list[str]]]:
+        """The application's check of an operator's corrections: the parts as it stores them, and the errors by place."""
+        return parts, {}
+
+    def run_of(self, obj: Any) -> Run:
+        """The run of a row of this admin."""
+        raise NotImplementedError
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether this account may act. Django calls it before it offers an action."""
+        return may_operate(request) and self.has_view_permission(request)
+
+    def verb_urls(self) -> list[URLPattern]:
+        """One address per verb and run, and one per verb for many runs."""
+        prefix = f"{self.opts.app_label}_{self.opts.model_name}"
+        guard = self.admin_site.admin_view
+        return [
+            path("<int:object_id>/operate/<slug:verb>/", guard(self.operate_view), name=f"{prefix}_operate"),
+            path("bulk/<slug:verb>/", guard(self.bulk_view), name=f"{prefix}_bulk"),
+        ]
+
+    def _address(self, page: str, *args: Any) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=args)
+
+    # --- One run ------------------------------------------------------------------------------------------------------
+
+    def operate_view(self, request: HttpRequest, object_id: int, verb: str) -> HttpResponse:
+        """Show what a verb would do (GET), or do it (POST) unless the run has changed since."""
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        obj = self.get_object(request, str(object_id))
+        if obj is None or verb not in VERBS:
+            raise Http404
+        chosen, run = VERBS[verb], self.run_of(obj)
+        if request.method != "POST":
+            return self._confirm(request, obj, run, chosen)
+        steps = queries.steps_of([run.pk]).get(run.pk, [])
+        form = self._verb_form(chosen, failed_step(steps), request.POST)
+        amend = self._amend_form(run, chosen, failed_step(steps), request.POST)
+        if not form.is_valid() or (amend is not None and not amend.is_valid()):
+            return self._confirm(request, obj, run, chosen, form, amend)
+        try:
+            self._act(request, run, chosen, form.cleaned_data, amend.amended if amend else None)
+        except ChangedMeanwhile:
+            return self._confirm(request, obj, run, chosen, typed=form.cleaned_data | (amend.cleaned_data if amend else {}))
+        except Refused as refusal:
+            messages.error(request, str(refusal))
+        except UnknownRun:
+            raise Http404 from None
+        else:
+            messages.success(request, chosen.done)
+        return HttpResponseRedirect(self._address("change", obj.pk))
+
+    def _act(self, request: HttpRequest, run: Run, verb: Verb, seen: Mapping[str, Any], amend: Mapping[str, Any] | None) -> None:
+        who, reason, version = person(request), seen["reason"], seen["plan_version"] or None
+        match verb.name:
+            case "resubmit":
+                operator_verbs.resubmit(
+                    run.key, by=who, reason=reason, attempt=seen["attempt"], plan_version=version, amend=amend,
+                    new_generation=seen["new_generation"],
+                )  # fmt: skip
+            case "skip":
+                operator_verbs.skip(run.key, by=who, reason=reason, attempt=seen["attempt"], plan_version=version)
+            case "compensate":
+                operator_verbs.compensate(run.key, by=who, reason=reason, plan_version=version)
+            case "cancel":
+                must_still_fail(run.key, seen["attempt"])
+                operator_verbs.cancel(run.key, by=who, reason=reason)
+
+    def _verb_form(self, verb: Verb, step: StepState | None, data: Any = None, **initial: Any) -> VerbForm:
+        if verb.name != "resubmit":
+            return VerbForm(data, initial=initial)
+        form = ResubmitForm(data, initial=initial)
+        if step is not None and step.effect == Effect.NONE:
+            form.fields["new_generation"].widget = forms.HiddenInput()  # such a step gets a new key automatically
+        return form
+
+    def _amend_form(self, run: Run, verb: Verb, step: StepState | None, data: Mapping[str, Any] | None = None) -> AmendForm | None:
+        if verb.name != "resubmit" or step is None or step.direction != Direction.DO:
+            return None
+        try:
+            names = version_of(run.workflow, run.version).step(step.position).amendable
+        except (DefinitionError, IndexError):
+            return None
+        return AmendForm(run.payload, names, self.amend_labels, self.check_amended, data) if names else None
+
+    def _confirm(
+        self, request: HttpRequest, obj: Any, run: Run, verb: Verb,
+        form: VerbForm | None = None, amend: AmendForm | None = None, *, typed: Mapping[str, Any] | None = None,
+    ) -> HttpResponse:  # fmt: skip
+        run.refresh_from_db()
+        steps = queries.steps_of([run.pk]).get(run.pk, [])
+        step, plan, refusal = failed_step(steps), None, ""
+        if verb not in verbs_for(run):
+            refusal = _("The order is %(state)s; this is not possible now.") % {"state": RUN_LABELS[RunState(run.process_state)]}
+        else:
+            try:
+                plan = operator_verbs.plan(run.key, verb.name)
+            except (Refused, UnknownRun) as problem:
+                refusal = str(problem)
+        if form is None and plan is not None:
+            attempt = step.attempt if step is not None else None
+            form = self._verb_form(verb, step, plan_version=plan.version, attempt=attempt, reason=(typed or {}).get("reason", ""))
+            amend = self._amend_form(run, verb, step)
+            if amend is not None and typed is not None:
+                for place, field in amend.fields.items():
+                    field.initial = typed.get(place, field.initial)
+        undoing = verb.name in ("compensate", "cancel")
+        rows = [row for row in plan.steps if not (undoing and row.action == "keep")] if plan else []
+        context = {
+            **self.admin_site.each_context(request),
+            "title": verb.label, "subtitle": str(obj), "opts": self.opts, "verb": verb, "object": obj, "run": run,
+            "step": step, "plan": plan, "rows": rows, "form": form, "amend": amend, "refusal": refusal, "changed": typed is not None,
+            "back": self._address("change", obj.pk),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/supervision/operate.html", context, status=409 if typed is not None or refusal else 200)
+
+    # --- Many runs ----------------------------------------------------------------------------------------------------
+
+    def money_at_stake(self, objects: Sequence[Any]) -> str:
+        """The value of the chosen rows in words, if the application knows it."""
+        return ""
+
+    def confirm_bulk(self, request: HttpRequest, queryset: Any, verb_name: str) -> HttpResponse | None:
+        """The page between choosing rows and acting on them: it shows a fixed list of the chosen rows."""
+        in_error = queryset.filter(**{f"{self.run_path}process_state": RunState.ERROR}).order_by("pk")
+        objects = list(in_error[: BULK_LIMIT + 1])
+        if not objects:
+            messages.warning(request, _("None of the selected orders is in Error; nothing was done."))
+            return None
+        return self._bulk_page(request, VERBS[verb_name], objects[:BULK_LIMIT], more=len(objects) > BULK_LIMIT)
+
+    def _bulk_page(
+        self, request: HttpRequest, verb: Verb, objects: Sequence[Any], *, more: bool = False, form: BulkForm | None = None
+    ) -> HttpResponse:
+        steps = queries.steps_of([self.run_of(obj).pk for obj in objects])
+        rows = []
+        for obj in objects:
+            run = self.run_of(obj)
+            rows.append((obj, run, failed_step(steps.get(run.pk, []))))
+        chosen = " ".join(f"{run.key}:{step.attempt if step else ''}" for _obj, run, step in rows)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": verb.label, "opts": self.opts, "verb": verb, "rows": rows, "more": more, "limit": BULK_LIMIT,
+            "form": form or BulkForm(initial={"chosen": chosen}), "stake": self.money_at_stake(objects),
+            "action": self._address("bulk", verb.name), "back": self._address("changelist"),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/supervision/bulk.html", context)
+
+    def bulk_view(self, request: HttpRequest, verb: str) -> HttpResponse:
+        """Act on each order of the confirmed list by itself. One that has changed since is left alone and counted."""
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        if verb not in BULK_VERBS:
+            raise Http404
+        if request.method != "POST":
+            return HttpResponseRedirect(self._address("changelist"))
+        form = BulkForm(request.POST)
+        if not form.is_valid():
+            if form.has_error("chosen"):
+                return HttpResponseRedirect(self._address("changelist"))
+            keys = [word.rpartition(":")[0] for word in form.data["chosen"].split()[:BULK_LIMIT]]
+            objects = list(self.get_queryset(request).filter(**{f"{self.run_path}key__in": keys}).order_by("pk"))
+            return self._bulk_page(request, VERBS[verb], objects, form=form)
+        done, changed, refused = self._act_on_many(request, verb, form.cleaned_data)
+        level = messages.WARNING if changed or refused else messages.SUCCESS
+        messages.add_message(request, level, bulk_report(done, changed, refused))
+        return HttpResponseRedirect(self._address("changelist"))
+
+    def _act_on_many(self, request: HttpRequest, verb: str, seen: Mapping[str, Any]) -> tuple[int, int, int]:
+        done = changed = refused = 0
+        for key, attempt in seen["chosen"]:
+            try:
+                if verb == "resubmit":
+                    operator_verbs.resubmit(key, by=person(request), reason=seen["reason"], attempt=attempt)
+                else:
+                    must_still_fail(key, attempt)
+                    operator_verbs.cancel(key, by=person(request), reason=seen["reason"])
+                done += 1
+            except (ChangedMeanwhile, UnknownRun):
+                changed += 1
+            except Refused:
+                refused += 1
+        return done, changed, refused
+
+
+def must_still_fail(key: str, attempt: int | None) -> None:
+    """Raise ChangedMeanwhile if the step in Error that the operator saw is not in Error any more. `operations.cancel`
+    checks no attempt, because it cancels a running order at any step."""
+    if attempt is None:
+        return
+    steps = StepState.objects.filter(run__key=key, process_state=ProcessState.ERROR, attempt=attempt)
+    if not steps.exists():
+        raise ChangedMeanwhile(str(_("The order changed meanwhile.")))

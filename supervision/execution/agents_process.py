@@ -1,0 +1,158 @@
+"""The parts that all cohorts of an agents process share: the pool of calls, and three threads that serve it.
+
+Threads of the pool never touch the database. One thread writes the agents' checkpoints and ledger entries, one reports
+answers that come after their cohort has moved on, one reserves the moments of further requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.db import InterfaceError, OperationalError
+
+from supervision import conf
+from supervision.agent import JSON
+from supervision.effects import Book, Settlement
+from supervision.execution import notes
+from supervision.execution.call_pool import CallPool
+from supervision.execution.notes import LedgerBook, Note
+from supervision.governance import rate_limiter
+from supervision.governance.admission import Grant
+from supervision.retry import Failure
+from supervision.runtime import failpoints
+from supervision.store.records import Place, Started
+
+log = logging.getLogger(__name__)
+
+
+class Answer(NamedTuple):
+    """One call's end. ended: when, a `time.monotonic()` value."""
+
+    place: Place
+    started: Started
+    result: JSON | None
+    failure: Failure | None
+    settled: Sequence[Settlement] = ()
+    ended: float = 0.0
+
+
+class Workshop:
+    """report: the function that gets the late answers of one place."""
+
+    def __init__(self, report: Callable[[Place, Sequence[Answer]], None]) -> None:
+        self._report = report
+        self.pool = CallPool(conf.get().agent_threads)
+        self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self.reported = threading.Event()  # set while no late answer is being reported
+        self.reported.set()
+        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
+        self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()
+        for loop in (self._gather_late, self._write_checkpoints, self._reserve_moments):
+            threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True).start()
+
+    def _gather_late(self) -> None:
+        """Report answers that came after their cohort moved on: together, each place in a chain of its own."""
+        for batch in _batches(self.late, conf.get().linger_seconds):
+            self.reported.clear()
+            places: dict[Place, list[Answer]] = {}
+            for answer in batch:
+                places.setdefault(answer.place, []).append(answer)
+            for place, answers in places.items():
+                try:
+                    self._report(place, answers)
+                except Exception:
+                    # Their claims expire and the supervisor recovers them; the thread must live on.
+                    log.exception("could not report %d late answers of %s", len(answers), place)
+            self.reported.set()
+
+    def _write_checkpoints(self) -> None:
+        for batch in _batches(self._notes, 0.0):
+            self._write(batch)
+
+    def _write(self, batch: Sequence[Note]) -> None:
+        try:
+            allowed = notes.commit(batch)
+        except Exception as error:
+            log.exception("could not write %d notes of agents", len(batch))
+            if len(batch) == 1 or isinstance(error, OperationalError | InterfaceError):
+                for note in batch:
+                    note.settle(error)
+            else:  # one by one, so that only the faulty note fails
+                for note in batch:
+                    self._write([note])
+            return
+        for note in batch:
+            note.settle(None if id(note) in allowed else notes.lost_claim())
+
+    def _reserve_moments(self) -> None:
+        for batch in _batches(self._moments, 0.0):
+            by_resource: dict[str, list[_Moment]] = {}
+            for moment in batch:
+                by_resource.setdefault(moment.resource, []).append(moment)
+            for name, moments in by_resource.items():
+                try:
+                    reserved = rate_limiter.reserve(name, len(moments))
+                except Exception:
+                    log.exception("could not reserve %d requests of %s", len(moments), name)
+                    reserved = [float("inf")] * len(moments)  # the request is not made, because it could break the rate limit
+                for moment, at in zip(moments, reserved, strict=True):
+                    moment.at.put(at)
+
+    def pacer(self, grant: Grant) -> Callable[[], float]:
+        """A function that says when the next request of this call may be made: the first as granted, later ones as reserved."""
+        first = [grant.not_before]
+
+        def reserve() -> float:
+            if first:
+                return first.pop()
+            moment = _Moment(str(grant.resource))
+            self._moments.put(moment)
+            return moment.at.get()
+
+        return reserve
+
+    def checkpointer(self, place: Place, started: Started) -> Callable[[Mapping[str, Any]], None]:
+        """A function with which the agent of this attempt saves a fact durably."""
+
+        def save(data: Mapping[str, Any]) -> None:
+            self.note(Note(place, started.claim, data))
+            failpoints.hit("agent.after_checkpoint", [place.label])
+
+        return save
+
+    def note(self, note: Note) -> None:
+        """Wait until the note is committed, together with other agents' notes. Raises TransientFailure for a lost claim."""
+        self._notes.put(note)
+        note.wait()
+
+    def book(self, place: Place, started: Started) -> Book:
+        """The operations of this attempt, kept in the ledger."""
+        return LedgerBook(self.note, place, started)
+
+
+class _Moment:
+    """One more request of a call under way, which waits for its reserved moment."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        self.at: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+
+def _batches(source: queue.SimpleQueue[Any], linger: float, most: int = 2000) -> Any:
+    """The queue's items in batches, for ever; `linger` seconds let a batch grow."""
+    while True:
+        batch = deque([source.get()])
+        if linger:
+            time.sleep(linger)
+        try:
+            while len(batch) < most:
+                batch.append(source.get_nowait())
+        except queue.Empty:
+            pass
+        yield list(batch)

@@ -1,0 +1,138 @@
+"""Commits what agents record while a step runs: checkpoints, and intentions in the effect ledger.
+
+An agent's pool thread hands in a note and waits. One thread of `agents_process` commits many notes at once. The claim fences a note.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from supervision.agent import StepRequest
+from supervision.effects import LONG_AGO, Book, EffectOutcome, Intention, Operation, Settlement
+from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
+from supervision.ledger import effect_rows
+from supervision.postgres import db
+from supervision.recovery import failures
+from supervision.runtime import failpoints
+from supervision.states import Claim
+from supervision.store import step_verbs
+from supervision.store.records import Place, Started
+
+
+class Note:
+    """One record that an agent writes, or one question that it asks of the effect ledger."""
+
+    def __init__(
+        self,
+        place: Place,
+        claim: Claim,
+        data: Mapping[str, Any] | None = None,
+        intention: Intention | None = None,
+        settled: Sequence[Settlement] = (),
+        *,
+        reads: bool = False,
+    ) -> None:
+        self.place, self.claim, self.data = place, claim, data
+        self.intention, self.settled, self.reads = intention, settled, reads
+        self.known = EffectOutcome.INTENDED, ""
+        self.found: Sequence[Operation] = ()
+        self.ordered_at = LONG_AGO
+        self._settled = threading.Event()
+        self._error: Exception | None = None
+
+    def settle(self, error: Exception | None) -> None:
+        self._error = error
+        self._settled.set()
+
+    def wait(self) -> None:
+        self._settled.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class LedgerBook(Book):
+    """The operations of one attempt in the ledger; used by the agent's thread, which waits for the commits."""
+
+    __slots__ = ("_note", "_place", "_started")
+
+    def __init__(self, note: Callable[[Note], None], place: Place, started: Started) -> None:
+        super().__init__(direction=place.direction, generation=started.generation, attempt=started.claim.attempt)
+        self._note, self._place, self._started = note, place, started
+
+    def write(self, intention: Intention, settled: Sequence[Settlement]) -> tuple[EffectOutcome, str]:
+        """Write one note. It is committed together with the notes of other agents."""
+        note = Note(self._place, self._started.claim, intention.checkpoint, intention, settled)
+        self._note(note)
+        failpoints.hit("agent.after_intention", [self._place.label])
+        if intention.checkpoint is not None:
+            failpoints.hit("agent.after_checkpoint", [self._place.label])
+        return note.known
+
+    def read(self) -> Sequence[Operation]:
+        """The step's operations. One query serves the reads of several agents."""
+        return self._asked().found
+
+    def ordered_at(self) -> datetime:
+        """When the order was accepted. Read in the same way."""
+        return self._asked().ordered_at
+
+    def _asked(self) -> Note:
+        note = Note(self._place, self._started.claim, reads=True)
+        self._note(note)
+        return note
+
+
+def commit(batch: Sequence[Note]) -> set[int]:
+    """Execute these notes in one commit. Returns the identities (`id`) of the notes whose claims still stand."""
+    settled = [effect_rows.Settled(note.claim.run_id, note.place.position, one) for note in batch for one in note.settled]
+    facts = [note for note in batch if note.data is not None]
+    intending = [note for note in batch if note.intention is not None]
+    reading = [note for note in batch if note.reads]
+
+    def work() -> set[int]:
+        refused: set[int] = set()
+        if settled:
+            effect_rows.settle(settled)
+        if facts:
+            saved = step_verbs.save_checkpoints([(note.place, note.claim, note.data or {}) for note in facts])
+            refused |= {id(note) for note in facts if _address(note) not in saved}
+        if intending:
+            entries = [effect_rows.Entry(*_address(note), note.intention) for note in intending if note.intention is not None]
+            rows = effect_rows.intend(entries)
+            for note, entry in zip(intending, entries, strict=True):
+                if (known := rows.get(entry.row)) is None:
+                    refused.add(id(note))
+                else:
+                    note.known = known
+        if reading:
+            moments = effect_rows.ordered_at([note.claim.run_id for note in reading])
+            found = effect_rows.of([(note.claim.run_id, note.place.position) for note in reading])
+            for note in reading:
+                note.ordered_at = moments.get(note.claim.run_id, note.ordered_at)
+                note.found = [replace(one) for one in found.get((note.claim.run_id, note.place.position), ())]
+        return {id(note) for note in batch} - refused
+
+    return work() if sum(map(bool, (settled, facts, intending))) < 2 else db.transact(work)
+
+
+def _address(note: Note) -> tuple[int, str, int, int]:
+    return note.claim.run_id, note.place.direction, note.place.position, note.claim.attempt
+
+
+def lost_claim() -> TransientFailure:
+    """The error for an agent whose process has lost the claim."""
+    return TransientFailure("this claim is no longer ours", failures.CLAIM_LOST)
+
+
+def left(request: StepRequest, error: BaseException | None = None) -> Sequence[Settlement]:
+    """The settlements to write when an attempt ends. Operations that the agent did not settle get the attempt's outcome."""
+    if request.book is None:
+        return ()
+    if error is None:
+        return request.book.close(EffectOutcome.DONE)
+    certain = isinstance(error, AgentFailure) and not isinstance(error, OutcomeUnknown)
+    return request.book.close(EffectOutcome.REFUSED if certain else EffectOutcome.UNKNOWN)

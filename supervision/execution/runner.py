@@ -1,0 +1,391 @@
+"""Takes a cohort through one agent, and on to the next.
+
+1. START the claims in one statement. A claim that it does not return is stale, cancelled or a duplicate: it is dropped.
+2. Call the agent for each order concurrently, outside any transaction. A transactional agent instead works for the whole
+   cohort inside the transaction that records its outcome.
+3. FINISH the calls that succeeded and FAIL the others, in batches, as they complete. A slow call never delays the others.
+4. If this worker also serves the next agent's queue, FINISH has already started the next steps, and the cohort goes on
+   here. Otherwise its claims are the argument of the next task of the chain.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from django.db import InterfaceError, OperationalError
+
+from supervision import conf
+from supervision.agent import Agent, StepRequest
+from supervision.dispatch import partitions, scheduler
+from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
+from supervision.execution import first_operations, handback, notes
+from supervision.execution.agents_process import Answer, Workshop
+from supervision.execution.call_pool import Gathering
+from supervision.governance import admission, circuit_breaker
+from supervision.ledger import effect_rows
+from supervision.postgres import db
+from supervision.recovery import attribution, failures
+from supervision.retry import Failure, Outcome
+from supervision.runtime import failpoints
+from supervision.states import Claim, Direction
+from supervision.store import step_verbs
+from supervision.store.records import Done, Handover, Place, Started
+from supervision.wakeup import hints
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.25  # how long a cohort's thread waits for the first answer before it is free for other cohorts
+served: set[str] = set()  # the queues this worker consumes; empty = continue through the broker
+
+
+# ------------------------------------------------------------------------------------------------ the chain
+
+
+class _Hands:
+    """How many cohorts this process is performing, and since when it has had none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._full = 0
+        self._empty_since = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._full += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._full -= 1
+            self._empty_since = time.monotonic()
+
+    def empty_seconds(self) -> float:
+        """The time since the last cohort ended; 0 while this process performs one."""
+        with self._lock:
+            return 0.0 if self._full else time.monotonic() - self._empty_since
+
+
+_hands = _Hands()
+
+
+def is_idle(seconds: float) -> bool:
+    """Whether this process has performed no cohort for this long, and no call of an earlier one is under way."""
+    return _hands.empty_seconds() >= seconds and (_the_workshop is None or _the_workshop.pool.is_idle())
+
+
+def run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
+    """Perform one link of a chain. Returns the next place and its claims, or None when nothing is left to do."""
+    with _hands:
+        return _run(place, claims)
+
+
+def go_on(place: Place, started: list[Started]) -> None:
+    """Perform steps that have already started, and continue their chain."""
+    with _hands:
+        _send_on(_walk(place, started))
+
+
+def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
+    rest = list(claims)
+    # Start only as many calls of a slow agent as can begin at once. The other claims wait unstarted: their time to complete
+    # has not begun, and if they wait too long, that counts as a lost dispatch and not as a failure.
+    while _has_to_share(place) and len(rest) > (room := _workshop().pool.wait_for_room()):
+        part, rest = rest[:room], rest[room:]
+        _send_on(_walk(place, _begin(place, part)))
+    return _walk(place, _begin(place, rest))
+
+
+def _has_to_share(place: Place) -> bool:
+    """Whether a cohort's calls have to wait for this process's threads. If the service takes no calls, none has to wait."""
+    service = place.definition.agent(place.position).resource
+    return not _quick(place) and (service is None or circuit_breaker.takes_calls(service))
+
+
+def _begin(place: Place, claims: Sequence[Claim]) -> list[Started]:
+    """Admit these calls and START them. Call it only when they can be made, because it takes the slots' leases."""
+    verdict = admission.admit(place, claims)
+    if verdict.refused:
+        failures.fail(place, verdict.refused)
+    return _start(place, verdict.admitted)
+
+
+def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
+    """START these claims. A claim that it does not return is no longer ours: no call is made for it."""
+    started = step_verbs.start(place, claims)
+    if len(started) < len(claims):
+        ours = {item.claim for item in started}
+        missing = [claim for claim in claims if claim not in ours]
+        admission.over(place, missing)
+        handback.mistaken(place, missing)
+    return started
+
+
+def _walk(place: Place, started: list[Started]) -> tuple[Place, list[Claim]] | None:
+    while started:
+        failpoints.hit("agent.after_start", [place.label])
+        go_on = _serves_next(place, len(started))
+        handed = _perform(place, started, go_on=go_on)
+        if not go_on:
+            return (place.following, handed.claims) if handed.claims else None
+        place, started = place.following, handed.started
+    return None
+
+
+def _quick(place: Place) -> bool:
+    agent = place.definition.agent(place.position)
+    return agent.transactional or _workshop().pool.is_quick(agent.name)
+
+
+def _serves_next(place: Place, cohort: int) -> bool:
+    """Whether this worker performs the next step of this many orders itself."""
+    return place.direction == Direction.DO and not place.is_last and performs(place.following, cohort)
+
+
+def performs(place: Place, cohort: int) -> bool:
+    """Whether this worker performs this many orders at this place itself: it serves the queue and can begin them all."""
+    agent = place.definition.agent(place.position)
+    if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or circuit_breaker.is_free(agent.resource)):
+        return False
+    return cohort <= _workshop().pool.size or _quick(place)
+
+
+def _send_on(onward: tuple[Place, list[Claim]] | None) -> None:
+    if onward is not None:
+        scheduler.dispatch(*onward)
+
+
+def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
+    agent = place.definition.agent(place.position)
+    if agent.transactional:
+        return _perform_in_transaction(agent, place, started, go_on=go_on)
+    started = _remembered(agent, place, started)
+    if not started:
+        return Handover([], [], [])
+    shop = _workshop()
+    ask, steps, requests = _asker(place, checkpoints=True), [place.label], dict[int, StepRequest]()
+    if first_operations.needed(agent, place):
+        noted, lost = first_operations.note(agent, place, started, ask)
+        admission.over(place, [item.claim for item in lost])
+        started = [item for item, _ in noted]
+        requests = {item.run_id: request for item, request in noted}
+    gathering = Gathering(len(started), shop.late.put)
+
+    def call(item: Started) -> None:
+        gathering.report(_call(agent, place, item, requests.get(item.run_id) or ask(item), steps))
+
+    todo = shop.pool.run(call, started, agent.name)
+    answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
+    if todo and shop.pool.is_quick(agent.name):
+        # An agent that is usually quick is stuck on one call: more threads make the other calls.
+        shop.pool.help(call, todo, agent.name, len(todo))
+    return _report(place, answers, go_on=go_on)
+
+
+def _remembered(agent: Agent, place: Place, started: list[Started]) -> list[Started]:
+    """The steps that may be called. If a service may have forgotten the key of an unknown effect, an operator looks first."""
+    forgotten = failures.forgotten(place, [item.run_id for item in started], agent.key_ttl) if agent.key_ttl else set()
+    if not forgotten:
+        return started
+    why = f"reconcile first: {agent.name} may have forgotten this key, and whether the step was done is not known"
+    failure = Failure(outcome=Outcome.PERMANENT, started=False, message=why, code="reconcile_first", reconcile=True)
+    held_back = [item.claim for item in started if item.run_id in forgotten]
+    _report_failures(place, [(claim, failure) for claim in held_back])
+    admission.over(place, held_back)
+    return [item for item in started if item.run_id not in forgotten]
+
+
+def _report(place: Place, answers: Sequence[Answer], *, go_on: bool = False) -> Handover:
+    try:
+        return _record(place, answers, go_on=go_on)
+    finally:
+        admission.over(place, [answer.started.claim for answer in answers])
+
+
+def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover:
+    # Written before the attempts end: if this process dies, it must not lose what is known about external effects.
+    if settled := [effect_rows.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
+        effect_rows.settle(settled)
+    done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
+    failed = [(a.started.claim, a.failure) for a in answers if a.failure is not None]
+    if failed:
+        _report_failures(place, failed)
+    attribution.answered(place, [(answer.started.claim, answer.failure, answer.ended) for answer in answers])
+    if not done:
+        return Handover([], [], [])
+    handed = _finish(place, done, go_on=go_on)
+    failpoints.hit("agent.after_finish", [place.label])
+    if handed.wake_scheduler:
+        hints.send(hints.SCHEDULE)
+    return handed
+
+
+def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
+    """FINISH these together. If a result cannot be stored or a hook fails, FINISH one by one, so that only the faulty one fails."""
+    try:
+        return step_verbs.finish(place, done, go_on=go_on, wait=_has_to_wait(place))
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        log.exception("could not record %d answers of %s", len(done), place)
+        if len(done) > 1:
+            return _together([_finish(place, [item], go_on=go_on) for item in done])
+        failure = failures.as_failure(
+            OutcomeUnknown(f"its answer could not be recorded: {type(error).__name__}: {error}", failures.UNRECORDED)
+        )
+        _report_failures(place, [(done[0][0].claim, failure)])
+        return Handover([], [], [])
+
+
+def _has_to_wait(place: Place) -> bool:
+    """Whether the next step's resource has limits, or takes no calls now. Then the scheduler claims the steps by their turns."""
+    if place.direction == Direction.UNDO or place.is_last:
+        return False
+    service = place.definition.agent(place.position + 1).resource
+    return service is not None and circuit_breaker.must_wait(service)
+
+
+def _together(parts: Sequence[Handover]) -> Handover:
+    return Handover(
+        [claim for part in parts for claim in part.claims],
+        [item for part in parts for item in part.started],
+        [claim for part in parts for claim in part.stale],
+        any(part.wake_scheduler for part in parts),
+    )
+
+
+def _report_failures(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> None:
+    tally = failures.fail(place, failed)
+    if tally.compensating or tally.skipped:
+        hints.send(hints.SCHEDULE)
+    if tally.errors or tally.compensating or tally.skipped or tally.waiting:
+        hints.send(hints.DELIVER)
+
+
+# -------------------------------------------------------------------------------------------------- the call
+
+
+Ask = Callable[[Started], StepRequest]
+
+
+def _asker(place: Place, *, checkpoints: bool) -> Ask:
+    """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
+    name, grant_of, shop = place.definition.step(place.position).name, admission.grants(place), _workshop()
+
+    def ask(started: Started) -> StepRequest:
+        claim = started.claim
+        grant = grant_of(claim)
+        return StepRequest(
+            run_id=claim.run_id,
+            run_key=started.key,
+            step=name,
+            payload=started.payload,
+            idempotency_key=started.idempotency_key,
+            perform_key=started.perform_key or started.idempotency_key,
+            attempt=claim.attempt,
+            generation=started.generation,
+            deadline=min(started.deadline, grant.until),
+            checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
+            performed=started.performed,
+            save_checkpoint=shop.checkpointer(place, started) if checkpoints else None,
+            book=shop.book(place, started) if checkpoints else None,
+            resource=grant.resource,
+            settings=grant.settings,
+            reserve=shop.pacer(grant) if grant.paced else None,
+        )
+
+    return ask
+
+
+def _call(agent: Agent, place: Place, started: Started, request: StepRequest, steps: list[str]) -> Answer:
+    undo = place.direction == Direction.UNDO
+    if not request.remaining:
+        late = TransientFailure("its time was over before an agent was free", failures.NO_TIME)
+        return Answer(place, started, None, failures.as_failure(late), notes.left(request, late))
+    try:
+        failpoints.hit("agent.before_call", steps)
+        result = agent.compensate(request) if undo else agent.perform(request)
+        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
+        return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
+    except AgentFailure as error:
+        return Answer(place, started, None, failures.as_failure(error), notes.left(request, error), time.monotonic())
+    except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
+        log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
+        return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
+
+
+def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Started], *, go_on: bool) -> Handover:
+    """Commit the agent's writes and FINISH together: the effect happens exactly once, or not at all if the claim is not ours."""
+    undo = place.direction == Direction.UNDO
+    asked: list[int] = []
+
+    def work() -> tuple[Handover, list[tuple[Claim, Failure]]]:
+        held = step_verbs.hold(place, [item.claim for item in started])
+        asked[:] = held
+        ours = [item for item in started if item.run_id in held]
+        requests = list(map(_asker(place, checkpoints=False), ours))
+        failpoints.hit("agent.before_call", [place.label])
+        results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
+        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
+        done: list[Done] = []
+        failed: list[tuple[Claim, Failure]] = []
+        for item, result in zip(ours, results, strict=True):
+            if isinstance(result, AgentFailure):
+                failed.append((item.claim, failures.as_failure(result)))
+            else:
+                done.append((item, result))
+        handed = step_verbs.finish(place, done, go_on=go_on, wait=_has_to_wait(place)) if done else Handover([], [], [])
+        if failed:
+            failures.fail(place, failed)
+        return handed, failed
+
+    def after_loss() -> tuple[Handover, list[tuple[Claim, Failure]]]:
+        handed, failed = work()
+        before = step_verbs.finished_before(place, [(item, {}) for item in started if item.run_id not in asked], go_on=go_on)
+        return _together([before, handed]), failed
+
+    try:
+        handed, failed = db.transact(work, after_loss=after_loss)
+    except Exception as error:
+        log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
+        if len(started) > 1:  # one by one, so that only the faulty one fails
+            return _together([_perform_in_transaction(agent, place, [item], go_on=go_on) for item in started])
+        # The transaction was rolled back as a whole: certainly nothing was done.
+        failure = failures.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
+        _report_failures(place, [(item.claim, failure) for item in started])
+        return Handover([], [], [])
+    failpoints.hit("agent.after_finish", [place.label])
+    if failed or handed.wake_scheduler:
+        hints.send(hints.SCHEDULE)
+        hints.send(hints.DELIVER)
+    return handed
+
+
+def finish_up(seconds: float) -> None:
+    """Before this process ends, wait up to `seconds` for the calls under way to be reported. The other claims expire."""
+    if _the_workshop is None:
+        return
+    until = time.monotonic() + seconds
+    _the_workshop.pool.wait_until_idle(seconds)
+    while time.monotonic() < until and not (_the_workshop.late.empty() and _the_workshop.reported.is_set()):
+        time.sleep(0.02)
+
+
+def _report_late(place: Place, answers: Sequence[Answer]) -> None:
+    """Record answers that came after their cohort moved on. Their orders continue in a chain of their own."""
+    handed = _report(place, answers)
+    if handed.claims:
+        scheduler.dispatch(place.following, handed.claims)
+
+
+_workshop_lock = threading.Lock()
+_the_workshop: Workshop | None = None
+
+
+def _workshop() -> Workshop:
+    global _the_workshop
+    if _the_workshop is None:
+        with _workshop_lock:
+            _the_workshop = _the_workshop or Workshop(_report_late)
+    return _the_workshop

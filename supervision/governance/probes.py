@@ -1,0 +1,30 @@
+"""Probes: a few calls that try out a resource whose circuit breaker is not closed.
+
+A scheduler locks the resource's row and looks for free probe places before it claims steps. So no step is claimed only to be
+given back, with any number of schedulers and waiting orders.
+"""
+
+from __future__ import annotations
+
+from supervision.breaker import Breaker
+from supervision.governance import circuit_breaker, resources
+from supervision.states import Claim
+from supervision.store import step_verbs
+from supervision.store.records import Place
+
+
+def claim(resource: str) -> dict[Place, list[Claim]]:
+    """Claim as many steps as may probe this resource now. Claims and probe places commit together, so a crash leaves both or none."""
+    known = resources.look().by_name.get(resource)
+    if known is None:
+        return {}
+    agents = resources.agents_of([known.service])
+
+    def work(breaker: Breaker) -> dict[Place, list[Claim]]:
+        room = breaker.room()
+        places = step_verbs.claim_probes(room, resource, agents) if room > 0 and agents else {}
+        if places:
+            breaker.probe([claim.run_id for claims in places.values() for claim in claims])
+        return places
+
+    return circuit_breaker.change(resource, work)

@@ -1,0 +1,131 @@
+"""This process's recent copy of the remote resources, and the resolver: entity -> partition -> resource.
+
+The rows are read on demand, at most every LOOK_SECONDS. An agent names a *service*. Usually one resource of that name serves
+it, without limits: then nothing more happens. Several resources may serve one service (two carrier accounts). A route for
+the entity's partition chooses among them; without a route, it is the healthy resource with most free capacity.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+from supervision.agent import agents
+from supervision.postgres import db
+
+LOOK_SECONDS = 0.5
+PARTITIONS = 64  # logical partitions of entities that name none
+ANY_PARTITION = "*"
+
+
+@dataclass(frozen=True)
+class Known:
+    """One resource as this process read it. retry_at: a `time.monotonic()` value.
+
+    may_probe: its breaker is half-open and allows another probe. watched: successful calls must be recorded on its row.
+    """
+
+    name: str
+    service: str
+    breaker: str
+    failures: int
+    retry_at: float
+    capacity: int | None
+    rate: float | None
+    paused: bool
+    settings: Mapping[str, Any]
+    may_probe: bool = False
+    watched: bool = False
+
+    @property
+    def closed(self) -> bool:
+        """Its breaker lets every call through."""
+        return self.breaker == "closed"
+
+    @property
+    def limited(self) -> bool:
+        """Its calls must be counted or stopped."""
+        return self.capacity is not None or self.rate is not None or self.paused
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All resources and routes at one moment."""
+
+    by_name: Mapping[str, Known] = field(default_factory=dict)
+    serving: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
+    routes: Mapping[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    routed: frozenset[str] = frozenset()  # services with more than one resource, or with routes
+
+    def governed(self, service: str) -> bool:
+        """Whether calls of this service are counted or routed, beyond the breaker."""
+        return service in self.routed or any(known.limited for known in self.serving.get(service, ()))
+
+    def route(self, service: str, partition: str) -> tuple[str, int] | None:
+        """The resource that an operator has chosen for this partition, with the version of that choice."""
+        return self.routes.get((service, partition)) or self.routes.get((service, ANY_PARTITION))
+
+
+# The last column is `watched`: true until enough calls have succeeded after the last failure to judge that failure, but not
+# for ever if no more calls come.
+_LOOK = """
+SELECT name, CASE service WHEN '' THEN name ELSE service END, breaker_state, failures,
+       coalesce(extract(epoch FROM retry_at - now()), 0)::float8, capacity, rate_per_second, paused, settings,
+       breaker_state = 'half-open' AND (probes < probe_limit OR coalesce(probes_until <= now(), true)),
+       breaker_state <> 'closed' OR failures > 0
+       OR (last_error_at > now() - interval '10 minutes'
+           AND (jsonb_array_length(successes) < least(breaker_threshold, 50)
+                OR (successes->>0)::float8 <= extract(epoch FROM last_error_at)))
+  FROM supervision_resource ORDER BY name
+"""
+_ROUTES = "SELECT service, partition, resource, version FROM supervision_resourceroute"
+
+_lock = threading.Lock()
+_looked_at = float("-inf")
+_seen = Snapshot()
+
+
+def look(*, afresh: bool = False) -> Snapshot:
+    """The resources, as of at most LOOK_SECONDS ago."""
+    global _looked_at, _seen
+    now = time.monotonic()
+    if afresh or now - _looked_at > LOOK_SECONDS:
+        with _lock:
+            if afresh or now - _looked_at > LOOK_SECONDS:
+                _looked_at = now
+                _seen = _read(now)
+    return _seen
+
+
+def _read(now: float) -> Snapshot:
+    by_name = {}
+    serving: dict[str, tuple[Known, ...]] = {}
+    for name, service, breaker, failures, wait, capacity, rate, paused, settings, may_probe, watched in db.run(_LOOK):
+        settings = json.loads(settings) if isinstance(settings, str) else settings
+        known = Known(name, service, breaker, failures, now + wait, capacity, rate, paused, settings, may_probe, bool(watched))
+        by_name[name] = known
+        serving[service] = (*serving.get(service, ()), known)
+    routes = {(service, partition): (resource, version) for service, partition, resource, version in db.run(_ROUTES)}
+    several = {service for service, members in serving.items() if len(members) > 1}
+    return Snapshot(by_name, serving, routes, frozenset(several | {service for service, _ in routes}))
+
+
+def forget() -> None:
+    """Read the rows again at the next look: after a change, after a fork, or in a test that has another database."""
+    global _looked_at
+    _looked_at = float("-inf")
+
+
+def agents_of(services: Sequence[str]) -> list[str]:
+    """The agents that call these services."""
+    return [agent.name for agent in agents() if agent.resource in services]
+
+
+def partition_of(entity: str, *, count: int = PARTITIONS) -> str:
+    """The logical partition of an entity that names none: the static rule, the same in every process and version."""
+    return str(crc32(entity.encode()) % count)

@@ -1,0 +1,184 @@
+"""Causes of incidents that no step reports: dead letters, journals, pauses beyond their bound, undeliverable messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from supervision import conf
+from supervision.agent import agents
+from supervision.incidents.lifecycle import CRITICAL, WARNING, Cause, detector, members
+from supervision.postgres import db
+
+DEAD_LETTERS, JOURNAL, PAUSE_OVERRUN, DELIVERY_FAILED = "dead_letters", "journal", "pause_overrun", "delivery_failed"
+FAILING_SECONDS = 900.0  # a receiver that has failed for this long without a success is an incident
+REMEMBERED = "interval '7 days'"  # a final failure is reported for this long, or until an operator acknowledges it
+
+
+def _weight(count: int) -> str:
+    return CRITICAL if count >= conf.get().incident_critical_orders else WARNING
+
+
+# ------------------------------------------------------------------------------------------------- dead letters
+
+
+@detector(DEAD_LETTERS)
+def dead_letters() -> Iterator[Cause]:
+    """Dead letters that no operator has requeued or discarded yet."""
+    count, since = db.fetch("SELECT count(*), min(created_at) FROM supervision_deadletter WHERE resolved_at IS NULL")[0]
+    if count:
+        title = ngettext("%(n)d dead letter waits for a decision.", "%(n)d dead letters wait for a decision.", count) % {"n": count}
+        yield Cause(kind=DEAD_LETTERS, key=DEAD_LETTERS, title=title, severity=_weight(count), orders=count, since=since)
+
+
+# ------------------------------------------------------------------------------------------------------ journal
+
+# Entries that can never be written are reported until an operator acknowledges their incident.
+_REFUSED = f"""
+SELECT key, count(*), min(failed_at), (array_agg(error ORDER BY id DESC))[1] FROM supervision_journalentry e
+ WHERE failed_at > now() - {REMEMBERED}
+   AND failed_at > coalesce((SELECT max(i.acknowledged_at) FROM supervision_incident i
+                              WHERE i.cause = 'journal:' || e.key || ':refused'), '-infinity')
+ GROUP BY key
+"""  # noqa: S608 - a constant
+
+
+@detector(JOURNAL)
+def journals() -> Iterator[Cause]:
+    """Journals whose files cannot be written, and entries that no file can hold."""
+    rows = db.fetch("SELECT key, failing_since, last_error FROM supervision_writerlease WHERE failing_since IS NOT NULL")
+    for key, since, error in rows:
+        title = _("The journal %(key)s cannot be written; its entries wait: %(error)s") % {"key": key, "error": error}
+        yield Cause(kind=JOURNAL, key=f"{JOURNAL}:{key}", title=title, resource=key, since=since)
+    for key, count, since, error in db.fetch(_REFUSED):
+        title = ngettext(
+            "%(n)d entry of the journal %(key)s cannot be written: %(error)s",
+            "%(n)d entries of the journal %(key)s cannot be written, the last: %(error)s",
+            count,
+        ) % {"n": count, "key": key, "error": error}
+        yield Cause(kind=JOURNAL, key=f"{JOURNAL}:{key}:refused", title=title, resource=key, since=since)
+
+
+# ------------------------------------------------------------------------------------------------------- pauses
+
+# Pauses in force without an end that are older than the bound. All those of single orders share one cause.
+_OLD_PAUSES = """
+SELECT scope, CASE scope WHEN 'order' THEN '' ELSE name END, min(paused_at)
+  FROM supervision_pause p
+ WHERE p.lifted_at IS NULL AND p.until IS NULL AND p.paused_at < now() - %(bound)s::float8 * interval '1 s'
+   AND (p.scope <> 'order' OR p.run_id IS NULL OR EXISTS (
+        SELECT FROM supervision_run r WHERE r.id = p.run_id AND r.finished_at IS NULL))
+ GROUP BY 1, 2
+"""
+_HELD_BY_ALL = "SELECT s.run_id FROM supervision_stepstate s WHERE s.process_state = 'Pending' AND s.not_before <= now()"
+_HELD = {
+    "all": _HELD_BY_ALL,
+    "agent": f"{_HELD_BY_ALL} AND s.agent = %(name)s",
+    "workflow": f"{_HELD_BY_ALL} AND EXISTS (SELECT FROM supervision_run r WHERE r.id = s.run_id AND r.workflow = %(name)s)",
+    "order": "SELECT p.run_id FROM supervision_pause p JOIN supervision_run r ON r.id = p.run_id AND r.finished_at IS NULL"
+    " WHERE p.scope = 'order' AND p.lifted_at IS NULL AND p.until IS NULL"
+    " AND p.paused_at < now() - %(bound)s::float8 * interval '1 s'",
+    "resource": f"{_HELD_BY_ALL} AND s.agent = ANY (%(agents)s::text[])",
+}
+# A resource's row does not say when it was paused. The oldest step that waits for it shows how long it has held orders.
+_PAUSED_RESOURCES = """
+SELECT r.name, a.agents, s.since
+  FROM supervision_resource r
+  JOIN (SELECT service, array_agg(agent) AS agents FROM unnest(%(names)s::text[], %(services)s::text[]) a(agent, service)
+         GROUP BY service) a ON a.service = CASE r.service WHEN '' THEN r.name ELSE r.service END
+ CROSS JOIN LATERAL (SELECT min(s.not_before) AS since FROM supervision_stepstate s
+                      WHERE s.process_state = 'Pending' AND s.not_before <= now() AND s.agent = ANY (a.agents)) s
+ WHERE r.paused AND s.since < now() - %(bound)s::float8 * interval '1 s'
+   AND NOT EXISTS (SELECT FROM supervision_resource o WHERE NOT o.paused
+                      AND CASE o.service WHEN '' THEN o.name ELSE o.service END = CASE r.service WHEN '' THEN r.name ELSE r.service END)
+"""
+
+
+def _bound() -> float:
+    return conf.get().pause_bound.total_seconds()
+
+
+@detector(PAUSE_OVERRUN)
+def forgotten_pauses() -> Iterator[Cause]:
+    """Pauses without an end, older than PAUSE_BOUND, that hold orders."""
+    for scope, name, since in db.fetch(_OLD_PAUSES, {"bound": _bound()}):
+        yield from _paused(scope, name, since)
+    known = [agent for agent in agents() if agent.resource is not None]
+    params = {"names": [agent.name for agent in known], "services": [agent.resource for agent in known], "bound": _bound()}
+    for name, _agents, since in db.fetch(_PAUSED_RESOURCES, params):
+        yield from _paused("resource", name, since)
+
+
+def _paused(scope: str, name: str, since: datetime) -> Iterator[Cause]:
+    count = db.fetch(f"SELECT count(*) FROM ({_HELD[scope]}) held", _params(scope, name))[0][0]  # noqa: S608 - constants
+    if not count:
+        return
+    what = {
+        "all": _("Everything is paused"),
+        "agent": _("The agent %(name)s is paused"),
+        "workflow": _("The workflow %(name)s is paused"),
+        "order": _("Single orders are paused"),
+        "resource": _("The resource %(name)s is paused"),
+    }[scope] % {"name": name}
+    title = _("%(what)s, without an end, and holds orders.") % {"what": what}
+    key = ":".join(filter(None, [PAUSE_OVERRUN, scope, name]))
+    resource = name if scope == "resource" else ""
+    yield Cause(kind=PAUSE_OVERRUN, key=key, title=title, severity=_weight(count), resource=resource, orders=count, since=since)
+
+
+def _params(scope: str, name: str) -> dict[str, object]:
+    chosen = _agents_of(name) if scope == "resource" else []
+    return {"name": name, "bound": _bound(), "agents": chosen}
+
+
+def _agents_of(resource: str) -> list[str]:
+    rows = db.run("SELECT CASE service WHEN '' THEN name ELSE service END FROM supervision_resource WHERE name = %(n)s", {"n": resource})
+    services = {row[0] for row in rows}
+    return [agent.name for agent in agents() if agent.resource in services]
+
+
+@members(PAUSE_OVERRUN)
+def runs_of_pause(cause: str) -> Sequence[int]:
+    """The runs that a forgotten pause holds."""
+    _kind, scope, name = [*cause.split(":", 2), ""][:3]
+    if scope not in _HELD:
+        return []
+    return sorted({run_id for (run_id,) in db.run(_HELD[scope], _params(scope, name)) if run_id is not None})
+
+
+# --------------------------------------------------------------------------------------------------- deliveries
+
+_FAILING_ENDPOINTS = """
+SELECT e.public_id, e.url, e.client, e.failing_since,
+       (SELECT count(DISTINCT run_id) FROM (
+               SELECT run_id FROM supervision_delivery d WHERE d.endpoint_id = e.id AND d.delivered_at IS NULL
+                  AND d.given_up_at IS NULL ORDER BY d.not_before LIMIT 10000) w)
+  FROM supervision_webhookendpoint e
+ WHERE e.active AND e.removed_at IS NULL AND e.failing_since < now() - %(failing)s::float8 * interval '1 s'
+"""
+_GIVEN_UP = f"""
+SELECT count(*), min(given_up_at), (array_agg(last_error ORDER BY given_up_at DESC))[1] FROM supervision_notification
+ WHERE given_up_at > now() - {REMEMBERED}
+   AND given_up_at > coalesce((SELECT max(i.acknowledged_at) FROM supervision_incident i
+                                WHERE i.cause = 'delivery_failed:notifications'), '-infinity')
+"""  # noqa: S608 - a constant
+
+
+@detector(DELIVERY_FAILED)
+def undeliverable() -> Iterator[Cause]:
+    """Webhooks that have failed for FAILING_SECONDS without a success, and notifications that were given up."""
+    for public_id, url, client, since, waiting in db.fetch(_FAILING_ENDPOINTS, {"failing": FAILING_SECONDS}):
+        title = _("The webhook %(url)s of %(client)s does not take its messages.") % {"url": url, "client": client}
+        key = f"{DELIVERY_FAILED}:webhook:{public_id}"
+        yield Cause(kind=DELIVERY_FAILED, key=key, title=title, resource=url[:200], orders=waiting, since=since)
+    count, since, error = db.fetch(_GIVEN_UP)[0]
+    if count:
+        title = ngettext(
+            "%(n)d message of ours was refused and given up: %(error)s",
+            "%(n)d messages of ours were refused and given up, the last: %(error)s",
+            count,
+        ) % {"n": count, "error": error or "-"}
+        yield Cause(kind=DELIVERY_FAILED, key=f"{DELIVERY_FAILED}:notifications", title=title, since=since)

@@ -1,0 +1,156 @@
+"""The read side, for screens, API, commands and metrics. Reads never lock and never write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import BooleanField, Case, Count, Q, QuerySet, When
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from supervision.models import Alert, ArchivedRun, Pause, Run, StepEvent, StepState, StrayReply
+from supervision.postgres import db
+from supervision.states import Direction, ProcessState, RunState
+
+PAUSED, RESUMED = "Paused", "Resumed"  # in a history: an order's own pauses and their ends; neither is a state
+_OVER = Case(When(Q(until__lte=Now()), then=True), default=False, output_field=BooleanField())
+
+
+@dataclass(frozen=True)
+class TimelineEntry:
+    """One line of a run's history: a transition (`event`), an answer that came too late (`stray`), or a pause of this
+    order and its end (`pause`)."""
+
+    at: datetime
+    seq: int | None
+    kind: str
+    step: str | None
+    direction: str | None
+    attempt: int | None
+    from_state: str | None
+    to_state: str | None
+    actor: str
+    why: str
+
+
+def in_order(steps: Iterable[StepState]) -> list[StepState]:
+    """Forward steps by position, then undo steps in the order they run."""
+    return sorted(steps, key=lambda step: (step.direction, step.position if step.direction == Direction.DO else -step.position))
+
+
+def steps_of(run_ids: Sequence[int]) -> dict[int, list[StepState]]:
+    """The steps of these runs in the order they run, by run id."""
+    found: dict[int, list[StepState]] = {run_id: [] for run_id in run_ids}
+    for step in StepState.objects.filter(run_id__in=list(run_ids)):
+        found[step.run_id].append(step)
+    for run_id, archived in archived_runs([run_id for run_id, steps in found.items() if not steps]).items():
+        found[run_id] = archived.steps
+    return {run_id: in_order(steps) for run_id, steps in found.items()}
+
+
+def archived_run(key: str) -> ArchivedRun | None:
+    """The run of this public id, if it has left the hot tables."""
+    return ArchivedRun.objects.filter(key=key).first()
+
+
+def archived_runs(run_ids: Sequence[int]) -> dict[int, ArchivedRun]:
+    """The archived runs among these, by run id. They have left the hot tables."""
+    return {row.run_id: row for row in ArchivedRun.objects.filter(run_id__in=list(run_ids))} if run_ids else {}
+
+
+def events_after(run_id: int, seq: int = 0) -> list[StepEvent]:
+    """A run's events after this number, in order."""
+    return list(StepEvent.objects.filter(run_id=run_id, seq__gt=seq).order_by("seq"))
+
+
+def timeline(run_id: int) -> list[TimelineEntry]:
+    """Everything that happened to a run: transitions in their order, stray replies by their time."""
+    events = events_after(run_id)
+    archived = None if events else archived_runs([run_id]).get(run_id)
+    if archived is not None:
+        events = archived.events
+    names = {step.position: step.name for step in steps_of([run_id])[run_id] if step.direction == Direction.DO}
+    entries = [
+        TimelineEntry(
+            event.at,
+            event.seq,
+            "event",
+            None if event.position is None else names.get(event.position),
+            event.direction,
+            event.attempt,
+            event.from_state,
+            event.to_state,
+            event.actor,
+            event.why or "",
+        )
+        for event in events
+    ]
+    for stray in [*(archived.strays if archived else ()), *StrayReply.objects.filter(run_id=run_id).order_by("at")]:
+        entry = TimelineEntry(
+            stray.at,
+            None,
+            "stray",
+            names.get(stray.position),
+            stray.direction,
+            stray.attempt,
+            None,
+            None,
+            stray.actor,
+            f"{stray.outcome} {stray.detail}".strip(),
+        )
+        _insert(entries, entry)
+    for entry in _pauses(run_id, archived):
+        _insert(entries, entry)
+    return entries
+
+
+def _insert(entries: list[TimelineEntry], entry: TimelineEntry) -> None:
+    place = next((n for n, other in enumerate(entries) if other.at > entry.at), len(entries))
+    entries.insert(place, entry)
+
+
+def _pauses(run_id: int, archived: ArchivedRun | None) -> Iterator[TimelineEntry]:
+    """This order's own pauses. A replaced pause ends when the next one begins, so its end gets no line of its own."""
+    key = Run.objects.filter(pk=run_id).values("key")[:1]
+    live = Pause.objects.filter(scope=Pause.Scope.ORDER, name=key).annotate(over=_OVER).order_by("paused_at", "pk")
+    rows: list[Any] = archived.pauses if archived else list(live)
+    for row in rows:
+        yield _pause_entry(row.paused_at, PAUSED, row.paused_by, row.reason)
+        if row.lifted_at is not None and row.lifted_by:
+            if not any(other.pk > row.pk and other.paused_at == row.lifted_at for other in rows):
+                yield _pause_entry(row.lifted_at, RESUMED, row.lifted_by, row.lift_reason)
+        elif row.until is not None and (archived or row.over):
+            yield _pause_entry(row.until, RESUMED, "", _("Its time was over."))
+
+
+def _pause_entry(at: datetime, to_state: str, actor: str, why: str) -> TimelineEntry:
+    return TimelineEntry(at, None, "pause", None, None, None, None, to_state, actor, why)
+
+
+def counts_by_state() -> dict[str, int]:
+    """How many runs are in each unfinished state, exactly; the partial index makes it cheap at any table size."""
+    unfinished = [RunState.PENDING, RunState.PROCESSING, RunState.ERROR, RunState.COMPENSATING]
+    counts = {state.value: 0 for state in unfinished}
+    rows = Run.objects.filter(process_state__in=unfinished).values_list("process_state")
+    counts.update(dict(rows.annotate(Count("pk"))))
+    return counts
+
+
+def overdue_count() -> int:
+    """How many steps are past their complete_by and not yet recovered."""
+    rows = db.fetch("SELECT count(*) FROM supervision_stepstate WHERE process_state = 'Processing' AND complete_by < now()")
+    return int(rows[0][0])
+
+
+def open_alerts(limit: int = 50) -> QuerySet[Alert]:
+    """Open alerts that are not acknowledged, newest first."""
+    return Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).select_related("run").order_by("-raised_at")[:limit]
+
+
+def failing_steps() -> dict[str, int]:
+    """How many orders are in Error at which step."""
+    rows = StepState.objects.filter(process_state=ProcessState.ERROR, run__process_state=RunState.ERROR)
+    return dict(rows.values_list("name").annotate(n=Count("run_id", distinct=True)).order_by("-n"))

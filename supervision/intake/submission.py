@@ -1,0 +1,155 @@
+"""Accepts orders. An order is accepted when its submission is committed; only then does the caller answer 202.
+
+Each order is one row. One statement writes all orders that come together. The hint that follows may be lost: `consuming`
+turns the rows into runs without it, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, connection
+from django.db.models import Q
+
+from supervision.models import Submission
+from supervision.postgres import db
+from supervision.runtime import failpoints
+from supervision.wakeup import hints
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 5.0  # the client is waiting for the answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSubmission:
+    """One order as it arrives. payload: its exact text. client_key: the client's own Idempotency-Key, if it sent one.
+
+    session_key: the payload's session key, or None. Empty: the caller does not know it. Then the order may be in any session of
+    its client, and later orders of these sessions wait until it is a run.
+    """
+
+    public_id: str
+    payload: str
+    client: str = ""
+    client_key: str | None = None
+    request_hash: str = ""
+    workflow: str = "fulfil-order"
+    session_key: str | None = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A committed submission. replayed: the client's key was known, and this is the first submission under it."""
+
+    public_id: str
+    payload: str
+    created_at: datetime
+    request_hash: str
+    replayed: bool
+
+
+def new_public_id() -> str:
+    """128 random bits: the order's public id, unguessable. Never begins with a dash, which commands take for an option."""
+    while (token := secrets.token_urlsafe(16)).startswith("-"):
+        pass
+    return token
+
+
+_ACCEPT = """
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
+SELECT public_id, workflow, payload, client, client_key, request_hash, session_key
+  FROM unnest(%(ids)s::text[], %(workflows)s::text[], %(payloads)s::text[], %(clients)s::text[],
+              %(client_keys)s::text[], %(hashes)s::text[], %(sessions)s::text[])
+       WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, session_key, n)
+ ORDER BY n
+ON CONFLICT DO NOTHING
+RETURNING public_id, created_at
+"""
+
+
+_ACCEPT_ONE = """
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
+VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s)
+RETURNING public_id, created_at
+"""
+
+
+def _accept_one(item: NewSubmission) -> list[tuple[Any, ...]] | None:
+    """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
+    if connection.in_atomic_block:
+        return None
+    try:
+        return db.run(_ACCEPT_ONE, vars(item), patience=PATIENCE_SECONDS)
+    except IntegrityError:
+        return None
+
+
+def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
+    facts = {
+        "ids": [item.public_id for item in submissions],
+        "workflows": [item.workflow for item in submissions],
+        "payloads": [item.payload for item in submissions],
+        "clients": [item.client for item in submissions],
+        "client_keys": [item.client_key for item in submissions],
+        "hashes": [item.request_hash for item in submissions],
+        "sessions": [item.session_key for item in submissions],
+    }
+    return db.run(_ACCEPT, facts, patience=PATIENCE_SECONDS)
+
+
+def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
+    """Commit these orders, in one statement; when it returns they are never lost. The results are in order.
+
+    For a (client, client_key) that is known already, or comes twice in the list, the result is the first submission under
+    it, with `replayed`; the caller compares the hashes. A public id that was accepted before (the answer to the commit was
+    lost) gives the existing row. Afterwards a hint says that there is work.
+    """
+    if not submissions:
+        return []
+    rows = _accept_one(submissions[0]) if len(submissions) == 1 else None
+    if rows is None:
+        rows = _accept_all(submissions)
+    failpoints.hit("web.after_submission_commit")
+    hints.send(hints.CONSUME)
+    created: dict[str, datetime] = dict(rows)
+    return [
+        Accepted(
+            public_id=item.public_id,
+            payload=item.payload,
+            created_at=created[item.public_id],
+            request_hash=item.request_hash,
+            replayed=False,
+        )
+        if item.public_id in created
+        else _first_under_key(item)
+        for item in submissions
+    ]
+
+
+def _first_under_key(item: NewSubmission) -> Accepted:
+    known = Q(public_id=item.public_id) if item.client_key is None else Q(client=item.client, client_key=item.client_key)
+    first = Submission.objects.get(known)
+    return Accepted(
+        public_id=first.public_id,
+        payload=first.payload,
+        created_at=first.created_at,
+        request_hash=first.request_hash,
+        replayed=first.public_id != item.public_id,
+    )
+
+
+def waiting(older_than_seconds: float = 0.0) -> bool:
+    """Whether a submission has been waiting for longer than this."""
+    return bool(
+        db.run(
+            "SELECT 1 FROM supervision_submission WHERE consumed_at IS NULL"
+            " AND created_at <= now() - %(age)s::float8 * interval '1 s' LIMIT 1",
+            {"age": older_than_seconds},
+        )
+    )

@@ -1,0 +1,239 @@
+"""Finished orders leave the hot tables: each becomes one compact row, from which the admin can still show it.
+
+`manage.py archive` uses it, and so does the supervisor's role, every night. An order stays if it is unfinished, stands in
+Error, or still has an open alert or an undelivered message.
+
+1. A pass reads runs by id, the oldest first, page by page, until they are too young. So its cost follows the rows it
+   moves, not the table size, and it needs no index that every order would pay for.
+2. A batch is one transaction. It locks steps before their runs, in the order that all code uses, and skips rows that
+   other transactions have locked. So neither the hot path nor a second archiver waits for it. Under the locks one
+   statement copies the rows and deletes them from one snapshot: every deleted row has been copied.
+3. If the process is killed at any moment, each order is whole, in the hot tables or in the archive. The next pass continues.
+
+Clients' idempotency keys outlive their orders in the hot tables: the submission with a key stays for KEY_DAYS.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from supervision import conf
+from supervision.errors import UnreadableSubmission
+from supervision.operations import retention
+from supervision.postgres import db
+from supervision.runtime import failpoints
+from supervision.workflow import newest
+
+PAGE = 1000
+DAY = timedelta(days=1)
+
+
+@dataclass
+class Moved:
+    """How many rows one batch, or a whole pass, took out of the hot tables; with `dry_run`, how many it would take.
+
+    held: runs that finished long enough ago but stay, because of an open alert, an undelivered message or a slot in use.
+    """
+
+    runs: int = 0
+    steps: int = 0
+    events: int = 0
+    submissions: int = 0
+    notifications: int = 0
+    deliveries: int = 0
+    held: int = 0
+
+    def add(self, other: Moved) -> None:
+        """Count another batch."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False, dry_run: bool = False) -> Iterator[Moved]:
+    """Move everything that finished longer ago than this, batch by batch. The caller stops it by taking no more batches.
+
+    keep_orders: the application's own rows stay in its tables.
+    """
+    for chosen, held in _candidates(older_than, size):
+        moved = Moved(runs=len(chosen)) if dry_run else _move(chosen, keep_orders)
+        moved.held = held
+        yield moved
+    keys = max(older_than, conf.get().keep_keys)
+    for table, days in (("submission", keys), ("notification", older_than), ("delivery", older_than)):
+        for gone in retention.batches(table, days, size=size, dry_run=dry_run):
+            yield Moved(**{f"{table}s" if table != "delivery" else "deliveries": gone})
+
+
+def count(older_than: timedelta) -> int:
+    """How many runs finished longer ago than this. Scans the whole table."""
+    rows = db.run(
+        "SELECT count(*) FROM supervision_run WHERE finished_at < now() - %(days)s::float8 * interval '1 day'",
+        {"days": older_than / DAY},
+    )
+    return int(rows[0][0])
+
+
+# -------------------------------------------------------------------------------------------------------- runs
+
+# One page of runs, and which of them may be archived. Notifications have two partial indexes; each is queried by its condition.
+_CANDIDATES = """
+WITH page AS MATERIALIZED (
+    SELECT id, workflow, created_at, finished_at FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
+ended AS MATERIALIZED (
+    SELECT id, workflow FROM page WHERE finished_at < now() - %(days)s::float8 * interval '1 day'),
+busy AS MATERIALIZED (
+    SELECT run_id FROM supervision_alert WHERE closed_at IS NULL AND run_id IN (SELECT id FROM ended)
+    UNION SELECT run_id FROM supervision_notification
+           WHERE delivered_at IS NULL AND kind = 'status' AND run_id IN (SELECT id FROM ended)
+    UNION SELECT run_id FROM supervision_notification
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND run_id IN (SELECT id FROM ended)
+    UNION SELECT run_id FROM supervision_delivery
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND run_id IN (SELECT id FROM ended)
+    UNION SELECT run_id FROM supervision_slot WHERE until > now() AND run_id IN (SELECT id FROM ended))
+SELECT coalesce((SELECT max(id) FROM page), 0),
+       coalesce((SELECT max(created_at) FROM page) < now() - %(days)s::float8 * interval '1 day', false),
+       ARRAY(SELECT id FROM ended WHERE id NOT IN (SELECT run_id FROM busy) ORDER BY id),
+       ARRAY(SELECT workflow FROM ended WHERE id NOT IN (SELECT run_id FROM busy) ORDER BY id),
+       (SELECT count(*) FROM busy)
+"""
+
+
+def _candidates(older_than: timedelta, size: int) -> Iterator[tuple[list[tuple[int, str]], int]]:
+    """(run, workflow) of the runs that may be archived, in batches, and how many runs are held."""
+    after, more = 0, True
+    while more:
+        params = {"after": after, "page": max(PAGE, size), "days": older_than / DAY}
+        after, more, runs, workflows, held = db.run(_CANDIDATES, params)[0]
+        found = list(zip(runs, workflows, strict=True))
+        if held and not found:
+            yield [], held
+        for start in range(0, len(found), size):
+            yield found[start : start + size], held if start == 0 else 0
+
+
+_LOCK = """
+WITH locked AS MATERIALIZED (
+    SELECT s.run_id FROM supervision_stepstate s WHERE s.run_id = ANY (%(runs)s)
+     ORDER BY s.run_id, s.direction, s.position FOR UPDATE SKIP LOCKED),
+whole AS MATERIALIZED (
+    SELECT l.run_id FROM (SELECT run_id, count(*) AS n FROM locked GROUP BY run_id) l
+      JOIN (SELECT run_id, count(*) AS n FROM supervision_stepstate WHERE run_id = ANY (%(runs)s) GROUP BY run_id) a
+        ON a.run_id = l.run_id AND a.n = l.n)
+SELECT r.id, r.key FROM supervision_run r JOIN whole ON whole.run_id = r.id
+ WHERE r.finished_at IS NOT NULL ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
+"""
+
+
+def _columns(row: str, of_run: str, as_they_are: str = "") -> str:
+    """A row as JSON without its nulls; JSON columns keep theirs."""
+    names = [name for name in as_they_are.split(",") if name]
+    kept = ", ".join(f"'{name}', {row}.{name}" for name in names)
+    plain = f"jsonb_strip_nulls(to_jsonb({row}) - '{{{','.join([of_run, *names])}}}'::text[])"
+    return f"{plain} || jsonb_build_object({kept})" if kept else plain
+
+
+def _all(row: str, table: str, order: str, as_they_are: str = "") -> str:
+    """All rows of a table that belong to the run, as a JSON array; null where there are none."""
+    rows = _columns(row, "run_id", as_they_are)
+    return f"(SELECT jsonb_agg({rows} ORDER BY {order}) FROM {table} {row} WHERE {row}.run_id = r.id)"  # noqa: S608 - our own names
+
+
+_MOVE = f"""
+WITH kept AS (
+    INSERT INTO supervision_archivedrun (key, run_id, reference, workflow, process_state, created_at, finished_at, body)
+    SELECT r.key, r.id, v.reference, r.workflow, r.process_state, r.created_at, r.finished_at,
+           jsonb_build_object(
+             'run', {_columns("r", "id", "payload")},
+             'steps', {_all("s", "supervision_stepstate", "s.direction, s.position", "result,checkpoint")},
+             'events', {_all("e", "supervision_stepevent", "e.seq")},
+             'strays', {_all("y", "supervision_strayreply", "y.id")},
+             'alerts', {_all("a", "supervision_alert", "a.id")},
+             'effects', {_all("f", "supervision_effect", "f.intended_at, f.key, f.operation")},
+             'pauses', (SELECT jsonb_agg({_columns("p", "run_id")} ORDER BY p.id) FROM supervision_pause p
+                         WHERE p.scope = 'order' AND p.name = r.key),
+             'application', v.application)
+      FROM unnest(%(runs)s::bigint[], %(references)s::text[], %(applications)s::jsonb[]) v(id, reference, application)
+      JOIN supervision_run r ON r.id = v.id),
+e AS (DELETE FROM supervision_stepevent WHERE run_id = ANY (%(runs)s) RETURNING 1),
+s AS (DELETE FROM supervision_stepstate WHERE run_id = ANY (%(runs)s) RETURNING 1),
+y AS (DELETE FROM supervision_strayreply WHERE run_id = ANY (%(runs)s)),
+a AS (DELETE FROM supervision_alert WHERE run_id = ANY (%(runs)s)),
+f AS (DELETE FROM supervision_effect WHERE run_id = ANY (%(runs)s)),
+l AS (DELETE FROM supervision_slot WHERE run_id = ANY (%(runs)s)),
+p AS (DELETE FROM supervision_pause WHERE scope = 'order' AND name = ANY (%(keys)s)),
+u AS (DELETE FROM supervision_submission WHERE public_id = ANY (%(keys)s) AND consumed_at IS NOT NULL
+         AND (client_key IS NULL OR created_at < now() - %(key_days)s::float8 * interval '1 day') RETURNING 1),
+r AS (DELETE FROM supervision_run WHERE id = ANY (%(runs)s) RETURNING 1)
+SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM s), (SELECT count(*) FROM e), (SELECT count(*) FROM u)
+"""  # noqa: S608 - put together from the names above
+
+
+def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
+    """One batch, in one transaction."""
+    workflow_of = dict(chosen)
+
+    def work() -> Moved:
+        locked = dict(db.fetch(_LOCK, {"runs": list(workflow_of)}))
+        if not locked:
+            return Moved()
+        application = _ask_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders)
+        facts = [application.get(run_id) for run_id in locked]
+        params = {
+            "runs": list(locked),
+            "keys": list(locked.values()),
+            "references": [fact and fact.get("reference") for fact in facts],
+            "applications": [fact and json.dumps(fact) for fact in facts],
+            "key_days": conf.get().keep_keys / DAY,
+        }
+        moved = Moved(*db.fetch(_MOVE, params)[0])
+        failpoints.hit("archive.before_commit")
+        return moved
+
+    return db.transact(work)
+
+
+def _ask_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> dict[int, Mapping[str, Any]]:
+    """The facts that each workflow's application wants to keep about its runs."""
+    runs: dict[str, list[int]] = defaultdict(list)
+    for run_id, workflow in workflow_of.items():
+        runs[workflow].append(run_id)
+    facts: dict[int, Mapping[str, Any]] = {}
+    for workflow, ids in runs.items():
+        try:
+            intake = newest(workflow).intake
+        except UnreadableSubmission:
+            continue  # the workflow is no longer registered: no code knows the application's rows
+        archive = getattr(intake, "archive", None)
+        if archive is not None:
+            facts |= archive(ids, keep=keep_orders)
+    return facts
+
+
+# ----------------------------------------------------------------------------------------------------- every night
+
+TURN_SECONDS = 10.0
+TURN_SIZE = 200
+
+
+def turn() -> bool:
+    """Archive for some seconds as the settings say, and rest as long as each batch took. True if there is more to do.
+
+    The application's own rows stay, so that its lists and its accounts still show every order.
+    """
+    older_than = conf.get().archive_after
+    if older_than is None:
+        return False
+    began = at = time.monotonic()
+    for _moved in batches(older_than, size=TURN_SIZE, keep_orders=True):
+        now = time.monotonic()
+        if now - began > TURN_SECONDS:
+            return True
+        time.sleep(now - at)
+        at = time.monotonic()
+    return False

@@ -1,0 +1,80 @@
+"""Sends dead letters back: each kind to where it came from, unchanged.
+
+A submission waits again under its public id. An order request of the intake is read again at once. A message for the workers
+is published again, byte for byte, with its headers and properties, to the queue it was taken from. It goes through the
+outbox, so that it is sent at least once, even if the broker is away now.
+"""
+
+from __future__ import annotations
+
+from celery import current_app
+from django.utils.translation import gettext as _
+
+from supervision.deadletters.dead_letters import INTAKE, QUEUE, SUBMISSION
+from supervision.errors import Refused
+from supervision.intake import amqp
+from supervision.models import DeadLetter, Notification, Run, Submission
+from supervision.outbox import notifications
+from supervision.postgres.json_safe import restored
+from supervision.transports.envelope import UNREADABLE
+from supervision.transports.rabbitmq import PROPERTIES
+
+KIND = "requeue"
+_DEATH = (f"x-first-death-{what}" for what in ("exchange", "queue", "reason"))
+OF_THE_BROKER = frozenset({"redelivered", "x-delivery-count", "x-death", *_DEATH})
+OF_THE_SENDER = ("correlation_id", "reply_to", "message_id", "type", "app_id", "expiration", "timestamp", "priority", "delivery_mode")
+
+
+def can_go_back(letter: DeadLetter) -> bool:
+    """Whether this letter can be sent back."""
+    if letter.source == SUBMISSION:
+        return bool(letter.public_id)
+    return letter.source == INTAKE or (letter.source.startswith(QUEUE) and PROPERTIES not in letter.headers)
+
+
+def give_back(letter: DeadLetter) -> str:
+    """Send this letter back, in the caller's transaction; the public id of a submission, else the letter's number.
+
+    Raises Refused with the reason why it cannot go back, or would be refused again.
+    """
+    if not can_go_back(letter):
+        raise Refused(_("What came from %(source)s cannot go back there.") % {"source": letter.source})
+    if letter.source == SUBMISSION:
+        return _wait_again(str(letter.public_id))
+    if letter.source == INTAKE:
+        refused = amqp.read_again(letter)
+        if refused is not None:
+            raise Refused(_("It is still refused: %(why)s") % {"why": refused})
+    else:
+        Notification.objects.create(kind=KIND, payload={"letter": letter.pk})
+    return str(letter.pk)
+
+
+def _wait_again(public_id: str) -> str:
+    changed = Submission.objects.filter(public_id=public_id).update(consumed_at=None, deliveries=0, reader=None, suspected_at=None)
+    if not changed or Run.objects.filter(key=public_id).exists():
+        raise Refused(_("The submission of this dead letter is gone or has become an order."))
+    return public_id
+
+
+@notifications.handler(KIND)
+def publish(notification: Notification) -> None:
+    """Publish the letter's message unchanged, as the operator decided. The outbox may do it more than once."""
+    letter = DeadLetter.objects.get(pk=notification.payload["letter"])
+    queue, body = letter.source.removeprefix(QUEUE), bytes(letter.body)
+    headers = restored(letter.headers)
+    delivery = restored(letter.delivery)
+    with current_app.connection_for_write(transport_options={"confirm_publish": True}) as broker, broker.channel() as channel:
+        if UNREADABLE in headers:
+            channel.put_raw(queue, body)
+            return
+        properties = {name: value for name, value in (delivery.get("properties") or {}).items() if name in OF_THE_SENDER}
+        message = channel.prepare_message(
+            body,
+            priority=properties.pop("priority", None),
+            content_type=letter.content_type or None,
+            content_encoding=delivery.get("content_encoding"),
+            headers={name: value for name, value in headers.items() if name not in OF_THE_BROKER},
+            properties=properties,
+        )
+        channel.basic_publish(message, exchange="", routing_key=queue, mandatory=True)

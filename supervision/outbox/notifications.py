@@ -1,0 +1,118 @@
+"""The outbox: notifications to people and systems outside. Each is delivered after the commit that made it true, at least once.
+
+One handler per kind delivers, outside any transaction. A failed delivery is retried with growing back-off. A notification
+that its receiver refuses for good is given up after the first answer, any other failing one when the kind's time limit is
+over. A kind without a time limit is never given up. A notification's id is stable, so that a receiver can recognise a
+repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
+receiver does not delay the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from supervision.models import Notification
+from supervision.postgres import db, json_safe
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Notification], None]
+_handlers: dict[str, Handler] = {}
+_patience: dict[str, timedelta | None] = {}
+
+_CLAIM = """
+WITH due AS MATERIALIZED (
+    SELECT id FROM supervision_notification
+     WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook' AND not_before <= now()
+     ORDER BY not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+UPDATE supervision_notification n
+   SET tries = n.tries + 1, not_before = now() + least(5 * 2 ^ least(n.tries, 12), 3600) * interval '1 s'
+  FROM due WHERE n.id = due.id
+RETURNING n.id
+"""
+_FAILED = """
+UPDATE supervision_notification
+   SET last_error = %(error)s,
+       given_up_at = CASE WHEN %(refused)s OR created_at < now() - %(within)s::float8 * interval '1 s' THEN now() END
+ WHERE id = %(id)s AND delivered_at IS NULL
+
+"""
+
+
+def handler(kind: str, *, within: timedelta | None = None) -> Callable[[Handler], Handler]:
+    """Register the function that delivers notifications of this kind. The function raises when it could not deliver.
+
+    within: a failing notification older than this is given up. One that its receiver refuses for good (a 5xx of a mail
+    server) is given up at once. None: it is retried until it succeeds.
+    """
+
+    def register(function: Handler) -> Handler:
+        _handlers[kind] = function
+        _patience[kind] = within
+        return function
+
+    return register
+
+
+def deliver_due(limit: int = 100, *, patience: float = 5.0) -> int:
+    """Deliver due notifications; returns how many were delivered. Each try leases its row for the back-off time.
+
+    Rows are claimed one at a time, so that no lease runs out during the other deliveries. No delivery begins after
+    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due.
+    """
+    until = time.monotonic() + patience
+    delivered = 0
+    for _turn in range(limit):
+        rows = db.run(_CLAIM, {"limit": 1})
+        if not rows:
+            break
+        delivered += _deliver(Notification.objects.get(pk=rows[0][0]))
+        if time.monotonic() > until:
+            break
+    return delivered
+
+
+def _deliver(notification: Notification) -> bool:
+    try:
+        _handlers[notification.kind](notification)
+    except Exception as error:
+        words = json_safe.text(str(error))
+        log.warning("notification %s (%s) was not delivered: %s", notification.pk, notification.kind, words)
+        within = _patience.get(notification.kind)
+        facts = {
+            "id": notification.pk,
+            "error": words[:2000],
+            "refused": within is not None and _is_refusal(error),
+            "within": None if within is None else within.total_seconds(),
+        }
+        db.run(_FAILED, facts)
+        return False
+    db.run(
+        "UPDATE supervision_notification SET delivered_at = now(), last_error = '' WHERE id = %(id)s",
+        {"id": notification.pk},
+    )
+    return True
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a mail server refused this message for good: any 5xx except those that ask for other credentials."""
+    match error:
+        case smtplib.SMTPRecipientsRefused():
+            codes = [code for code, _words in error.recipients.values()]
+        case smtplib.SMTPAuthenticationError():
+            return False
+        case smtplib.SMTPResponseException():
+            codes = [error.smtp_code]
+        case _:
+            return False
+    return bool(codes) and all(500 <= code < 600 and code not in (530, 534, 535, 538) for code in codes)
+
+
+@handler("alert")
+@handler("journal-trouble")
+def told_by_an_incident(notification: Notification) -> None:
+    """Deliver nothing. An older version wrote rows of these kinds; today the incident's mail reports the same facts."""

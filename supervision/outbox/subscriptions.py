@@ -1,0 +1,183 @@
+"""Webhooks and private reply queues of client accounts: register, revoke, send again.
+
+A `client` is the account's name as submissions carry it. Only the hash of a reply token is stored; orders carry the hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
+
+from supervision.errors import Refused
+from supervision.models import Delivery, Notification, ReplyToken, Run, WebhookEndpoint
+from supervision.outbox import address_policy, reply_queues
+from supervision.outbox.notifications import handler
+from supervision.postgres import db
+
+STATUSES = ("received", "processing", "processed", "error", "cancelled")
+EVENTS = tuple(f"order.{status}" for status in STATUSES)
+MOST_WEBHOOKS = 20  # of one account
+MOST_TOKENS = 20
+NOBODY = frozenset({"", "guest"})  # these clients can have neither webhooks nor reply tokens
+
+REPLY_QUEUE_ISSUED, REPLY_QUEUE_REVOKED = "reply-queue-issued", "reply-queue-revoked"
+_AGAIN_AFTER_SECONDS = 120  # longer than a deliverer can still hold a message that it held at the revocation
+
+_LISTENING = "SELECT DISTINCT client FROM supervision_webhookendpoint WHERE active AND client = ANY (%(clients)s)"
+
+
+def interested(clients: Sequence[str], reply_tos: Sequence[str | None]) -> list[bool]:
+    """For each of these orders, whether a webhook or reply queue listens to it. One query by index, none for guests."""
+    named = sorted(set(clients) - NOBODY)
+    listening = {row[0] for row in db.fetch(_LISTENING, {"clients": named})} if named else set()
+    return [client in listening or reply_to is not None for client, reply_to in zip(clients, reply_tos, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------------- webhooks
+
+
+def register_webhook(client: str, url: str, events: Iterable[str] = ()) -> WebhookEndpoint:
+    """Create an endpoint. Show its secret to the client only now. Raises Forbidden for an address that we do not send to."""
+    address_policy.check(url)
+    if webhooks_of(client).count() >= MOST_WEBHOOKS:
+        raise Refused(_("An account can have %(most)d webhooks.") % {"most": MOST_WEBHOOKS}, "too_many")
+    return WebhookEndpoint.objects.create(
+        public_id=f"wh_{secrets.token_hex(16)}",
+        client=client,
+        url=url,
+        secret=f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}",
+        events=[event for event in EVENTS if event in set(events)],
+    )
+
+
+def webhooks_of(client: str) -> QuerySet[WebhookEndpoint]:
+    """The account's endpoints."""
+    return WebhookEndpoint.objects.filter(client=client, removed_at__isnull=True)
+
+
+_REMOVE = """
+WITH e AS (
+    UPDATE supervision_webhookendpoint SET active = false, removed_at = now(), secret = ''
+     WHERE id = %(id)s AND removed_at IS NULL RETURNING id)
+UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
+  FROM e WHERE d.endpoint_id = e.id AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+"""
+
+
+def remove_webhook(endpoint: WebhookEndpoint) -> None:
+    """Remove the endpoint: send nothing more to it and give up its waiting deliveries. The log of its deliveries stays."""
+    db.run(_REMOVE, {"id": endpoint.pk, "why": _("the webhook was removed")})
+
+
+# ------------------------------------------------------------------------------------------------ reply queues
+
+
+def issue_reply_token(client: str) -> tuple[ReplyToken, str]:
+    """Create a token, to be shown only now, for a queue with a random name: 256 random bits, and 128 in the queue's name."""
+    if tokens_of(client).count() >= MOST_TOKENS:
+        raise Refused(_("An account can have %(most)d reply tokens.") % {"most": MOST_TOKENS}, "too_many")
+    token = f"rpl_{secrets.token_urlsafe(32)}"
+    queue = f"{reply_queues.QUEUE_PREFIX}{secrets.token_hex(16)}"
+
+    def issue() -> ReplyToken:
+        Notification.objects.create(kind=REPLY_QUEUE_ISSUED, payload={"queue": queue})
+        return ReplyToken.objects.create(token_hash=_hash(token), client=client, queue=queue)
+
+    return db.transact(issue), token
+
+
+def tokens_of(client: str) -> QuerySet[ReplyToken]:
+    """The account's reply tokens that have not been revoked."""
+    return ReplyToken.objects.filter(client=client, revoked_at__isnull=True)
+
+
+def find_token(client: str, name: str) -> ReplyToken | None:
+    """The account's token of this name: its id (the queue's name without `reply.`), its queue, or the token itself."""
+    queue = name if name.startswith(reply_queues.QUEUE_PREFIX) else f"{reply_queues.QUEUE_PREFIX}{name}"
+    return tokens_of(client).filter(Q(queue=queue) | Q(token_hash=_hash(name))).first()
+
+
+def references(client: str, tokens: Iterable[str]) -> dict[str, str]:
+    """The hash that an order carries for each of these tokens. Missing tokens are unknown, revoked or another account's."""
+    hashes = {_hash(token): token for token in tokens}
+    if not hashes or client in NOBODY:
+        return {}
+    known = tokens_of(client).filter(token_hash__in=hashes).values_list("token_hash", flat=True)
+    return {hashes[token_hash]: token_hash for token_hash in known}
+
+
+def _hash(token: str) -> str:
+    # The token has 256 random bits, so a plain hash keeps it secret.
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+# A deliverer that still holds a message may declare the queue again. So the queue is deleted again once that is impossible.
+_REVOKE = """
+WITH t AS (
+    UPDATE supervision_replytoken SET revoked_at = now() WHERE id = %(id)s AND revoked_at IS NULL RETURNING id, queue),
+n AS (
+    INSERT INTO supervision_notification (kind, payload, not_before)
+    SELECT %(kind)s, jsonb_build_object('queue', t.queue), now() + wait * interval '1 s'
+      FROM t CROSS JOIN (VALUES (0), (%(again)s)) w(wait))
+UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
+  FROM t WHERE d.reply_token_id = t.id AND d.endpoint_id IS NULL AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+"""
+
+
+def revoke_reply_token(token: ReplyToken) -> None:
+    """Revoke the token: orders can no longer name it, no more messages go into its queue, and the queue is deleted."""
+    why = _("the reply token was revoked")
+    db.run(_REVOKE, {"id": token.pk, "kind": REPLY_QUEUE_REVOKED, "again": _AGAIN_AFTER_SECONDS, "why": why})
+
+
+@handler(REPLY_QUEUE_ISSUED)
+def declare_queue(notification: Notification) -> None:
+    """Declare the queue at the broker, so that its reader can subscribe before the first message."""
+    if ReplyToken.objects.filter(queue=notification.payload["queue"], revoked_at__isnull=True).exists():
+        reply_queues.declare_queue(notification.payload["queue"])
+
+
+@handler(REPLY_QUEUE_REVOKED)
+def delete_queue(notification: Notification) -> None:
+    """Delete the queue of a revoked token at the broker."""
+    reply_queues.delete_queues([notification.payload["queue"]])
+
+
+# -------------------------------------------------------------------------------------------------- deliveries
+
+
+def deliveries_of(client: str | None) -> QuerySet[Delivery]:
+    """The account's deliveries; for None, the deliveries of all accounts."""
+    rows = Delivery.objects.select_related("endpoint", "reply_token")
+    return rows if client is None else rows.filter(client=client)
+
+
+def about_order(rows: QuerySet[Delivery], key: str) -> QuerySet[Delivery]:
+    """The deliveries among `rows` that report on this order."""
+    return rows.filter(run_id__in=Run.objects.filter(key=key).values("pk"))
+
+
+_REDELIVER = """
+WITH asked AS (
+    UPDATE supervision_delivery d
+       SET asked_at = now(), not_before = now(), tries = 0, attempt = d.attempt + 1, delivered_at = NULL, given_up_at = NULL,
+           log = d.log || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+                                             'asked_by', %(by)s::text)
+     WHERE d.id = ANY (%(ids)s)
+       AND (EXISTS (SELECT FROM supervision_webhookendpoint e WHERE e.id = d.endpoint_id AND e.active)
+            OR EXISTS (SELECT FROM supervision_replytoken t WHERE t.id = d.reply_token_id AND t.revoked_at IS NULL))
+    RETURNING d.id, d.endpoint_id),
+heard AS (
+    UPDATE supervision_webhookendpoint e SET retry_at = NULL FROM asked WHERE e.id = asked.endpoint_id AND e.retry_at IS NOT NULL)
+SELECT count(id), pg_notify('supervision_outbox', 'status') FROM asked
+"""
+
+
+def redeliver(ids: Sequence[int], *, by: str) -> int:
+    """Send these deliveries again now, in any state, for another three days; returns how many still have an active receiver."""
+    return int(db.run(_REDELIVER, {"ids": list(ids), "by": by})[0][0])

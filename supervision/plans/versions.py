@@ -1,0 +1,83 @@
+"""Lists the versions of all workflows: how many runs each still has, and whether the code may drop it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from supervision.plans import registry, unknown_versions
+from supervision.postgres import db
+from supervision.workflow import newest, workflows
+
+# Unfinished runs are few beside the finished ones and have an index of their own; running steps are bounded (IN_FLIGHT).
+_VERSIONS = """
+SELECT w.name, w.version, w.fingerprint, w.registered_at, coalesce(r.count, 0), coalesce(r.count, 0) - coalesce(p.count, 0)
+  FROM supervision_workflowversion w
+  LEFT JOIN (SELECT workflow, version, count(*) FROM supervision_run
+              WHERE process_state IN ('Pending', 'Processing', 'Error', 'Compensating') GROUP BY 1, 2) r
+    ON r.workflow = w.name AND r.version = w.version
+  LEFT JOIN (SELECT b.workflow, b.version, count(*) FROM supervision_stepstate s JOIN supervision_run b ON b.id = s.run_id
+              WHERE s.process_state = 'Processing' GROUP BY 1, 2) p
+    ON p.workflow = w.name AND p.version = w.version
+ ORDER BY w.name, w.version
+"""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of one workflow.
+
+    in_flight: its unfinished runs. waiting: those of them whose steps no process has claimed (due, postponed, in Error).
+    known: this code knows it. newest: new orders run it. unknown_to: the roles none of whose processes knows it.
+    removable: this code may drop it.
+    """
+
+    name: str
+    version: int
+    fingerprint: str
+    registered: datetime | None
+    in_flight: int
+    waiting: int
+    known: bool
+    newest: bool
+    unknown_to: list[str]
+    removable: bool
+
+
+def versions() -> list[Version]:
+    """Every version that is registered or known to this code, by name and version."""
+    mine = {(workflow.name, workflow.version): workflow for workflow in workflows()}
+    told = unknown_versions.known_by_role()
+    rows = db.run(_VERSIONS)
+    found = [_version(*row, known=row[:2] in mine, told=told) for row in rows]
+    for place in mine.keys() - {row[:2] for row in rows}:
+        mark = registry.fingerprint(registry.definition_of(mine[place]))
+        found.append(_version(*place, mark, None, 0, 0, known=True, told=told))
+    return sorted(found, key=lambda row: (row.name, row.version))
+
+
+def _version(
+    name: str,
+    version: int,
+    mark: str,
+    registered: datetime | None,
+    in_flight: int,
+    waiting: int,
+    *,
+    known: bool,
+    told: dict[str, set[str] | None],
+) -> Version:
+    label = registry.label(name, version)
+    latest = known and newest(name).version == version
+    return Version(
+        name=name,
+        version=version,
+        fingerprint=mark,
+        registered=registered,
+        in_flight=in_flight,
+        waiting=max(0, waiting),
+        known=known,
+        newest=latest,
+        unknown_to=[role for role, labels in sorted(told.items()) if labels is not None and label not in labels],
+        removable=known and not latest and not in_flight,
+    )

@@ -1,0 +1,159 @@
+"""Held time: an order's wait for an open breaker, a pause, a limit or its session does not count against its time.
+
+Held time is recomputed from rows: the order's waits from its events, pauses from their rows, and the times in which a
+resource took no calls from `supervision_closure`, which a trigger maintains. The run's complete_by moves on by exactly the
+time it was held since its last check (held_until). An order is checked when its time is nearly over, and before the engine
+decides that it is over; so a wait costs no statement while it lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from supervision.agent import agents
+from supervision.postgres import db
+from supervision.workflow import workflows
+
+MARGIN = timedelta(minutes=1)  # an order is checked this long, plus the time of the longest step, before its time is over
+AGAIN_SECONDS = 60.0  # an order whose time is nearly over is checked at most this often
+KEPT = timedelta(days=90)
+
+
+class Looked(NamedTuple):
+    """An order's state after its check. overdue: its own time is over. held: something holds it now."""
+
+    run_id: int
+    overdue: bool
+    held: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether the order has to be stopped. An order that is held now is never stopped for its time."""
+        return self.overdue and not self.held
+
+
+# A run's waits lie between the events of its steps: from the moment a step became the next one, or went back to
+# Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was routed to, or of every
+# resource of its service. A limit holds for the whole wait, and so does a session until an order's first claim. An order
+# that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
+# A transaction that has locked a run's step may wait for the run; others skip it, because steps are locked before runs.
+_EXTEND = """
+WITH look AS MATERIALIZED (
+    SELECT r.id, r.workflow, r.session_key, coalesce(r.held_until, r.created_at) AS since FROM supervision_run r
+     WHERE r.id = ANY (%(runs)s::bigint[]) AND r.complete_by IS NOT NULL AND r.process_state || '' IN ('Pending', 'Processing')
+     ORDER BY r.id FOR UPDATE {skip}),
+earliest AS MATERIALIZED (SELECT min(since) AS at FROM look),
+suspects AS MATERIALIZED (
+    SELECT DISTINCT run::bigint AS run_id FROM supervision_resource x, jsonb_array_elements_text(x.suspects) run),
+told AS MATERIALIZED (
+    SELECT e.run_id, e.position, e.to_state, e.at, lead(e.at) OVER (PARTITION BY e.run_id ORDER BY e.seq) AS next_at,
+           NOT bool_or(e.to_state = 'Processing') OVER (PARTITION BY e.run_id ORDER BY e.seq) AS unclaimed
+      FROM supervision_stepevent e JOIN look l ON l.id = e.run_id
+     WHERE e.seq = 1 OR (e.position IS NOT NULL AND e.direction = 'do')),
+waits AS MATERIALIZED (
+    SELECT l.id AS run_id, l.workflow, s.agent, t.next_at IS NULL AS lasts,
+           CASE WHEN s.effect <> 'none' THEN s.resource END AS resource,
+           t.unclaimed AND l.session_key IS NOT NULL AS in_session,
+           CASE WHEN s.process_state || '' IN ('Pending', 'Processing') AND s.blamed_count IS NULL
+                      AND s.run_id IN (SELECT run_id FROM suspects)
+                THEN tstzmultirange(tstzrange(s.failing_since, NULL)) ELSE '{{}}' END AS undecided,
+           CASE WHEN t.to_state = 'Processing' THEN 'empty'::tstzrange
+                ELSE tstzrange(greatest(t.at, l.since), greatest(t.at, l.since, coalesce(t.next_at, now()))) END AS during
+      FROM told t JOIN look l ON l.id = t.run_id
+      JOIN supervision_stepstate s
+        ON s.run_id = t.run_id AND s.direction = 'do'
+       AND s.position = CASE WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position + 1 ELSE coalesce(t.position, 0) END
+     WHERE t.to_state IN ('Pending', 'Processing', 'Processed', 'Skipped') AND (t.next_at IS NULL OR t.next_at > l.since)),
+stops AS MATERIALIZED (
+    SELECT p.scope, p.name, p.run_id, tstzrange(p.paused_at, greatest(p.paused_at, least(p.lifted_at, p.until, now()))) AS during
+      FROM supervision_pause p, earliest WHERE coalesce(least(p.lifted_at, p.until), 'infinity') > earliest.at),
+orders AS MATERIALIZED (
+    SELECT run_id, range_agg(during) AS shut FROM stops WHERE scope = 'order' AND run_id IS NOT NULL GROUP BY run_id),
+resources AS MATERIALIZED (
+    SELECT x.name, CASE x.service WHEN '' THEN x.name ELSE x.service END AS service,
+           x.capacity IS NOT NULL OR x.rate_per_second IS NOT NULL AS limited,
+           coalesce((SELECT range_agg(c.during)
+                       FROM (SELECT tstzrange(c.began_at, greatest(c.began_at, coalesce(c.ended_at, now()))) AS during
+                               FROM supervision_closure c, earliest
+                              WHERE c.resource = x.name AND (c.ended_at IS NULL OR c.ended_at > earliest.at)
+                             UNION ALL
+                             SELECT tstzrange(x.opened_at, now()) WHERE x.breaker_state <> 'closed' AND x.opened_at < now()) c),
+                    '{{}}') AS shut
+      FROM supervision_resource x),
+services AS MATERIALIZED (
+    SELECT a.agent, bool_or(x.limited) AS limited, range_intersect_agg(x.shut) AS shut
+      FROM unnest(%(agents)s::text[], %(services)s::text[]) a(agent, service) JOIN resources x ON x.service = a.service
+     GROUP BY a.agent),
+agents AS MATERIALIZED (
+    SELECT k.workflow, k.agent, range_agg(x.during) AS shut
+      FROM (SELECT DISTINCT workflow, agent FROM waits) k
+      JOIN stops x ON x.scope = 'all' OR (x.scope = 'agent' AND x.name = k.agent) OR (x.scope = 'workflow' AND x.name = k.workflow)
+     GROUP BY k.workflow, k.agent),
+held AS MATERIALIZED (
+    SELECT w.run_id, w.lasts, w.during,
+           CASE WHEN w.in_session OR (v.limited AND NOT isempty(w.during)) THEN tstzmultirange(tstzrange(NULL, NULL))
+                ELSE coalesce(a.shut, '{{}}') + coalesce(o.shut, '{{}}') + coalesce(x.shut, v.shut, '{{}}') + w.undecided END AS shut
+      FROM waits w
+      LEFT JOIN agents a ON a.workflow = w.workflow AND a.agent = w.agent
+      LEFT JOIN orders o ON o.run_id = w.run_id
+      LEFT JOIN services v ON v.agent = w.agent
+      LEFT JOIN resources x ON x.name = w.resource),
+credit AS MATERIALIZED (
+    SELECT run_id, sum(span) AS span, bool_or(held) AS held
+      FROM (SELECT h.run_id, c.span, h.lasts AND (upper_inf(h.shut) OR coalesce(upper(h.shut) >= now(), false)) AS held
+              FROM held h
+              LEFT JOIN LATERAL (SELECT sum(upper(d) - lower(d)) AS span FROM unnest(h.shut * tstzmultirange(h.during)) d) c ON true
+             UNION ALL
+            SELECT id, interval '0', false FROM look) each  -- one row for each, without a join of all with all
+     GROUP BY run_id)
+UPDATE supervision_run r SET complete_by = r.complete_by + c.span, held_until = now()
+  FROM credit c WHERE r.id = c.run_id
+RETURNING r.id, r.complete_by < now(), c.held
+"""
+_WAITING, _SKIPPING = _EXTEND.format(skip=""), _EXTEND.format(skip="SKIP LOCKED")
+
+# The page after (%(at)s, %(run)s) of runs whose time is over, or is nearly over and was not checked lately.
+_DUE = """
+SELECT r.complete_by, r.id, coalesce(%(began)s::timestamptz, now()) FROM supervision_run r
+ WHERE r.complete_by < now() + %(margin)s::float8 * interval '1 s' AND r.process_state IN ('Pending', 'Processing')
+   AND (r.complete_by, r.id) > (%(at)s::timestamptz, %(run)s::bigint)
+   AND coalesce(r.held_until, r.created_at)
+       < least(coalesce(%(began)s::timestamptz, now()),
+               CASE WHEN r.complete_by >= now() THEN now() - %(again)s::float8 * interval '1 s' END)
+ ORDER BY r.complete_by, r.id LIMIT %(limit)s
+"""
+
+
+def extend(runs: Sequence[int], *, wait: bool = True) -> list[Looked]:
+    """Extend these runs' time by what they were held since the last check, in the caller's transaction or a new one.
+
+    Returns the state of each run that has a complete_by and is Pending or Processing. wait: wait for a run that another
+    transaction changes; only for callers that have locked the run's step. Without it such a run is left out.
+    """
+    if not runs:
+        return []
+    known = [(agent.name, agent.resource) for agent in agents() if agent.resource is not None]
+    params = {"runs": sorted(runs), "agents": [name for name, _ in known], "services": [service for _, service in known]}
+    return [Looked(*row) for row in db.run(_WAITING if wait else _SKIPPING, params)]
+
+
+def overdue(limit: int) -> Iterator[list[int]]:
+    """The runs whose time is over and that nothing holds, page by page, each checked once."""
+    longest = max((step.complete_within for workflow in workflows() for step in workflow.steps), default=timedelta(0))
+    fixed = {"margin": (longest + MARGIN).total_seconds(), "again": AGAIN_SECONDS, "limit": limit}
+    at, run, began = "-infinity", 0, None
+    while rows := db.run(_DUE, {**fixed, "at": at, "run": run, "began": began}):
+        at, run, began = rows[-1]
+        yield sorted(look.run_id for look in extend([run_id for _, run_id, _ in rows], wait=False) if look.over)
+        if len(rows) < limit:
+            return
+
+
+def forget_old() -> None:
+    """Delete closures that ended so long ago that no order's held time needs them."""
+    db.run(
+        "DELETE FROM supervision_closure WHERE ended_at < now() - %(kept)s::float8 * interval '1 s'",
+        {"kept": KEPT.total_seconds()},
+    )

@@ -1,0 +1,154 @@
+"""The arguments and results of the functions in `step_verbs`: places, submissions taken, steps started, cohorts handed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from supervision.errors import DefinitionError
+from supervision.states import Claim, Direction
+from supervision.workflow import Workflow, version_of
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """A cohort's position in its workflow."""
+
+    workflow: str
+    version: int
+    direction: str
+    position: int
+
+    @property
+    def definition(self) -> Workflow:
+        """The workflow version its runs were written with."""
+        return version_of(self.workflow, self.version)
+
+    @property
+    def following(self) -> Place:
+        """The place of the next step forward."""
+        return self._replace(position=self.position + 1)
+
+    @property
+    def label(self) -> str:
+        """The step's name, with `undo:` before it when it is being undone. Failpoints are restricted by it."""
+        try:
+            name = self.definition.step(self.position).name
+        except (DefinitionError, IndexError):
+            name = str(self.position)
+        return f"undo:{name}" if self.direction == Direction.UNDO else name
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run becomes Processed together with this step."""
+        return self.direction == Direction.DO and self.position == self.definition.last
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A waiting submission, locked until the transaction ends.
+
+    mark: the 32-bit number of the transaction that locked it last, 0 if none did. suspected: see `suspicion`.
+    """
+
+    id: int
+    public_id: str
+    workflow: str
+    payload: str
+    client: str
+    created_at: Any
+    cancel_requested_at: Any
+    cancelled_by: str
+    cancel_reason: str
+    suspected: bool
+    mark: int
+
+
+class Started(NamedTuple):
+    """A step whose attempt has begun. This process holds its claim until the deadline.
+
+    deadline: a `time.monotonic()` value, counted from before the statement was sent, so that the time counts in which
+    a process was frozen between START and its call.
+    """
+
+    claim: Claim
+    generation: int
+    idempotency_key: str
+    checkpoint: Mapping[str, Any]
+    key: str
+    payload: Mapping[str, Any]
+    perform_key: str | None = None
+    performed: Mapping[str, Any] | None = None
+    performed_checkpoint: Mapping[str, Any] = NOTHING
+    deadline: float = 0.0
+
+    @property
+    def run_id(self) -> int:
+        """Its run."""
+        return self.claim.run_id
+
+    @property
+    def attempt(self) -> int:
+        """The fencing token in every write about this step."""
+        return self.claim.attempt
+
+
+def from_json(value: Any) -> Any:
+    """Decode a jsonb column of a statement's result, which Django's adapters return as text."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def begun(row: tuple[Any, ...], at: float) -> Started:
+    """The step of a row that START returned. at: `time.monotonic()` from before the statement was sent."""
+    run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining = row
+    return Started(
+        Claim(run_id, attempt),
+        generation,
+        own_key,
+        from_json(checkpoint) or NOTHING,
+        key,
+        from_json(payload),
+        perform_key,
+        from_json(performed),
+        from_json(performed_checkpoint) or NOTHING,
+        at + remaining,
+    )
+
+
+@dataclass(frozen=True)
+class Handover:
+    """The result of finishing a cohort: the claims of the next steps (started if asked for), and the claims that were stale."""
+
+    claims: list[Claim]
+    started: list[Started]
+    stale: list[Claim]
+    wake_scheduler: bool = False
+
+
+Done = tuple[Started, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How a new run begins. born: its first step is inserted claimed by this process. blocked: it waits for its session.
+
+    put_off: the seconds by which its turn is put off in favour of other clients. notify: its client wants status messages.
+    """
+
+    born: bool = False
+    blocked: bool = False
+    put_off: float = 0.0
+    notify: bool = False
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether claims of a step are paused, the public ids of the orders that are, and whether older steps wait."""
+
+    paused: bool
+    orders: set[str]
+    others_wait: bool

@@ -1,0 +1,402 @@
+"""The operations of the hot path. Only this module and `run_verbs` (whole runs at a time) write runs, steps and events.
+
+Every operation takes a list and is one commit. A write names the attempt it belongs to. If it does not find the row, this
+process has lost the claim, and the caller stops silently.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+
+from supervision import conf
+from supervision.plans import registry
+from supervision.postgres import db
+from supervision.postgres.scan_window import Front
+from supervision.runtime.identity import me
+from supervision.states import Claim, Direction, RunState
+from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
+from supervision.store.records import NOTHING, Done, Gate, Handover, Place, Start, Started, Taken, begun, from_json
+from supervision.workflow import ClosedRun, NewRun, Workflow
+
+log = logging.getLogger(__name__)
+
+
+def budget(step_within: timedelta) -> float:
+    """Seconds a step may take: its own limit, or SUPERVISION_COMPLETE_WITHIN, which overrides it for all steps."""
+    override = conf.get().complete_within
+    return (override or step_within).total_seconds()
+
+
+def lease() -> float:
+    """Seconds a claim may wait for an agent to start it."""
+    settings = conf.get()
+    return (settings.complete_within or settings.dispatch_within).total_seconds()
+
+
+def first_budget(workflow: Workflow) -> float:
+    """Seconds the first step of a new run may take: its own limit, but at most that of the whole run."""
+    return min(budget(workflow.steps[0].complete_within), workflow.complete_within.total_seconds())
+
+
+# A transaction that began earlier may commit later. So a look begins this far before the last row that was taken (`scan_window`).
+_CLOSE = 5_000
+_CLOSE_IN_TIME = timedelta(seconds=5)
+_waiting = Front(0)
+_due: Front[Any] = Front("-infinity")
+_due_at: dict[tuple[str, ...], Front[Any]] = {}  # by the agents of one service
+_first_due: Front[Any] = Front("-infinity")
+
+
+def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[Taken]:
+    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take.
+
+    A submission of a workflow that other code has registered and this code does not know is left to that other code.
+    """
+    if only is not None:
+        params = {"limit": len(only), "only": list(only), "since": min(only, default=0), "names": registry.names()}
+        return [Taken(*row) for row in db.fetch(step_sql.TAKE_SUBMISSIONS, params)]
+    rows = _waiting.look(
+        lambda since: db.fetch(step_sql.TAKE_SUBMISSIONS, {"limit": limit, "only": None, "since": since, "names": registry.names()}),
+        lambda rows: rows[-1][0] - _CLOSE,
+    )
+    return [Taken(*row) for row in rows]
+
+
+def write_runs(
+    workflow: Workflow, taken: Sequence[Taken], new: Sequence[NewRun], starts: Sequence[Start], *, begin: bool = False
+) -> dict[str, int]:
+    """Write runs, steps and first events of these submissions and mark them consumed; returns run ids by key.
+
+    begin: runs that are born claimed are started as well, because this process performs them.
+    """
+    rows = db.fetch(
+        step_sql.WRITE_RUNS,
+        {
+            "submissions": [item.id for item in taken],
+            "keys": [item.public_id for item in taken],
+            "payloads": [json.dumps(run.payload) for run in new],
+            "priorities": [run.priority for run in new],
+            "sessions": [run.session_key for run in new],
+            "partitions": [run.partition for run in new],
+            "replies": [run.reply_to for run in new],
+            "waits": [start.put_off - run.priority * sessions.HEAD_START_SECONDS for run, start in zip(new, starts, strict=True)],
+            "notifies": [start.notify for start in starts],
+            "born": [start.born for start in starts],
+            "blocked": [start.blocked for start in starts],
+            "workflow": workflow.name,
+            "version": workflow.version,
+            "complete_within": workflow.complete_within.total_seconds(),
+            "names": [step.name for step in workflow.steps],
+            "agents": [step.agent for step in workflow.steps],
+            "lease": first_budget(workflow) if begin else lease(),
+            "begin": begin,
+            "me": me(),
+        },
+    )
+    return {key: run_id for run_id, key in rows}
+
+
+def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
+    """What delays the claims of new runs: pauses, older due steps. shut: agents whose steps do not count. Inside a transaction."""
+    step = workflow.steps[position]
+    params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": registry.known()}
+    rows = _first_due.look(lambda since: db.fetch(step_sql.GATE, {**params, "since": since}), _turns)
+    paused, orders, turn = rows[0]
+    return Gate(paused, set(orders), turn is not None)
+
+
+def bind_pauses(keys: Sequence[str]) -> None:
+    """Bind the pauses of these orders, which were paused before they had a run, to their runs."""
+    db.fetch(step_sql.BIND_PAUSES, {"keys": list(keys)})
+
+
+def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None) -> dict[Place, list[Claim]]:
+    """Claim up to `limit` due steps for dispatch, exclusively, most urgent first.
+
+    shut: agents whose steps are not claimed. only: claim the steps of these agents and no others.
+    """
+    params = {
+        "limit": limit,
+        "shut": list(shut),
+        "only": None if only is None else list(only),
+        "known": registry.known(),
+        "me": me(),
+        "lease": lease(),
+    }
+    front = _due if only is None else _due_at.setdefault(tuple(only), Front("-infinity"))
+    return _by_place(front.look(lambda since: db.run(step_sql.CLAIM, {**params, "since": since}), _turns))
+
+
+def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[Place, list[Claim]]:
+    """Claim up to `limit` due steps of these agents as probes of this resource, first those that have not failed there."""
+    params = {"only": list(agents), "resource": resource, "known": registry.known(), "me": me(), "lease": lease()}
+    rows = db.run(step_sql.PROBE_WITH_ANOTHER, {**params, "limit": limit})
+    if len(rows) < limit:
+        rows += db.run(step_sql.PROBE_AGAIN, {**params, "limit": limit - len(rows)})
+    return _by_place(rows)
+
+
+def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[Place, list[Claim]]:
+    places: dict[Place, list[Claim]] = {}
+    for run_id, attempt, direction, position, workflow, version, _ in rows:
+        places.setdefault(Place(workflow, version, direction, position), []).append(Claim(run_id, attempt))
+    return places
+
+
+def _turns(rows: Sequence[tuple[Any, ...]]) -> Any:
+    turns = [row[-1] for row in rows if row[-1] is not None]
+    return max(turns) - _CLOSE_IN_TIME if turns else None
+
+
+def any_due(*, shut: Sequence[str]) -> bool:
+    """Whether a step is due whose agent is not shut off."""
+    params = {"shut": list(shut), "known": registry.known()}
+    return bool(_first_due.look(lambda since: db.run(step_sql.ANY_DUE, {**params, "since": since}), _turns))
+
+
+def unseen_seconds() -> float:
+    """For how long due steps may stay unseen, because the last looks skipped a part of the index that takes too long to read."""
+    return max(front.blind_seconds() for front in (_due, _first_due, *_due_at.values()))
+
+
+def see_everything() -> None:
+    """Let the next looks for due steps skip nothing."""
+    for front in (_due, _first_due, *_due_at.values()):
+        front.see_everything()
+
+
+def addressed(place: Place, claims: Sequence[Claim]) -> dict[str, Any]:
+    """The parameters that identify these claims in a statement."""
+    return {
+        "runs": [claim.run_id for claim in claims],
+        "attempts": [claim.attempt for claim in claims],
+        "direction": place.direction,
+        "position": place.position,
+    }
+
+
+def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
+    """Start these attempts. Claims missing from the result are stale, cancelled or already started: drop them silently."""
+    step = place.definition.step(place.position)
+    began = time.monotonic()
+    params = {**addressed(place, claims), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
+
+    def with_lost() -> list[tuple[Any, ...]]:
+        return db.with_lost(lambda: db.fetch(step_sql.START, params), lost_sql.START, {**params, "elapsed": time.monotonic() - began + 1.0})
+
+    return [begun(row, began) for row in db.guarded(lambda: db.fetch(step_sql.START, params), after_loss=with_lost)]
+
+
+def mistaken(place: Place, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
+    """The claims that stand, not started, at another step than this code expects, each with that step and its agent."""
+    step = place.definition.step(place.position)
+    rows = db.run(step_sql.MISTAKEN, {**addressed(place, claims), "step": step.name, "agent": step.agent})
+    attempts = {claim.run_id: claim for claim in claims}
+    return [(attempts[run_id], name, agent) for run_id, name, agent in rows]
+
+
+_ROUTE = """
+UPDATE supervision_stepstate s SET resource = %(resource)s, resource_version = %(version)s
+  FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
+ WHERE s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt
+   AND s.process_state || '' = 'Processing'
+"""
+
+
+def route(place: Place, claims: Sequence[Claim], resource: str, version: int | None) -> None:
+    """Record which of several resources these claims' calls go to, before the calls begin."""
+    if claims:
+        db.run(_ROUTE, {**addressed(place, claims), "resource": resource, "version": version})
+
+
+def hold(place: Place, claims: Sequence[Claim]) -> set[int]:
+    """The runs whose claims still stand, locked until the transaction ends."""
+    lock_earlier(place, claims)
+    return {row[0] for row in db.fetch(step_sql.HOLD, addressed(place, claims))}
+
+
+def lock_earlier(place: Place, claims: Sequence[Claim]) -> None:
+    """Lock the run's earlier rows. Call it before locking a step if the whole run may follow: all transactions use this order."""
+    if place.position > 0 or place.direction == Direction.UNDO:
+        db.fetch(step_sql.LOCK_EARLIER, addressed(place, claims))
+
+
+def save_checkpoints(items: Sequence[tuple[Place, Claim, Mapping[str, Any]]]) -> set[tuple[int, str, int, int]]:
+    """Merge checkpoints into their steps; returns those whose claim still stood, as (run, direction, position, attempt)."""
+    rows = db.run(
+        step_sql.CHECKPOINT,
+        {
+            "runs": [claim.run_id for _, claim, _ in items],
+            "directions": [place.direction for place, _, _ in items],
+            "positions": [place.position for place, _, _ in items],
+            "attempts": [claim.attempt for _, claim, _ in items],
+            "data": [json.dumps(data) for _, _, data in items],
+        },
+    )
+    return {(row[0], row[1], row[2], row[3]) for row in rows}
+
+
+def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: bool = False) -> Handover:
+    """Record success; the successors are claimed (and with `go_on` started) in the same commit.
+
+    wait: the successors become due instead, because their resource has limits, and the scheduler's claims keep to them.
+    Claims that no longer stand change nothing and are recorded as stray replies.
+    """
+    if place.direction == Direction.UNDO:
+        return _finish_undo(place, done)
+    following = None if place.is_last else place.following
+    params = _to_finish(place, done, following, go_on=go_on, wait=wait)
+    began = time.monotonic()
+    if following is None:
+        rows = _finish_last(place, done, params)
+    else:
+        statement = lambda: db.fetch(step_sql.FINISH, params)  # noqa: E731
+        rows = db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH, params))
+    return _handed_over(place, done, rows, began, go_on=go_on)
+
+
+def finished_before(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
+    """The result of an earlier `finish` in a transaction, where the answer to the commit was lost."""
+    following = None if place.is_last or place.direction == Direction.UNDO else place.following
+    params = _to_finish(place, done, following, go_on=go_on, wait=False)
+    began = time.monotonic()
+    if place.direction == Direction.UNDO:
+        rows = db.fetch(lost_sql.FINISH_UNDO, params)
+        return Handover([], [], [], wake_scheduler=bool(rows))
+    rows = db.fetch(lost_sql.FINISH_LAST if following is None else lost_sql.FINISH, params)
+    ours = {row[0] for row in rows}
+    return _handed_over(place, [(item, result) for item, result in done if item.run_id in ours], rows, began, go_on=go_on)
+
+
+def _to_finish(place: Place, done: Sequence[Done], following: Place | None, *, go_on: bool, wait: bool) -> dict[str, Any]:
+    params = {
+        **addressed(place, [item.claim for item, _ in done]),
+        "results": [json.dumps(result) for _, result in done],
+        "me": me(),
+    }
+    if following is not None:
+        step = following.definition.step(following.position)
+        params["lease"] = budget(step.complete_within) if go_on else lease()
+        params |= {"fuse": go_on, "wait": wait, "step": step.name, "agent": step.agent, "workflow": place.workflow}
+    return params
+
+
+def _finish_last(place: Place, done: Sequence[Done], params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    statement = lambda: db.fetch(step_sql.FINISH_LAST, params)  # noqa: E731
+    if place.definition.on_processed is not None:
+        return _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
+    return db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
+
+
+def _handed_over(place: Place, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
+    """Evaluate the rows of FINISH, and do the work that follows from them."""
+    if place.is_last:
+        found = {run_id for run_id, closed, _ in rows if not closed}
+        went_on = {run_id for run_id, closed, _ in rows if closed}
+        handed = Handover([], [], [], wake_scheduler=len(went_on) < len(found))
+        ended = [run_id for run_id, closed, session in rows if closed and session is not None]
+    else:
+        results = {item.run_id: item for item, _ in done}
+        started = [
+            Started(
+                Claim(run_id, attempt),
+                generation,
+                key,
+                from_json(checkpoint) or NOTHING,
+                results[run_id].key,
+                results[run_id].payload,
+                deadline=began + remaining,
+            )
+            for run_id, attempt, generation, key, checkpoint, remaining, waits in rows
+            if waits is False
+        ]
+        found = {row[0] for row in rows if row[-1] is None}
+        went_on = {row[0] for row in rows if row[-1] is not None}
+        handed = Handover([item.claim for item in started], started if go_on else [], [], len(started) < len(found))
+        ended = []
+    if len(found) < len(done):
+        handed.stale.extend(item.claim for item, _ in done if item.run_id not in found)
+        record_strays(place, [(claim, "processed", "") for claim in handed.stale])
+    # Where a cancel came first, these runs are being undone, or have nothing to undo and end here.
+    if cancelled := sorted(found - went_on):
+        _afterwards(lambda: db.transact(lambda: run_verbs.close_undone(cancelled)), "close cancelled orders")
+    if ended:
+        _afterwards(lambda: sessions.release(ended), "release the next orders of their sessions")
+        return replace(handed, wake_scheduler=True)
+    return handed
+
+
+def _afterwards(work: Callable[[], object], what: str) -> None:
+    """Do work that follows from committed steps. If it fails, the supervisor does it later."""
+    try:
+        work()
+    except Exception:
+        if connection.in_atomic_block:
+            raise
+        log.exception("could not %s; the supervisor will", what)
+
+
+def _with_hook(
+    place: Place, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Execute the statement and its runs' hook in one commit. If it raises, a second one calls it run by run and defers failed calls."""
+    hook = place.definition.on_processed
+
+    def work(trusting: bool) -> list[tuple[Any, ...]]:
+        rows = statement()
+        ended = [results[run_id] for run_id, closed, _ in rows if closed]
+        runs = [ClosedRun(run_id=it.run_id, key=it.key, reason="", payload=it.payload) for it in ended]
+        if runs and trusting and hook is not None:
+            hooks.trust(place.workflow, place.version, hook, runs)
+        elif runs:
+            hooks.tell(place.workflow, place.version, RunState.PROCESSED, runs)
+        return rows
+
+    def in_one(trusting: bool) -> list[tuple[Any, ...]]:
+        return db.transact(lambda: work(trusting), after_loss=lambda: db.with_lost(lambda: work(trusting), lost_sql.FINISH_LAST, params))
+
+    try:
+        return in_one(trusting=True)
+    except hooks.Raised as error:
+        log.warning("the hook of %s orders has to be called one by one: %s", len(results), error)
+        return in_one(trusting=False)
+
+
+def _finish_undo(place: Place, done: Sequence[Done]) -> Handover:
+    def work() -> set[int]:
+        held = hold(place, [item.claim for item, _ in done])
+        finished = {item.run_id: result for item, result in done if item.run_id in held}
+        for locked in run_verbs.lock(sorted(finished)):
+            locked.undo_done(place.position, finished[locked.run.id], me())
+        return held
+
+    def after_loss() -> set[int]:
+        params = {**addressed(place, [item.claim for item, _ in done]), "me": me()}
+        return work() | {row[0] for row in db.fetch(lost_sql.FINISH_UNDO, params)}
+
+    held = db.transact(work, after_loss=after_loss)
+    stale = [item.claim for item, _ in done if item.run_id not in held]
+    if stale:
+        record_strays(place, [(claim, "undone", "") for claim in stale])
+    return Handover([], [], stale, wake_scheduler=bool(held))
+
+
+def record_strays(place: Place, replies: Sequence[tuple[Claim, str, str]]) -> None:
+    """Keep answers that came too late as evidence; nothing else happens to their runs."""
+    db.run(
+        step_sql.RECORD_STRAYS,
+        {
+            **addressed(place, [claim for claim, _, _ in replies]),
+            "outcomes": [outcome for _, outcome, _ in replies],
+            "details": [detail[:2000] for _, _, detail in replies],
+            "me": me(),
+        },
+    )

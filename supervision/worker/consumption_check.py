@@ -1,0 +1,185 @@
+"""Finds a worker that lives and sends heartbeats but consumes nothing: a broker connection can die without an error.
+
+1. The supervisor sends canaries to every queue that living processes say they serve, one for each such process.
+2. A process that receives a canary notes it. Processes share a queue, so one may get a second canary of the same round.
+   After a moment it sends that one to the queue again, so that it reaches a process that has had none.
+3. A process ends itself if it has received nothing at all from one of its queues for DEAF_ROUNDS rounds, although it had
+   a free thread and the database shows that canaries were sent all that time. Its process manager starts it again.
+
+While the broker is away no canary is sent, and no process ends. Correctness does not depend on any of this: a deaf worker
+costs capacity, and its claims expire.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from celery import current_app
+
+from supervision import conf
+from supervision.postgres import db
+
+log = logging.getLogger(__name__)
+
+TASK = "supervision.canary"
+NAME = "the canaries"  # their row among the heartbeats
+DEAF_ROUNDS = 3.5
+MOST_HOPS = 20
+EXIT_CODE = 75  # "temporary failure; try again"
+
+# Starts a new round if the last one is old enough; a second sender gets no row. `since`: when the unbroken series of
+# rounds began in which every canary was sent.
+_ROUND = """
+INSERT INTO supervision_heartbeat AS h (incarnation, role, detail)
+VALUES (%(name)s, 'supervisor-canaries', jsonb_build_object('round', 1, 'since', now()))
+ON CONFLICT (incarnation) DO UPDATE
+   SET seen_at = now(),
+       detail = jsonb_build_object('round', (h.detail->>'round')::int + 1, 'since',
+                CASE WHEN h.seen_at > now() - 3 * %(every)s::float8 * interval '1 s' THEN h.detail->'since'
+                     ELSE to_jsonb(now()) END)
+ WHERE h.seen_at <= now() - %(every)s::float8 * interval '1 s'
+RETURNING detail
+"""
+_BROKEN = "UPDATE supervision_heartbeat SET detail = detail || jsonb_build_object('since', now()) WHERE incarnation = %(name)s"
+_SERVED = """
+SELECT queue, count(*) FROM supervision_heartbeat h, jsonb_array_elements_text(h.detail->'queues') queue
+ WHERE h.seen_at > now() - interval '30 s' AND jsonb_typeof(h.detail->'queues') = 'array' GROUP BY queue
+"""
+_SERIES = """
+SELECT extract(epoch FROM now() - (detail->>'since')::timestamptz)::float8, extract(epoch FROM now() - seen_at)::float8
+  FROM supervision_heartbeat WHERE incarnation = %(name)s
+"""
+
+
+def every() -> float:
+    """Seconds from one round to the next."""
+    return conf.get().canary_every.total_seconds()
+
+
+def send_round() -> int:
+    """Send canaries if it is time; returns how many went out."""
+    rows = db.run(_ROUND, {"name": NAME, "every": every()})
+    if not rows:
+        return 0
+    detail = json.loads(rows[0][0]) if isinstance(rows[0][0], str) else rows[0][0]
+    sent = 0
+    try:
+        for queue, processes in db.run(_SERVED):
+            for _ in range(processes):
+                _send(queue, int(detail["round"]), 0)
+                sent += 1
+    except Exception as error:
+        log.warning("could not send the canaries: %s", error)
+        db.run(_BROKEN, {"name": NAME})
+    return sent
+
+
+def _send(queue: str, number: int, hops: int) -> None:
+    current_app.send_task(TASK, args=(queue, number, hops), queue=queue, ignore_result=True, retry=False)
+
+
+class Watch:
+    """When one worker process last received from each of its queues, and how many of its threads are busy."""
+
+    def __init__(self, queues: Sequence[str], threads: int) -> None:
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._heard = dict.fromkeys(queues, time.monotonic())
+        self._rounds: dict[str, int] = {}
+
+    def received(self, queue: str) -> None:
+        """Note a message from this queue; a thread is busy with it."""
+        with self._lock:
+            self._busy += 1
+            if queue in self._heard:
+                self._heard[queue] = time.monotonic()
+
+    def done(self) -> None:
+        """Note that a message is done. A process without a free thread can receive nothing: then the clocks start anew."""
+        with self._lock:
+            if self._busy >= self._threads:
+                self.reset()
+            self._busy -= 1
+
+    def reset(self) -> None:
+        """Start the clocks of all queues anew."""
+        self._heard = dict.fromkeys(self._heard, time.monotonic())
+
+    def is_second(self, queue: str, number: int) -> bool:
+        """Note a canary. Returns whether this process has already had one of this round."""
+        with self._lock:
+            known = self._rounds.get(queue, 0) >= number
+            self._rounds[queue] = max(number, self._rounds.get(queue, 0))
+            return known
+
+    def silent(self) -> list[str]:
+        """The queues from which this process has received nothing for too long, although it had a free thread."""
+        with self._lock:
+            if self._busy >= self._threads:
+                return []
+            now = time.monotonic()
+            return [queue for queue, at in self._heard.items() if now - at > DEAF_ROUNDS * every()]
+
+    def rounds(self) -> dict[str, int]:
+        """The newest round received, by queue; for the heartbeat."""
+        with self._lock:
+            return dict(self._rounds)
+
+
+watch: Watch | None = None
+
+
+def heard(queue: str, number: int, hops: int) -> None:
+    """Handle a canary. A second one of the same round goes back to the queue, for another process."""
+    if watch is None or not watch.is_second(queue, number) or hops >= MOST_HOPS:
+        return
+    pause = every() * random.uniform(0.005, 0.03)  # noqa: S311 - spreads messages, protects nothing
+    timer = threading.Timer(pause, _pass_on, (queue, number, hops + 1))
+    timer.daemon = True
+    timer.start()
+
+
+def _pass_on(queue: str, number: int, hops: int) -> None:
+    try:
+        _send(queue, number, hops)
+    except Exception as error:
+        log.info("could not pass a canary on: %s", error)
+
+
+def are_sent() -> bool:
+    """Whether the database shows that canaries were sent all through the last DEAF_ROUNDS rounds."""
+    rows = db.run(_SERIES, {"name": NAME}, patience=0)
+    return bool(rows) and rows[0][0] > DEAF_ROUNDS * every() and rows[0][1] < 2 * every()
+
+
+def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any] = os._exit) -> Watch:
+    """Watch this process on a thread of its own, and end it when it receives nothing any more."""
+    global watch
+    mine = watch = Watch(queues, threads)
+
+    def loop() -> None:
+        while True:
+            pause = every() / 2
+            before = time.monotonic()
+            time.sleep(pause)
+            if time.monotonic() - before > 3 * pause:
+                mine.reset()  # the process was frozen, not deaf
+                continue
+            try:
+                silent = mine.silent()
+                if silent and are_sent():
+                    log.critical("nothing has come from %s though canaries are sent: this process ends", ", ".join(silent))
+                    end(EXIT_CODE)
+            except Exception as error:
+                log.info("could not check the canaries: %s", error)
+
+    threading.Thread(target=loop, name="watchdog", daemon=True).start()
+    return mine

@@ -1,0 +1,46 @@
+"""Heartbeats: one row per process incarnation, timed by the database's clock. Operators and readiness checks read them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervision.postgres import db
+from supervision.runtime.identity import me
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 5.0
+
+_BEAT = """
+INSERT INTO supervision_heartbeat (incarnation, role, detail) VALUES (%(me)s, %(role)s, %(detail)s::jsonb)
+ON CONFLICT (incarnation) DO UPDATE SET seen_at = now(), role = excluded.role, detail = excluded.detail
+"""
+
+
+def beat(role: str, detail: Mapping[str, Any] | None = None, *, name: str | None = None) -> None:
+    """Write this process's heartbeat; `detail`: what it is doing. `name`: write the heartbeat of something else."""
+    db.run(_BEAT, {"me": name or me(), "role": role, "detail": json.dumps(dict(detail or {}))})
+
+
+def forget_old(days: int = 1) -> None:
+    """Remove incarnations whose last heartbeat is older than this."""
+    db.run("DELETE FROM supervision_heartbeat WHERE seen_at < now() - %(days)s::int * interval '1 day'", {"days": days})
+
+
+def keep_beating(role: str, describe: Callable[[], Mapping[str, Any]] = dict) -> None:
+    """Write a heartbeat every few seconds on a separate thread, as long as the process lives; `describe` is called each time."""
+
+    def loop() -> None:
+        while True:
+            try:
+                beat(role, describe())
+            except Exception as error:
+                log.warning("could not write the heartbeat: %s", error)
+            time.sleep(EVERY_SECONDS)
+
+    threading.Thread(target=loop, name="heartbeat", daemon=True).start()
