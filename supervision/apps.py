@@ -10,7 +10,7 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
-from supervision import checks  # noqa: F401
+from supervision import checks  # noqa: F401 - it registers itself, as the next three modules with this note do
 from supervision.agent import agents
 from supervision.governance import circuit_breaker, outages  # noqa: F401
 from supervision.ledger import findings  # noqa: F401

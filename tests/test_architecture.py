@@ -69,6 +69,11 @@ def test_the_engines_facade_is_free_of_the_orm():
     assert set(imports_of(Path("supervision/__init__.py"))) <= FACADE_IMPORTS
 
 
+@pytest.mark.parametrize("path", python_files("supervision"), ids=name_of)
+def test_the_engine_imports_no_application(path):
+    assert [name for name in imports_of(path) if name.split(".")[0] != "supervision"] == []
+
+
 def test_every_room_says_what_it_is_and_none_has_more_than_twelve_modules():
     rooms = [path for path in (ROOT / "supervision").iterdir() if (path / "__init__.py").is_file()]
     unsaid = [room.name for room in rooms if room.name not in ("migrations", "templatetags", "management") and not docstring(room)]

@@ -20,6 +20,7 @@ from supervision.store.known_versions import known_only
 # The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
 # letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `scan_window`; xmax, as it
 # was before this lock: see `suspicion`.
+# A workflow that other code has registered and this code does not know (`names`) is left to that other code.
 TAKE_SUBMISSIONS = """
 SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason,
        suspected_at IS NOT NULL, xmax::text::bigint

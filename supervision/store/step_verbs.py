@@ -56,18 +56,13 @@ _first_due: Front[Any] = Front("-infinity")
 
 
 def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[Taken]:
-    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take.
-
-    A submission of a workflow that other code has registered and this code does not know is left to that other code.
-    """
+    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take."""
+    params: dict[str, Any] = {"limit": limit, "only": None, "since": 0, "names": registry.names()}
     if only is not None:
-        params = {"limit": len(only), "only": list(only), "since": min(only, default=0), "names": registry.names()}
+        params |= {"limit": len(only), "only": list(only), "since": min(only, default=0)}
         return [Taken(*row) for row in db.fetch(step_sql.TAKE_SUBMISSIONS, params)]
-    rows = _waiting.look(
-        lambda since: db.fetch(step_sql.TAKE_SUBMISSIONS, {"limit": limit, "only": None, "since": since, "names": registry.names()}),
-        lambda rows: rows[-1][0] - _CLOSE,
-    )
-    return [Taken(*row) for row in rows]
+    look = lambda since: db.fetch(step_sql.TAKE_SUBMISSIONS, {**params, "since": since})  # noqa: E731
+    return [Taken(*row) for row in _waiting.look(look, lambda rows: rows[-1][0] - _CLOSE)]
 
 
 def write_runs(
@@ -190,7 +185,8 @@ def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
     params = {**addressed(place, claims), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
 
     def with_lost() -> list[tuple[Any, ...]]:
-        return db.with_lost(lambda: db.fetch(step_sql.START, params), lost_sql.START, {**params, "elapsed": time.monotonic() - began + 1.0})
+        elapsed = time.monotonic() - began + 1.0
+        return db.with_lost(lambda: db.fetch(step_sql.START, params), lost_sql.START, {**params, "elapsed": elapsed})
 
     return [begun(row, began) for row in db.guarded(lambda: db.fetch(step_sql.START, params), after_loss=with_lost)]
 

@@ -157,6 +157,14 @@ TABLE = (
         "test_a_submission_that_kills_its_readers_is_set_aside_and_the_others_become_orders",
     ),
     (
+        "C17",
+        "what older code counted is evidence",
+        "supervision/intake/suspicion.py",
+        "CASE WHEN reader IS NULL THEN 0 ELSE deliveries",
+        "CASE WHEN reader IS NULL THEN deliveries ELSE deliveries",
+        "test_what_older_code_counted_is_no_evidence",
+    ),
+    (
         "C18",
         "completing the database makes no queues",
         "sasproject/apps.py",

@@ -74,7 +74,7 @@ TABLE = (
         "supervision/dispatch/scheduler.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nif False:\n    from orders import workflows as shop  # noqa: F401\n",
-        "test_engine_modules_import_only_from_lower_levels",
+        "test_the_engine_imports_no_application",
     ),
     (
         "S6",

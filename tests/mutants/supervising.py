@@ -38,7 +38,7 @@ TABLE = (
         "supervision/recovery/supervisor.py",
         "from supervision.runtime.identity import me\n",
         "from orders.agents.payment import PaymentAgent  # noqa: F401\nfrom supervision.runtime.identity import me\n",
-        "test_engine_modules_import_only_from_lower_levels",
+        "test_the_engine_imports_no_application",
     ),
     (
         "S13",
@@ -159,6 +159,14 @@ TABLE = (
         "            if key not in reserved:\n",
         "            if key not in ():\n",
         "test_the_agent_takes_once_when_it_runs_twice_with_one_key",
+    ),
+    (
+        "S30",
+        "a later attempt does not look for its shipment",
+        "orders/agents/shipping.py",
+        "        return retried(lambda: carrier.find(request.idempotency_key, request.run_key), on=HARMLESS)\n",
+        "        return None\n",
+        "test_the_agent_books_once_when_it_runs_twice_with_one_key",
     ),
     (
         "S30",

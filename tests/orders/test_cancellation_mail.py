@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from orders import lifecycle
+from supervision.incidents import lifecycle as incidents
 from supervision.models import Incident, Notification
 from supervision.outbox.notifications import deliver_due
 from supervision.workflow import ClosedRun
@@ -34,7 +35,7 @@ def test_a_refused_cancellation_mail_is_given_up_after_the_first_answer_and_is_a
     Notification.objects.update(not_before=timezone.now() - timedelta(days=1))
     assert deliver_due() == 0
     assert Notification.objects.get().tries == 1
-    lifecycle.look()
+    incidents.look()
     assert Incident.objects.filter(kind="delivery_failed", closed_at=None).count() == 1
 
 

@@ -142,7 +142,7 @@ def deliverer() -> subprocess.Popen[str]:
         "import django; django.setup()\n"
         "from django.db import connection\n"
         f"connection.settings_dict['NAME'] = {str(connection.settings_dict['NAME'])!r}\n"
-        "from supervision.sending import deliver_all\n"
+        "from supervision.outbox.status_sender import deliver_all\n"
         "deliver_all()\n"
     )
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "sasproject.settings", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "ERROR"}

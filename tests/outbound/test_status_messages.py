@@ -105,11 +105,11 @@ def test_a_rolled_back_transition_tells_nobody():
 def at_the_last_step():
     key = kit.order()
     ((place, claims),) = engine_kit.schedule()
-    items = engine_kit.store.start(place, claims)
+    items = engine_kit.step_verbs.start(place, claims)
     while place.position < 2:
         claims = engine_kit.finish(place, items, {}).claims
         place = place.following
-        items = engine_kit.store.start(place, claims)
+        items = engine_kit.step_verbs.start(place, claims)
     return key, place, items
 
 

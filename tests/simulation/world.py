@@ -27,21 +27,7 @@ from tests.simulation import scenarios
 from tests.simulation.invariants import At, Broken, Order, Row, Watch
 from tests.simulation.remote import Remote
 from tests.simulation.scenarios import HOUR
-
-# Deleting a scenario's few rows is quicker than truncating tables. Run ids go on, so no late message matches a later run.
-_FORGET = ";".join(
-    f"DELETE FROM supervision_{table}"  # noqa: S608 - the names below
-    for table in ("stepevent", "stepstate", "strayreply", "effect", "alert", "notification", "deadletter", "run", "submission")
-)
-
-_SHIFT = """
-WITH d AS (SELECT %(seconds)s::float8 * interval '1 s' AS d),
-r AS (UPDATE supervision_run SET complete_by = complete_by - d, created_at = created_at - d, finished_at = finished_at - d FROM d),
-e AS (UPDATE supervision_stepevent SET at = at - d FROM d)
-UPDATE supervision_stepstate SET complete_by = complete_by - d, not_before = not_before - d, turn_at = turn_at - d,
-       started_at = started_at - d, finished_at = finished_at - d
-  FROM d
-"""
+from tests.simulation.statements import FORGET, SHIFT
 
 
 @dataclass
@@ -258,7 +244,7 @@ class World:
 
     def clock(self, seconds: float) -> None:
         """Move the database's clock relative to all rows; negative `seconds` move it back."""
-        db.run(_SHIFT, {"seconds": seconds})
+        db.run(SHIFT, {"seconds": seconds})
         self.look()
 
     # ------------------------------------------------------------------------------------------------ operators
@@ -395,7 +381,7 @@ class World:
 def forget() -> None:
     """Delete the last scenario's rows."""
     with connection.cursor() as cursor:
-        cursor.execute(_FORGET)
+        cursor.execute(FORGET)
 
 
 def failure(kind: str) -> AgentFailure:
