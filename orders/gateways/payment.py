@@ -88,8 +88,8 @@ class Intent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refund:
-    """A refund. Only `succeeded` and `pending` count as given back; a refund may fail weeks later."""
+class _AgainstIntent:
+    """What a refund and a dispute have in common."""
 
     id: str
     intent: str
@@ -98,6 +98,10 @@ class Refund:
     currency: str
     reason: str | None = None
     created: datetime | None = None
+
+
+class Refund(_AgainstIntent):
+    """A refund. Only `succeeded` and `pending` count as given back; a refund may fail weeks later."""
 
     @property
     def gives_back(self) -> bool:
@@ -105,17 +109,8 @@ class Refund:
         return self.status in GIVEN_BACK
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dispute:
+class Dispute(_AgainstIntent):
     """A dispute: the customer asks the bank for the money back."""
-
-    id: str
-    intent: str
-    status: str
-    amount: int
-    currency: str
-    reason: str | None = None
-    created: datetime | None = None
 
     @property
     def over(self) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import smtplib
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -33,10 +36,9 @@ class Mailbox(Message):
         self.mails.append(message)
 
 
-@pytest.fixture
-def mailbox(settings, tuned):
+@contextmanager
+def listening(box: Mailbox, settings: Any, tuned: Any) -> Iterator[None]:
     """A real SMTP server on a free port, in the settings; OPERATOR_EMAILS has one address."""
-    box = Mailbox()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     server = Controller(box, hostname="127.0.0.1", port=port)
@@ -45,8 +47,16 @@ def mailbox(settings, tuned):
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
     settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
     tuned(OPERATOR_EMAILS=("ops@shop.example",))
-    yield box.mails
+    yield
     server.stop()
+
+
+@pytest.fixture
+def mailbox(settings, tuned):
+    """The mails that arrive at a real SMTP server."""
+    box = Mailbox()
+    with listening(box, settings, tuned):
+        yield box.mails
 
 
 @pytest.fixture
@@ -244,16 +254,8 @@ class Refusing(Mailbox):
 def refusing(settings, tuned):
     """A mail server that refuses all recipients; set `.code` to say how."""
     box = Refusing()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    server = Controller(box, hostname="127.0.0.1", port=port)
-    server.start()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
-    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
-    tuned(OPERATOR_EMAILS=("ops@shop.example",))
-    yield box
-    server.stop()
+    with listening(box, settings, tuned):
+        yield box
 
 
 def given_up() -> list[bool]:

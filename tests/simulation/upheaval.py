@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest import mock
 
 from supervision import workflow
 from supervision.postgres import db
@@ -63,10 +62,13 @@ def sweep_without(world: World, name: str) -> None:
 
 @contextmanager
 def _code_without(name: str) -> Iterator[None]:
-    left = {key: one for key, one in workflow._workflows.items() if one.name != name}
-    newest = {key: one for key, one in workflow._newest.items() if key != name}
-    with mock.patch.object(workflow, "_workflows", left), mock.patch.object(workflow, "_newest", newest):
+    known, newest = workflow._workflows, workflow._newest
+    workflow._workflows = {key: one for key, one in known.items() if one.name != name}
+    workflow._newest = {key: one for key, one in newest.items() if key != name}
+    try:
         yield
+    finally:
+        workflow._workflows, workflow._newest = known, newest
 
 
 def begin_epoch(world: World) -> None:
