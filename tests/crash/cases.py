@@ -88,6 +88,17 @@ class Case:
         return (self.point, self.step, self.time) in SLICE and (not self.beginning or self.point == "submit.after_commit")
 
     @property
+    def needs_a_second_order(self) -> bool:
+        """Whether the victim gets to its failpoint for the second time only with a second order.
+
+        A charge has two operations, so an order passes the point after an intention twice at that step.
+        """
+        return self.time == 2 and (self.point, self.step) not in (
+            ("relay.after_publish", ""),
+            ("agent.after_intention", "charge-payment"),
+        )
+
+    @property
     def repeats_the_mail(self) -> bool:
         """Whether the victim dies after it sent the mail and before it recorded that: the next attempt sends the mail again."""
         return (self.point, self.step) == ("agent.after_effect", "notify-customer")

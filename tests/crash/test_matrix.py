@@ -66,7 +66,7 @@ def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> l
     lane.work(case.victim, **fatal, **({TAKE_UP: "1"} if case.beginning else {}))
 
     keys = [send(lane, case)]
-    if case.time == 2 and case.point != "relay.after_publish":
+    if case.needs_a_second_order:
         until(lambda: lane.state(keys[0]) in ("Processed", "Cancelled"), what="the first order to end")
         keys.append(send(lane, case))
     # An agents process takes an order up only after a short idle time, so the test repeats the notification until it does.
