@@ -25,7 +25,7 @@ certainly had no effect under `K:<operation>:<attempt>`, a key that has no store
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -222,6 +222,10 @@ class _Charge(Calls):
 class _Undo(Calls):
     """One attempt to undo every charge of one order."""
 
+    def __init__(self, request: StepRequest) -> None:
+        super().__init__(request)
+        self.called: set[str] = set()  # the keys of this attempt's operations
+
     def run(self) -> dict[str, Any]:
         performed = (self.request.performed or {}).get("intent")
         intents = self.known(performed, self.request.checkpoint_data.get("intent"))
@@ -239,7 +243,22 @@ class _Undo(Calls):
         for one in self.before:
             if one.direction == "do" and one.outcome is not EffectOutcome.REFUSED:
                 one.settle(EffectOutcome.UNDONE)
+        self.learn_undone(intents)
         return {"cancelled": cancelled, "refunded": refunded}
+
+    def learn_undone(self, intents: Sequence[Intent]) -> None:
+        """Settle the rows that earlier undo attempts left open, by what the service shows now."""
+        now = {one.id: one.status for one in intents}
+        ours = {one.external_id for one in self.before}
+        for one in self.before:
+            if one.direction != "undo" or one.key in self.called or one.outcome not in (EffectOutcome.INTENDED, EffectOutcome.UNKNOWN):
+                continue
+            if one.operation == CANCEL:
+                one.settle(EffectOutcome.DONE if now.get(one.external_id) == CANCELLED else EffectOutcome.REFUSED)
+                continue
+            made = [refund.id for refund in self.refunds(one.external_id) if refund.gives_back and refund.id not in ours]
+            one.settle(EffectOutcome.DONE if made else EffectOutcome.REFUSED, made[0] if made else "")
+            ours.update(made[:1])
 
     def cancel(self, intent: Intent, operation: str) -> Intent:
         """Cancel an open intent and return it: cancelled, or charged if a confirmation came first."""
@@ -270,9 +289,11 @@ class _Undo(Calls):
 
     def row(self, kind: str, operation: str, intent: Intent, amount: Decimal | None = None) -> Operation:
         """Write the ledger's row of the next operation on this intent."""
+        key = f"{self.request.idempotency_key}:{operation}"
+        self.called.add(key)
         return self.request.intend(
             kind,
-            key=f"{self.request.idempotency_key}:{operation}",
+            key=key,
             service=SERVICE,
             amount=amount,
             currency=intent.currency.upper() if amount is not None else None,

@@ -13,7 +13,7 @@ from orders.agents.calls import evidence, retried
 from orders.agents.listings import Listing
 from orders.gateways import http, payment
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
-from orders.gateways.payment import CANCELLED, PAID, Broken, Intent, KeyConflict, Unavailable, WrongState
+from orders.gateways.payment import CANCELLED, PAID, Broken, Intent, KeyConflict, Refund, Unavailable, WrongState
 from supervision import EffectOutcome, Operation, OutcomeUnknown, StepRequest, TransientFailure
 
 T = TypeVar("T")
@@ -115,6 +115,10 @@ class Calls:
     def refunded(self, intent: Intent) -> int:
         """How much of the intent was paid back, in minor units."""
         return retried(lambda: payment.refunded(intent.id), on=HARMLESS)
+
+    def refunds(self, intent: str) -> list[Refund]:
+        """Every refund of the intent."""
+        return retried(lambda: payment.refunds_of(intent), on=HARMLESS)
 
     def close(self, intent: Intent, operation: str = "cancel") -> Intent:
         """Cancel an open intent and return it: cancelled, or charged if a confirmation came first."""

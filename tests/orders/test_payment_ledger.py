@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -109,3 +110,28 @@ def test_a_refund_that_failed_after_its_answer_is_made_again_under_a_fresh_key(s
 
     assert services.charged(order) == 0
     assert services.effects("payment", "refund", order) == 2
+
+
+def test_an_undo_that_ended_after_its_refund_is_settled_by_the_next_attempt(services, step, order):
+    performed = step.try_to(agent, step.request())
+    step.try_to(agent, step.undo(performed))
+    refund = step.rows["undo", f"{order}:charge-payment:undo:1:refund", "refund"]
+    made = refund.external_id
+    refund.outcome, refund.external_id = EffectOutcome.INTENDED, performed["intent"]  # as the killed attempt left it
+
+    step.try_to(agent, step.undo(performed, attempt=2))
+
+    assert (refund.outcome, refund.external_id) == (EffectOutcome.DONE, made)
+    assert services.effects("payment", "refund", order) == 1
+
+
+def test_an_undo_that_ended_before_its_refund_is_refused_where_other_refunds_gave_all_back(services, step, order):
+    performed = step.try_to(agent, step.request())
+    step.try_to(agent, step.undo(performed))
+    key = f"{order}:charge-payment:undo:0:refund"
+    step.rows["undo", key, "refund"] = never = replace(step.rows["undo", f"{order}:charge-payment:undo:1:refund", "refund"])
+    never.key, never.outcome, never.external_id = key, EffectOutcome.UNKNOWN, performed["intent"]
+
+    step.try_to(agent, step.undo(performed, attempt=2))
+
+    assert never.outcome is EffectOutcome.REFUSED
