@@ -1,4 +1,4 @@
-"""Creates what the database needs besides the models: PGMQ (the broker in PostgreSQL) and the shared cache table."""
+"""Creates what the database needs besides the models: the shared cache table. PGMQ comes with the engine."""
 
 from __future__ import annotations
 
@@ -7,40 +7,9 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connections, transaction
 from django.db.models.signals import post_migrate
-from pgmq.install import get_embedded_install_sql
 
-# A starting consumer creates its queue. PGMQ's own functions lock an existing queue's table: they wait for a reader (a frozen
-# process, for example), and later readers wait behind them. They also drop and recreate the trigger, so that two consumers
-# that start at once collide and one of them ends. These versions leave existing objects alone, and use an advisory lock.
-_START_SOFTLY = """
-CREATE OR REPLACE FUNCTION pgmq.create(queue_name TEXT) RETURNS void AS $$
-BEGIN
-  IF NOT EXISTS (SELECT FROM pgmq.meta m WHERE m.queue_name = "create".queue_name) THEN
-    PERFORM pgmq.create_non_partitioned("create".queue_name);
-  END IF;
-END;
-$$ LANGUAGE plpgsql;
-CREATE OR REPLACE FUNCTION pgmq.enable_notify_insert(queue_name TEXT, throttle_interval_ms INTEGER DEFAULT 250)
-RETURNS void AS $$
-DECLARE
-  qtable TEXT := pgmq.format_table_name(queue_name, 'q');
-BEGIN
-  PERFORM pg_advisory_xact_lock(hashtext('enable pgmq notify'));
-  INSERT INTO pgmq.notify_insert_throttle (queue_name, throttle_interval_ms)
-  VALUES (enable_notify_insert.queue_name, enable_notify_insert.throttle_interval_ms)
-  ON CONFLICT ON CONSTRAINT notify_insert_throttle_queue_name_key
-  DO UPDATE SET throttle_interval_ms = EXCLUDED.throttle_interval_ms
-   WHERE pgmq.notify_insert_throttle.throttle_interval_ms <> EXCLUDED.throttle_interval_ms;
-  IF NOT EXISTS (SELECT FROM pg_trigger
-                  WHERE tgrelid = format('pgmq.%I', qtable)::regclass AND tgname = 'trigger_notify_queue_insert_listeners') THEN
-    EXECUTE format('CREATE CONSTRAINT TRIGGER trigger_notify_queue_insert_listeners AFTER INSERT ON pgmq.%I'
-                   ' DEFERRABLE FOR EACH ROW EXECUTE PROCEDURE pgmq.notify_queue_listeners()', qtable);
-  END IF;
-END;
-$$ LANGUAGE plpgsql;
-"""
+from supervision.transports.pgmq_tables import install_pgmq
 
 
 class ProjectConfig(AppConfig):
@@ -58,14 +27,3 @@ def complete_database(using: str = "default", **_: Any) -> None:
     call_command("createcachetable", database=using, verbosity=0)
     if settings.BROKER_IN_DATABASE:
         install_pgmq(using)
-
-
-def install_pgmq(using: str) -> None:
-    """Install PGMQ and our versions of two functions. Its script fails on a second run, so check first, under a lock."""
-    connection = connections[using]
-    with connection.cursor() as cursor, transaction.atomic(using=using):
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('install pgmq'))")
-        cursor.execute("SELECT to_regclass('pgmq.meta') IS NOT NULL")
-        if not cursor.fetchone()[0]:
-            cursor.connection.execute(get_embedded_install_sql())
-        cursor.connection.execute(_START_SOFTLY)

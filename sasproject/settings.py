@@ -143,40 +143,15 @@ CACHES = {
 
 # --- Broker and Celery ------------------------------------------------------------------------------------------------
 
+# `supervision.celery` has the other options, with their reasons.
 CELERY_BROKER_URL = env_str("CELERY_BROKER_URL", "pgmq://")
 CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, _database)
 BROKER_IN_DATABASE = CELERY_BROKER_URL == "pgmq://"
-CELERY_BROKER_CONNECTION_TIMEOUT = 5
-CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_POOL_LIMIT = 4  # a publisher is done in a millisecond, and on pgmq each of these is a database connection
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker survives any outage of the broker
-CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a worker also survives the deletion of its queue
 CELERY_BROKER_HEARTBEAT = 20 if broker.transport(CELERY_BROKER_URL) == "amqp" else 0
-CELERY_TASK_PUBLISH_RETRY = False  # a lost hint only costs latency; a publisher that waits would hold up a request
-CELERY_TASK_IGNORE_RESULT = True  # and no result backend: the results are in the database
-# Early acknowledgement: lost work comes back when its lease in the database expires; the broker need not deliver it again.
-CELERY_TASK_ACKS_LATE = False
-CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# After a reconnect Celery would lower the prefetch for every task under way, and is known not to raise it again: the
-# worker then lives and consumes nothing.
-CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
-CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # does not work on pgmq; heartbeat rows tell which processes live
-CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-CELERY_TASK_SERIALIZER = "json"
-CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_DEFAULT_QUEUE = "supervisor"
 CELERY_ENABLE_UTC = True
 CELERY_TIMEZONE = "UTC"
-CELERY_TASK_CREATE_MISSING_QUEUES = True
-CELERY_TASK_DEFAULT_QUEUE = "supervisor"
-# `supervision.perform` is not listed: each message of a Celery chain names the queue of its agent.
-CELERY_TASK_ROUTES = {
-    "supervision.consume": {"queue": "submissions"},
-    "supervision.schedule": {"queue": "scheduler"},
-    "supervision.*": {"queue": "supervisor"},
-}
-CELERY_BEAT_SCHEDULER = "sasproject.beat:Scheduler"
-CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 # --- Engine -----------------------------------------------------------------------------------------------------------

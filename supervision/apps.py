@@ -10,7 +10,7 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
 
-from supervision import checks  # noqa: F401 - it registers itself, as the next three modules with this note do
+from supervision import celery, checks  # noqa: F401 - they register themselves, as the next three with this note do
 from supervision.agent import agents
 from supervision.governance import circuit_breaker, outages  # noqa: F401
 from supervision.ledger import findings  # noqa: F401
@@ -33,9 +33,18 @@ class SupervisionConfig(AppConfig):
 
         autodiscover_modules("workflows")
         post_migrate.connect(list_resources, sender=self)
+        post_migrate.connect(install_broker, sender=self)
         connection_created.connect(epochs.on_connection)
 
 
 def list_resources(**_kwargs: Any) -> None:
     """Give every agent's resource a row after `migrate`, so that operators can edit it."""
     circuit_breaker.know(sorted(agent.resource for agent in agents() if agent.resource is not None))
+
+
+def install_broker(using: str = "default", **_kwargs: Any) -> None:
+    """Install PGMQ after `migrate`, where it is the broker: `pgmq://` without a host. May be repeated."""
+    if using == "default" and celery.broker_in_database():
+        from supervision.transports.pgmq_tables import install_pgmq
+
+        install_pgmq(using)

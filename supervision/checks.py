@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from supervision import conf
+from supervision import celery, conf
 from supervision.retry import OnExhausted, OnPermanent
 from supervision.runtime import failpoints
 from supervision.workflow import workflows
@@ -89,7 +89,7 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
         found.append(kind(what, hint=hint, id=f"supervision.{letter}{number:03}"))
 
     def value(name: str, default: Any = None) -> Any:
-        return getattr(settings, f"CELERY_{name}", default)
+        return getattr(settings, f"CELERY_{name}", celery.DEFAULTS.get(name.lower(), default))
 
     if value("TASK_ALWAYS_EAGER", False):
         complain(
@@ -98,7 +98,7 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
             "CELERY_TASK_ALWAYS_EAGER runs agents inside the caller, where a lost caller loses the step.",
             "Remove it; run `manage.py schedule --once` and a worker, or the test kit, instead.",
         )
-    formats = {value("TASK_SERIALIZER", "json"), *value("ACCEPT_CONTENT", ["json"])}
+    formats = {value("TASK_SERIALIZER"), *value("ACCEPT_CONTENT")}
     if formats & {"pickle", "application/x-python-serialize"}:
         complain(
             Error,
@@ -113,14 +113,14 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
             "A Celery result backend is set, and nothing reads it: outcomes are rows of the state store.",
             "Remove CELERY_RESULT_BACKEND.",
         )
-    if value("TASK_ACKS_LATE", False):
+    if value("TASK_ACKS_LATE"):
         complain(
             Warning,
             13,
             "CELERY_TASK_ACKS_LATE makes the broker deliver again what the lease brings back anyway.",
             "CELERY_TASK_ACKS_LATE = False: duplicates are harmless but cost a worker's time.",
         )
-    if value("TASK_PUBLISH_RETRY", True):
+    if value("TASK_PUBLISH_RETRY"):
         complain(
             Warning,
             14,

@@ -84,7 +84,7 @@ def _is_ipv6(host: str | None) -> bool:
 def resolve(destination: Destination) -> list[Any]:
     """The socket addresses (family, sockaddr) to connect to. Raises Forbidden if any is private, OSError if there are none."""
     found = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
-    if not settings.WEBHOOK_ALLOW_PRIVATE:
+    if not getattr(settings, "WEBHOOK_ALLOW_PRIVATE", False):
         for _family, _kind, _protocol, _name, sockaddr in found:
             address = ip_address(str(sockaddr[0]).partition("%")[0])
             if is_private(address):
@@ -97,7 +97,7 @@ def resolve(destination: Destination) -> list[Any]:
 def check(url: str) -> None:
     """Refuse an address that we would not send to. A name that DNS does not know (yet) passes; delivery checks again."""
     destination = parse(url)
-    if settings.WEBHOOK_ALLOW_PRIVATE:
+    if getattr(settings, "WEBHOOK_ALLOW_PRIVATE", False):
         return
     if destination.host.rstrip(".") == "localhost" or destination.host.rstrip(".").endswith(".localhost"):
         raise Forbidden(_("%(host)s is not a public address.") % {"host": destination.host})

@@ -21,12 +21,12 @@ GIVEN_UP_AFTER = timedelta(days=3)
 
 
 def link(incident_id: int) -> str:
-    """The address of an incident's page, under PUBLIC_URL."""
+    """The address of an incident's page, under PUBLIC_URL. Without that setting it has no host."""
     try:
         page = reverse("admin:supervision_incident_change", args=[incident_id])
     except NoReverseMatch:  # an application without the console
         page = ""
-    return f"{settings.PUBLIC_URL}{page}"
+    return f"{getattr(settings, 'PUBLIC_URL', '')}{page}"
 
 
 def amounts(held: list[tuple[str, Decimal]]) -> str:

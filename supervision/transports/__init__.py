@@ -26,3 +26,8 @@ def install() -> None:
     kombu_transport.TRANSPORT_ALIASES.update(OURS)
     for name in OURS:
         kombu_transport._transport_cache.pop(name, None)
+
+
+def installed() -> bool:
+    """Whether kombu uses these."""
+    return all(kombu_transport.TRANSPORT_ALIASES.get(name) == ours for name, ours in OURS.items())

@@ -34,7 +34,7 @@ LONGEST_PAUSE_SECONDS = 10.0
 
 def is_heard() -> bool:
     """Whether another process may listen. If the broker is this process's own memory, there is no other process."""
-    return not settings.CELERY_BROKER_URL.startswith("memory:")
+    return not getattr(settings, "CELERY_BROKER_URL", "").startswith("memory:")
 
 
 def ring() -> None:

@@ -6,11 +6,11 @@ import pytest
 from celery import current_app
 from django_celery_beat.models import PeriodicTask
 
-from sasproject.beat import Scheduler
 from supervision import tasks
 from supervision.operations import operator_verbs
 from supervision.recovery import leader_lease, supervisor
 from supervision.testing import expire, step
+from supervision.worker.beat import Scheduler
 from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
 from tests.support import toy
 

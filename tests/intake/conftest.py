@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from sasproject.apps import install_pgmq
+from supervision.transports.pgmq_tables import install_pgmq
 from tests import services
 from tests.engine.conftest import engine, store_database, tuned
 from tests.intake.brokers import Amqp, Broker, Pgmq, Redis

@@ -71,7 +71,7 @@ TABLE = (
         "S38",
         "the link in the operators' mail has no host",
         "supervision/outbox/incident_mail.py",
-        '    return f"{settings.PUBLIC_URL}{page}"\n',
+        """    return f"{getattr(settings, 'PUBLIC_URL', '')}{page}"\n""",
         "    return page\n",
         "test_an_incident_is_mailed_once_with_a_link_and_what_it_holds",
     ),

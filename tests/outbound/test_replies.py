@@ -13,10 +13,10 @@ from django.db import connection
 
 from examples.follow_orders import connect, follow
 from sasproject import broker
-from sasproject.apps import install_pgmq
 from supervision.models import Delivery, Notification, ReplyToken
 from supervision.outbox import notifications, reply_queues, subscriptions
 from supervision.outbox.status_sender import deliver_all
+from supervision.transports.pgmq_tables import install_pgmq
 from tests import services
 from tests.engine.kit import ROOT, fetch
 from tests.outbound import kit

@@ -14,7 +14,7 @@ from celery.schedules import schedule
 from django.db import connection
 from django_celery_beat.models import PeriodicTask
 
-from sasproject.beat import Scheduler
+from supervision.worker.beat import Scheduler
 from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
 from tests.engine.kit import another_connection
 

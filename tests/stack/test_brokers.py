@@ -13,8 +13,9 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from sasproject.apps import complete_database, install_pgmq
+from sasproject.apps import complete_database
 from sasproject.embedded import database_url
+from supervision.transports.pgmq_tables import install_pgmq
 
 ROOT = Path(__file__).resolve().parents[2]
 THERE_AND_BACK = """

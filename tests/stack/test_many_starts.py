@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from sasproject.apps import install_pgmq
+from supervision.transports.pgmq_tables import install_pgmq
 from tests.engine.kit import another_connection, at_once
 
 

@@ -1,0 +1,55 @@
+"""The transport options of each kind of broker, and libpq's connection string for PGMQ.
+
+The broker only carries hints, so no option here is for durability. The timeouts limit how long a caller can hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from psycopg.conninfo import make_conninfo
+
+# Django's own options of a PostgreSQL database. libpq does not know them.
+NOT_LIBPQS = ("pool", "isolation_level", "server_side_binding", "assume_role", "prepare_threshold", "cursor_factory", "context")
+
+
+def of_broker(url: str, database: Mapping[str, Any]) -> dict[str, Any]:
+    """kombu's options for this broker. database: a Django database entry, which a bare `pgmq://` uses."""
+    kind = urlsplit(url).scheme
+    if kind in ("redis", "rediss"):
+        return {
+            "visibility_timeout": 3600,  # tasks are acknowledged when they start: this concerns prefetched messages only
+            "socket_connect_timeout": 5,
+            "socket_timeout": 5,  # kombu blocks for 1 s at a time; after 5 s without an answer the server counts as lost
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+        }
+    if kind == "pgmq":
+        elsewhere = urlsplit(url).netloc or urlsplit(url).path.strip("/")
+        return _pgmq(url.replace("pgmq://", "postgresql://", 1) if elsewhere else conninfo(database))
+    return {"connect_timeout": 5, "write_timeout": 5} if kind in ("amqp", "amqps") else {}
+
+
+def conninfo(database: Mapping[str, Any]) -> str:
+    """libpq's connection string for a Django database entry: the URL form cannot carry a socket directory."""
+    wanted = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+    given = {ours: database[theirs] for ours, theirs in wanted.items() if database.get(theirs)}
+    known = {key: value for key, value in (database.get("OPTIONS") or {}).items() if key not in NOT_LIBPQS}
+    return make_conninfo(**given, **known)
+
+
+def _pgmq(conn_string: str) -> dict[str, Any]:
+    return {
+        "conn_string": conn_string,
+        "init_extension": False,  # plain SQL, installed after `migrate`; no server extension needed
+        "use_notify": True,
+        "notify_throttle_interval_ms": 0,
+        "wait_time_seconds": 0,
+        # kombu's default of 1 s stalls the queue whenever the prefetch window is full.
+        "polling_interval": 0.05,
+        "visibility_timeout": 60,
+        "pool_size": 2,  # one reads while another acknowledges; no more, because the server's connections are limited
+        "pool_timeout": 5,
+    }
