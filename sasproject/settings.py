@@ -29,6 +29,7 @@ from sasproject.env import (
     env_secret_key,
     env_str,
 )
+from supervision.console import theme
 
 # --- Start ------------------------------------------------------------------------------------------------------------
 
@@ -289,6 +290,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 # --- Console ----------------------------------------------------------------------------------------------------------
 
 UNFOLD: dict[str, Any] = {
+    **theme.UNFOLD,
     "SITE_TITLE": _("Orders"),
     "SITE_HEADER": _("Order operations"),
     "SITE_SUBHEADER": _("Operator console"),
@@ -297,10 +299,7 @@ UNFOLD: dict[str, Any] = {
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_LANGUAGES": True,
-    "DASHBOARD_CALLBACK": "supervision.console.dashboard.dashboard",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("orders/icon.svg")}],
-    "STYLES": [lambda request: static("supervision/console.css")],
-    "SCRIPTS": [lambda request: static("supervision/console.js")],
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "orders.admin.navigation"},
     # The shop's deep teal. White text is shown on 600.
     "COLORS": {

@@ -6,7 +6,7 @@
     app = Celery("shop")
     app.config_from_object("django.conf:settings", namespace="CELERY")
     configure(app)
-    app.autodiscover_tasks()
+    app.autodiscover_tasks()  # the project's own tasks; configure finds the engine's
 
 The promises: an unreadable message becomes a dead letter and ends no worker; the engine's messages reach the queues
 that its workers read; lost work comes back by its lease, without the broker; a broker that is away holds up no request.
@@ -75,6 +75,7 @@ def configure(app: Any) -> None:
     transports.install()
     app.set_default()
     app.on_after_configure.connect(_complete, weak=False)
+    app.autodiscover_tasks(["supervision"])
     signals.task_prerun.connect(drop_lost_connections)
     _configured.add(app)
     if app.configured:

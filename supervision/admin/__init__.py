@@ -8,11 +8,11 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
 
-DASHBOARD = "supervision.console.dashboard.dashboard"
+from supervision.console import theme
 
 if apps.is_installed("unfold"):  # the extra `console`
     from supervision.admin import tables  # noqa: F401
 
     # A project that names our dashboard in UNFOLD gets its page too, unless it has set another.
-    if getattr(settings, "UNFOLD", {}).get("DASHBOARD_CALLBACK") == DASHBOARD and admin.site.index_template is None:
+    if getattr(settings, "UNFOLD", {}).get("DASHBOARD_CALLBACK") == theme.DASHBOARD and admin.site.index_template is None:
         admin.site.index_template = "admin/supervision/dashboard.html"

@@ -1,0 +1,57 @@
+"""pyproject.toml describes the engine's distribution: its dependencies cover its imports, and their ranges are the shop's."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# Packages whose module has another name; and amqp, which kombu always brings.
+DISTRIBUTIONS = {"unfold": "django-unfold", "amqp": "kombu"}
+
+
+def named(requirement: str) -> tuple[str, str]:
+    """The name and the range of a requirement."""
+    name, _extras, version = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?([^#]*)", requirement).groups()
+    return name.lower(), version.strip()
+
+
+def imported(*parts: str) -> set[str]:
+    """The distributions of other projects that modules of the engine import. parts: rooms to leave out."""
+    found = set()
+    for path in (ROOT / "supervision").rglob("*.py"):
+        if set(path.relative_to(ROOT).with_suffix("").parts) & set(parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            found |= {name.split(".")[0] for name in names}
+    return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in found - sys.stdlib_module_names - {"supervision"}}
+
+
+def test_what_the_engine_imports_is_a_dependency_and_the_console_is_an_extra():
+    needed = {named(requirement)[0] for requirement in PROJECT["dependencies"]}
+
+    assert imported("admin", "console", "pgmq", "pgmq_tables", "redis") == needed
+    assert imported("pgmq", "pgmq_tables", "redis") == needed | {named(requirement)[0] for requirement in EXTRAS["console"]}
+    assert imported() == needed | {"django-unfold", "pgmq"}
+
+
+def test_the_ranges_are_those_that_the_shop_is_tested_with():
+    lines = (line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and not line.startswith("#"))
+    shops = dict(named(line.partition("#")[0].strip()) for line in lines)
+
+    for requirement in [*PROJECT["dependencies"], *(one for extra in EXTRAS.values() for one in extra)]:
+        name, version = named(requirement)
+        assert shops[name] == version, requirement
+
+
+def test_only_the_engine_is_packaged():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+    assert tool["packages"]["find"]["include"] == ["supervision*"]
