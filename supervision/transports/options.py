@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 # Django's own options of a PostgreSQL database. libpq does not know them.
@@ -33,9 +34,13 @@ def of_broker(url: str, database: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conninfo(database: Mapping[str, Any]) -> str:
-    """libpq's connection string for a Django database entry: the URL form cannot carry a socket directory."""
+    """libpq's connection string for a Django database entry: the URL form cannot carry a socket directory.
+
+    What the entry leaves out is written as libpq would complete it (PGHOST, ...): PGMQ has other defaults than libpq.
+    """
     wanted = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
-    given = {ours: database[theirs] for ours, theirs in wanted.items() if database.get(theirs)}
+    usual = {each.keyword.decode(): each.val.decode() for each in pq.Conninfo.get_defaults() if each.val}
+    given: dict[str, Any] = {ours: database.get(theirs) or usual.get(ours) for ours, theirs in wanted.items()}
     known = {key: value for key, value in (database.get("OPTIONS") or {}).items() if key not in NOT_LIBPQS}
     return make_conninfo(**given, **known)
 

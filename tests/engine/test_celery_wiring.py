@@ -137,10 +137,13 @@ def test_a_broker_gets_its_options_from_its_url(url, name):
     assert name in options.of_broker(url, settings.DATABASES["default"])
 
 
-def test_pgmq_finds_the_project_s_database(tmp_path):
+def test_pgmq_finds_the_project_s_database_as_libpq_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("PGUSER", "grace")
+    monkeypatch.setenv("PGHOST", "elsewhere")  # the settings name another host
     asked = "print(current_app.conf.broker_transport_options['conn_string'])"
+    answer = Project(tmp_path, WIRED, "CELERY_BROKER_URL = 'pgmq://'\n").answer(asked)
 
-    assert Project(tmp_path, WIRED, "CELERY_BROKER_URL = 'pgmq://'\n").answer(asked) == "dbname=hires host=/nowhere"
+    assert {"dbname=hires", "user=grace", "host=/nowhere", "port=5432"} <= set(answer.split())
 
 
 def test_a_project_s_own_options_of_the_broker_stay(tmp_path):
@@ -151,8 +154,9 @@ def test_a_project_s_own_options_of_the_broker_stay(tmp_path):
 
 def test_every_thread_publishes_through_the_configured_application(tmp_path):
     code = "import threading; thread = threading.Thread(target=lambda: print(current_app.main)); thread.start(); thread.join()"
+    beside_another = WIRED.replace('app = Celery("hiring")', 'Celery("another")\napp = Celery("hiring")')
 
-    assert Project(tmp_path, WIRED).answer(code) == "hiring"
+    assert Project(tmp_path, beside_another).answer(code) == "hiring"
 
 
 def test_the_module_does_not_hide_the_package_of_the_same_name(tmp_path):
