@@ -1,0 +1,243 @@
+"""The engine as another project gets it: a wheel in an empty environment, `startproject`, and the files of docs/installing.md.
+
+Real processes, a real database: a worker is killed in mid-step, a step fails for good, an operator resubmits it in the admin.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+import pytest
+
+from chaos.shop import scratch_database
+from tests import services
+from tests.support.shop import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "installing.md").read_text()
+FILES = dict(re.findall(r"^```python\n# ([\w/.]+)[^\n]*\n(.*?)^```$", PAGE, re.M | re.S))
+WIRING = ("hiring/settings.py", "hiring/celery.py", "hiring/__init__.py")
+PYTHON = os.environ.get("TEST_PYTHON", sys.executable)  # the interpreter of the empty environment
+IN_THE_WHEEL = ("supervision", "pyproject.toml", "README.md", "LICENSE")
+# Only for the test: a lost step is found soon, and no number of attempts is too many on a slow machine.
+TUNING = 'SUPERVISION = {"COMPLETE_WITHIN": 8, "SWEEP_SECONDS": 1, "FAILURE_THRESHOLD": 100}\n'
+# The services that the agents call. Files tell them what to do.
+SERVICES = """
+import os, time
+from pathlib import Path
+from supervision import PermanentFailure
+
+HERE = Path(__file__).parent
+
+def create_account(name, key):
+    with (HERE / "calls").open("a") as calls:
+        calls.write(f"{os.getpid()} {key}\\n")
+    while (HERE / "hold").exists():
+        time.sleep(0.05)
+    return {"account": name}
+
+def delete_account(key):
+    return {}
+
+def order_laptop(key):
+    if (HERE / "refuse").exists():
+        raise PermanentFailure("no laptop is left")
+    return {"laptop": 7}
+"""
+# An operator in the admin: looks at the pages, then resubmits the failed step.
+OPERATOR = """
+import re, sys
+import django
+django.setup()
+from django.contrib.auth import get_user_model
+from django.contrib.staticfiles import finders
+from django.test import Client
+from supervision.models import Run
+
+run = Run.objects.get(key=sys.argv[1])
+olga, _ = get_user_model().objects.get_or_create(username="olga", is_staff=True, is_superuser=True)
+client = Client(SERVER_NAME="localhost")
+client.force_login(olga)
+
+def page(path):
+    answer = client.get(path)
+    assert answer.status_code == 200, (path, answer.status_code)
+    return answer.content.decode()
+
+assert finders.find("supervision/console.css")
+dashboard = page("/admin/")
+assert "Open alerts" in dashboard and "order-laptop" in dashboard and "supervision/console.css" in dashboard
+assert run.key in page("/admin/supervision/run/")
+assert "no laptop is left" in page(f"/admin/supervision/run/{run.pk}/change/")
+address = f"/admin/supervision/run/{run.pk}/operate/resubmit/"
+hidden = dict(re.findall(r'<input type="hidden" name="(\\w+)" value="([^"]*)"', page(address)))
+answer = client.post(address, hidden | {"reason": "a laptop came in"})
+assert answer.status_code == 302, answer.content.decode()
+"""
+
+
+class Project:
+    """A project in an environment of its own, on a database of its own."""
+
+    def __init__(self, directory: Path, bin_: Path, database_url: str) -> None:
+        self.directory, self.bin = directory, bin_
+        self.app = directory / "hires"
+        self.url = database_url
+        parts = urlsplit(database_url)
+        self.database = parts.path.removeprefix("/")
+        given = {"PGHOST": unquote(parts.hostname or ""), "PGPORT": parts.port, "PGUSER": parts.username, "PGPASSWORD": parts.password}
+        ours = ("CELERY", "DATABASE", "DJANGO", "PYTEST", "PYTHONPATH", "SUPERVISION", "VIRTUAL_ENV", "PG")
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        self.env |= {name: unquote(str(value)) for name, value in given.items() if value}
+        self.env |= {"DJANGO_SETTINGS_MODULE": "hiring.settings", "SUPERVISION_SWEEP_SECONDS": "1", "PATH": f"{bin_}:{os.environ['PATH']}"}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def run(self, *command: str) -> str:
+        """Run a program of the environment in the project; returns what it printed."""
+        done = subprocess.run(
+            [self.bin / command[0], *command[1:]],
+            cwd=self.directory,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        return done.stdout
+
+    def manage(self, *arguments: str) -> str:
+        """A management command."""
+        return self.run("python", "manage.py", *arguments)
+
+    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start one of the processes that the page names."""
+        [command] = [line.split() for line in PAGE.splitlines() if line.startswith(f"    celery -A hiring {' '.join(arguments)}")]
+        with (self.directory / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen([self.bin / "celery", *command[1:]], cwd=self.directory, env=self.env, stdout=log, stderr=log)
+        self.processes[name] = process
+        return process
+
+    def stop(self) -> None:
+        """End every process."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def submit(self, name: str) -> str:
+        """Submit a run; returns its key."""
+        return self.manage("shell", "-v", "0", "-c", f"from hires.submitting import onboard; print(onboard({name!r}))").split()[-1]
+
+    def state(self, key: str) -> str:
+        """A run's state; empty while it is only submitted."""
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute("SELECT process_state FROM supervision_run WHERE key = %s", [key]).fetchone()
+        return row[0] if row else ""
+
+    def reaches(self, key: str, state: str) -> None:
+        """Wait until a run is in this state."""
+        self.waits(lambda: self.state(key) == state, f"the state {state} of {key}")
+
+    def waits(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for the condition. The error shows what the processes wrote."""
+        try:
+            until(condition, within=180, what=what)
+        except AssertionError as error:
+            logs = [f"{path.name}:\n{path.read_text()[-3000:]}" for path in sorted(self.directory.glob("*.log"))]
+            raise AssertionError("\n".join([str(error), *logs])) from None
+
+
+def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pip as its own configuration and the environment say."""
+    return subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False, timeout=400)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the programs in an empty environment, into which the wheel was installed with its extras."""
+    directory = tmp_path_factory.mktemp("installed")
+    probe = pip("download", "--quiet", "--no-deps", "--dest", str(directory / "probe"), "setuptools>=77")
+    services.require_service("A package index", probe.returncode == 0, "pip finds no setuptools as it is configured")
+    source = directory / "source"
+    source.mkdir()
+    for name in IN_THE_WHEEL:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    built = pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(source))
+    assert built.returncode == 0, built.stderr
+    [wheel] = directory.glob("sas_supervision-*.whl")
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(directory / "env")], check=True)
+    programs = directory / "env" / "bin"
+    installed = pip("--python", str(programs / "python"), "install", "--quiet", f"{wheel}[console,pgmq]")
+    assert installed.returncode == 0, installed.stderr
+    return programs
+
+
+@pytest.fixture(scope="module")
+def project(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """What `startproject` writes, with the files of the page beside it, migrated."""
+    directory = tmp_path_factory.mktemp("blank")
+    with scratch_database() as url:
+        made = Project(directory, programs, url)
+        subprocess.run([programs / "django-admin", "startproject", "hiring", "."], cwd=directory, env=made.env, check=True)
+        made.app.mkdir()
+        texts = FILES | {"hires/__init__.py": "", "hires/services.py": SERVICES, "operator_at_work.py": OPERATOR}
+        for name, text in texts.items():
+            with (directory / name).open("a") as file:
+                file.write("\n" + text.replace('"NAME": "hiring"', f'"NAME": "{made.database}"'))
+        with (directory / "hiring" / "settings.py").open("a") as file:
+            file.write(TUNING)
+        made.manage("migrate", "-v", "0")
+        yield made
+        made.stop()
+
+
+def test_the_page_needs_few_lines_of_settings_and_wiring():
+    assert set(FILES) == {*WIRING, "hires/workflows.py", "hires/submitting.py"}
+    assert sum(bool(line.strip()) for name in WIRING for line in FILES[name].splitlines()) <= 12
+
+
+def test_a_blank_project_passes_its_checks_and_has_no_migration_to_make(project: Project):
+    assert "no issues" in project.manage("check")
+    assert "No changes" in project.manage("makemigrations", "--check", "--dry-run")
+    assert str(project.bin.parent) in project.run("python", "-c", "import supervision; print(supervision.__file__)")
+
+
+def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(project: Project):
+    (project.app / "hold").touch()
+    project.start("scheduler", "worker", "-n", "scheduler")
+    project.start("beat", "beat")
+    victim = project.start("agents", "worker", "-n", "agents")
+    first = project.submit("Ada")
+    calls = project.app / "calls"
+    project.waits(lambda: calls.is_file() and calls.read_text().startswith(f"{victim.pid} "), "the call by the worker")
+
+    victim.kill()
+    victim.wait()
+    (project.app / "hold").unlink()
+    (project.app / "refuse").touch()
+    project.start("agents", "worker", "-n", "agents")
+    project.reaches(first, "Error")  # the first step was repeated by the new worker, and the second is refused
+    made = [line.split()[1] for line in calls.read_text().splitlines()]
+    assert len(made) >= 2
+    assert len(set(made)) == 1, "every attempt carries the same key"
+
+    (project.app / "refuse").unlink()
+    project.run("python", "operator_at_work.py", first)
+    project.reaches(first, "Processed")
+    assert project.manage("audit")
