@@ -126,8 +126,9 @@ def schedule_once(send: Dispatch = dispatch) -> ScheduleReport:
         report.dead_letters += batch.dead_letters
         report.claimed += sum(map(len, batch.born.values()))
         report.dispatched += hand_out(batch.born, send)
-        if batch.consumed + batch.dead_letters < conf.get().cohort and not batch.deferred:
-            break
+        count = batch.consumed + batch.dead_letters
+        if count < conf.get().cohort and not (batch.deferred and count):
+            break  # what is still deferred waits for another consumer
     while True:
         claimed, sent = claim_once(send)
         report.claimed += claimed

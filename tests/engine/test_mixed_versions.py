@@ -237,6 +237,24 @@ def test_a_message_is_no_nonsense_while_the_database_cannot_say_whether_it_is(co
     assert not handback.has_plan(here)
 
 
+def test_an_order_behind_one_of_an_unknown_workflow_in_its_session_waits_and_stops_no_pass(code):
+    code({1: (FIRST, SECOND)})
+    workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
+    registry.confirm()
+    session = {"session_key": "s1"}
+    ahead, behind = submit("added", {"n": 1, **session}), submit("changing", {"n": 2, **session})
+    other = submit("changing", {"n": 3})
+    code({1: (FIRST, SECOND)})
+
+    run_until_idle()
+
+    waiting = kit.fetch("SELECT public_id FROM supervision_submission WHERE consumed_at IS NULL ORDER BY id")
+    assert (kit.state(other), waiting) == ("Processed", [(ahead,), (behind,)])
+    workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
+    run_until_idle()
+    assert (kit.state(ahead), kit.state(behind)) == ("Processed", "Processed")
+
+
 def test_a_submission_of_a_workflow_that_only_other_code_knows_is_left_to_that_code(code):
     code({1: (FIRST, SECOND)})
     workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
