@@ -10,7 +10,7 @@ import pytest
 
 from orders.agents.payment import PaymentAgent
 from orders.agents.payment_calls import listing
-from supervision import EffectOutcome, PermanentFailure
+from supervision import EffectOutcome, PermanentFailure, TransientFailure
 from supervision.states import ATTEMPTS_PER_EPOCH
 from tests.support.requests import StepOfOrder
 
@@ -135,3 +135,20 @@ def test_an_undo_that_ended_before_its_refund_is_refused_where_other_refunds_gav
     step.try_to(agent, step.undo(performed, attempt=2))
 
     assert never.outcome is EffectOutcome.REFUSED
+
+
+def test_an_undo_that_ended_after_it_cancelled_the_open_payment_is_settled_by_the_next_attempt(services, step, order):
+    def ends_here() -> None:
+        raise TransientFailure("the payment is created and not confirmed")
+
+    step.before_checkpoint = ends_here
+    with pytest.raises(TransientFailure):
+        step.try_to(agent, step.request())
+    step.try_to(agent, step.undo())
+    [cancel] = [row for row in step.rows.values() if row.operation == "cancel"]
+    assert cancel.outcome is EffectOutcome.DONE
+    cancel.outcome = EffectOutcome.INTENDED
+
+    step.try_to(agent, step.undo(attempt=2))
+
+    assert cancel.outcome is EffectOutcome.DONE
