@@ -246,7 +246,8 @@ UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
 # successor Cancelled: it is not found. The result has a row for each finished step and one for each successor. The caller
 # joins them: the planner expects one row of each, so its own join of 200 rows would compare each with each (two fifths of the
 # statement's time). If the successor has to `wait` (its resource has limits, or it is paused, or it is not the step that this
-# code expects there), it becomes due instead, in its order's turn, and CLAIM takes it later.
+# code expects there), it becomes due instead, in its order's turn, and CLAIM takes it later. OFFSET 0 keeps the planner from
+# copying the expression of `waits` into each column.
 _WAITS = "(w.waits OR s.name <> %(step)s OR s.agent <> %(agent)s)"
 
 FINISH = f"""{_DONE}
@@ -262,7 +263,7 @@ n AS (
            not_before = CASE WHEN {_WAITS} THEN now() ELSE s.not_before END,
            turn_at = CASE WHEN {_WAITS} THEN coalesce(d.turn_at, now()) ELSE s.turn_at END
       FROM d JOIN supervision_run r ON r.id = d.run_id CROSS JOIN g
-           CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w
+           CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits OFFSET 0) w
      WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1
        AND s.process_state || '' = 'Pending'
     RETURNING s.run_id, s.seq, s.position, s.attempt, s.generation, s.idempotency_key, s.checkpoint, {_WAITS} AS waits,

@@ -208,7 +208,7 @@ TABLE = (
         "C21",
         "a paused order's next step is claimed when its step ends",
         "supervision/store/step_sql.py",
-        "CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits) w",
+        "CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits OFFSET 0) w",
         "CROSS JOIN LATERAL (SELECT false AS waits) w",
         "test_what_runs_finishes_and_the_next_step_waits",
     ),
