@@ -54,18 +54,18 @@ SELECT r.key, r.id, w.why, w.waits
                    WHEN r.process_state <> 'Pending' OR r.session_key IS NULL THEN 'none of its steps can run'
                    WHEN h.first = r.id THEN 'it is the first of its session and was never released' END
               WHEN s.process_state = 'Processing' THEN
-                   CASE WHEN s.complete_by < {_LATELY} THEN 'its running step is overdue and nobody has taken it back' END
+                   CASE WHEN s.complete_by < {_LATELY} THEN 'its running step is overdue and no supervisor has taken it back' END
               WHEN s.not_before > now() + interval '2 days' THEN 'its step waits for more than two days'
               WHEN s.not_before > {_LATELY} OR {_PAUSED} OR {_CLOSED} THEN NULL
               WHEN t.turn < s.turn_at + {_BOUND} THEN NULL
-              ELSE 'nobody takes up its step ' || s.name END AS why,
+              ELSE 'no worker takes up its step ' || s.name END AS why,
               s.process_state = 'Pending' AS waits) w
  WHERE w.why IS NOT NULL ORDER BY r.id
 """
 
 # Submissions are consumed in the order of their ids: if a later one was consumed, this one does not wait for its turn.
 SUBMISSIONS = f"""
-SELECT s.public_id, NULL::bigint, 'nobody has consumed its submission'
+SELECT s.public_id, NULL::bigint, 'no consumer has taken its submission'
   FROM supervision_submission s
  WHERE s.consumed_at IS NULL AND s.created_at < {_LATELY}
    AND NOT EXISTS (SELECT FROM supervision_incident i WHERE i.cause = 'starvation:submissions' AND i.closed_at IS NULL)

@@ -72,7 +72,7 @@ class Alert(models.Model):
         ERROR = "error", _("Step in error")
         EXHAUSTED = "exhausted", _("Attempts exhausted, waiting longer")
         SKIPPED = "skipped", _("Step given up, order went on")
-        STARVATION = "starvation", _("Nobody picks the step up")
+        STARVATION = "starvation", _("No worker picks the step up")
         LOST_DISPATCH = "lost-dispatch", _("Claims that no agent starts")
 
     run = models.ForeignKey("supervision.Run", on_delete=models.DO_NOTHING, db_constraint=False, related_name="alerts")

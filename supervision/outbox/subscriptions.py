@@ -23,7 +23,7 @@ STATUSES = ("received", "processing", "processed", "error", "cancelled")
 EVENTS = tuple(f"order.{status}" for status in STATUSES)
 MOST_WEBHOOKS = 20  # of one account
 MOST_TOKENS = 20
-NOBODY = frozenset({"", "guest"})  # these clients can have neither webhooks nor reply tokens
+WITHOUT_RECEIVERS = frozenset({"", "guest"})  # these clients can have neither webhooks nor reply tokens
 
 REPLY_QUEUE_ISSUED, REPLY_QUEUE_REVOKED = "reply-queue-issued", "reply-queue-revoked"
 _AGAIN_AFTER_SECONDS = 120  # longer than a deliverer can still hold a message that it held at the revocation
@@ -33,7 +33,7 @@ _LISTENING = "SELECT DISTINCT client FROM supervision_webhookendpoint WHERE acti
 
 def interested(clients: Sequence[str], reply_tos: Sequence[str | None]) -> list[bool]:
     """For each of these orders, whether a webhook or reply queue listens to it. One query by index, none for guests."""
-    named = sorted(set(clients) - NOBODY)
+    named = sorted(set(clients) - WITHOUT_RECEIVERS)
     listening = {row[0] for row in db.fetch(_LISTENING, {"clients": named})} if named else set()
     return [client in listening or reply_to is not None for client, reply_to in zip(clients, reply_tos, strict=True)]
 
@@ -105,7 +105,7 @@ def find_token(client: str, name: str) -> ReplyToken | None:
 def references(client: str, tokens: Iterable[str]) -> dict[str, str]:
     """The hash that an order carries for each of these tokens. Missing tokens are unknown, revoked or another account's."""
     hashes = {_hash(token): token for token in tokens}
-    if not hashes or client in NOBODY:
+    if not hashes or client in WITHOUT_RECEIVERS:
         return {}
     known = tokens_of(client).filter(token_hash__in=hashes).values_list("token_hash", flat=True)
     return {hashes[token_hash]: token_hash for token_hash in known}
