@@ -1,6 +1,6 @@
 # Aliases of ./run for make.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chaos mutants
+.PHONY: help demo test check bench chaos mutants docs
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,3 +22,6 @@ chaos: ## the long fault-injection runs
 
 mutants: ## break each requirement, and check that its test fails
 	@./run mutants
+
+docs: ## the documentation site, in build/docs
+	@./run docs
