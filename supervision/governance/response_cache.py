@@ -27,7 +27,7 @@ from django.db import connection
 
 from supervision.governance import resources
 from supervision.postgres import db
-from supervision.runtime.periodic import Loop
+from supervision.runtime.periodic import PeriodicLoop
 
 log = logging.getLogger(__name__)
 
@@ -256,14 +256,14 @@ def refresh_due() -> int:
     return sum(cache.refresh_due() for cache in list(_caches.values()))
 
 
-_loop: Loop | None = None
+_loop: PeriodicLoop | None = None
 
 
 def start() -> None:
     """Start the refresh thread of this process. Several processes share the work."""
     global _loop
     if _loop is None:
-        _loop = Loop("cached results", LOOK_SECONDS, refresh_due).start()
+        _loop = PeriodicLoop("cached results", LOOK_SECONDS, refresh_due).start()
 
 
 def stop(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Live updates for pages: one LISTEN connection per web process, fanned out to its visitors.
+"""Live updates for pages: one thread per web process listens while a page is open, and wakes the visitors concerned.
 
 A trigger on the event table sends a NOTIFY at commit, so the events of all writers are announced. It does so only while a
 listener exists, which the `Audience` row says: PostgreSQL commits transactions that send a NOTIFY one after the other
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import threading
+import time
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
-import psycopg
-
-from supervision.postgres import db
-
-log = logging.getLogger(__name__)
+from supervision.postgres.listener import Listener
+from supervision.runtime.periodic import PeriodicLoop
 
 CHANNEL = "supervision_events"
 POLL_SECONDS = 5.0  # the longest a page waits when a notification was lost
@@ -24,80 +23,97 @@ AUDIENCE_SECONDS = 30.0  # for how long events are still announced to a listener
 UNDER_WAY_SECONDS = 0.5  # by then, transactions that did not see the audience row yet have committed
 
 _ATTEND = """
-INSERT INTO supervision_audience (id, until) VALUES (1, now() + %s * interval '1 s')
+INSERT INTO supervision_audience (id, until) VALUES (1, now() + %(seconds)s * interval '1 s')
 ON CONFLICT (id) DO UPDATE SET until = greatest(supervision_audience.until, excluded.until)
 """
 
 
-class _Listener:
-    """One connection that listens, and the visitors that wait for events of their runs."""
+class _Visitor(NamedTuple):
+    """One open page: the event that its coroutine waits for, in that event loop."""
+
+    run_key: str
+    news: asyncio.Event
+    loop: asyncio.AbstractEventLoop
+
+
+class _Audience:
+    """The visitors of this process, and the thread that listens for them as long as there are any."""
 
     def __init__(self) -> None:
-        self.visitors: dict[asyncio.Event, str] = {}  # visitor -> key of the run it waits for
+        self.visitors: dict[int, _Visitor] = {}
+        self._lock = threading.Lock()
+        self._watching: _Watching | None = None
+
+    def enter(self, visitor: _Visitor) -> None:
+        with self._lock:
+            self.visitors[id(visitor)] = visitor
+            if self._watching is None:
+                self._watching = _Watching(self)
+
+    def leave(self, visitor: _Visitor) -> None:
+        with self._lock:
+            self.visitors.pop(id(visitor), None)
+            if self._watching is not None and not self.visitors:
+                self._watching.loop.ask_to_stop()
+                self._watching = None
+
+    def present(self) -> list[_Visitor]:
+        with self._lock:
+            return list(self.visitors.values())
+
+
+class _Watching:
+    """The connection that listens, and the loop around it. It starts at once."""
+
+    def __init__(self, audience: _Audience) -> None:
+        self._audience = audience
         self._runs: dict[str, int] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._attend_at, self._pause = 0.0, UNDER_WAY_SECONDS
+        self._listener = Listener(CHANNEL)
+        self.loop = PeriodicLoop("live events", 0.0, self._turn, self._listener.close, interrupt=self._listener.interrupt).start()
 
-    def start(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._listen())
+    def _turn(self) -> None:
+        heard = self._listener.wait(max(0.0, min(POLL_SECONDS, self._attend_at - time.monotonic())))
+        if heard is None:
+            self._attend_at, self._pause = 0.0, UNDER_WAY_SECONDS
+        if time.monotonic() >= self._attend_at:
+            self._listener.execute(_ATTEND, {"seconds": AUDIENCE_SECONDS})
+            self._attend_at, self._pause = time.monotonic() + self._pause, AUDIENCE_SECONDS / 3
+            self._wake(None)  # for transactions that announced nothing because they did not see the audience row
+        elif heard:
+            named = {int(run) for payload in heard if payload != "*" for run in payload.split(",") if run}
+            self._learn_runs()
+            self._wake(None if "*" in heard else named)
 
-    async def _listen(self) -> None:
-        while self.visitors:
-            try:
-                await self._listen_once()
-            except (psycopg.Error, OSError) as error:
-                log.warning("listening for events failed (%s), trying again", error)
-                await asyncio.sleep(1.0)
-
-    async def _listen_once(self) -> None:
-        async with await psycopg.AsyncConnection.connect(autocommit=True, **db.listening_params()) as listening:
-            clock = asyncio.get_running_loop().time
-            await listening.execute(f"LISTEN {CHANNEL}")
-            attend_at, pause = clock(), UNDER_WAY_SECONDS
-            while self.visitors:
-                if clock() >= attend_at:
-                    await listening.execute(_ATTEND, [AUDIENCE_SECONDS])
-                    attend_at, pause = clock() + pause, AUDIENCE_SECONDS / 3
-                    self._wake(None)  # for transactions that announced nothing because they did not see the audience row
-                # The generator occupies the connection: leave it before executing another statement.
-                patience = max(0.0, min(POLL_SECONDS, attend_at - clock()))
-                notes = [note async for note in listening.notifies(timeout=patience, stop_after=1)]
-                if notes:
-                    await self._learn_runs(listening)
-                for note in notes:
-                    named = None if note.payload == "*" else set(map(int, filter(None, note.payload.split(","))))
-                    self._wake(named)
-
-    async def _learn_runs(self, listening: psycopg.AsyncConnection[tuple[int, str]]) -> None:
+    def _learn_runs(self) -> None:
         """Look up the ids of the visitors' runs: notifications carry ids, which exist once a submission is consumed."""
-        wanted = set(self.visitors.values())
+        wanted = {visitor.run_key for visitor in self._audience.present()}
         self._runs = {key: run for key, run in self._runs.items() if key in wanted}
-        unknown = list(wanted - self._runs.keys())
-        if unknown:
-            cursor = await listening.execute("SELECT key, id FROM supervision_run WHERE key = ANY(%s)", [unknown])
-            self._runs |= dict(await cursor.fetchall())  # type: ignore[arg-type]
+        if unknown := list(wanted - self._runs.keys()):
+            found = self._listener.execute("SELECT key, id FROM supervision_run WHERE key = ANY(%(keys)s)", {"keys": unknown})
+            self._runs |= dict(found.fetchall())
 
     def _wake(self, runs: set[int] | None) -> None:
-        for visitor, key in self.visitors.items():
-            if runs is None or self._runs.get(key) in runs:
-                visitor.set()
+        for visitor in self._audience.present():
+            if runs is None or self._runs.get(visitor.run_key) in runs:
+                try:
+                    visitor.loop.call_soon_threadsafe(visitor.news.set)
+                except RuntimeError:  # its event loop has ended
+                    self._audience.leave(visitor)
 
 
-_listeners: dict[int, _Listener] = {}
+_audience = _Audience()
 
 
 async def subscribe(run_key: str) -> AsyncIterator[None]:
     """Yield whenever something of this run may have changed, and at least every few seconds; the caller reads again."""
-    loop = asyncio.get_running_loop()
-    listener = _listeners.setdefault(id(loop), _Listener())
-    news = asyncio.Event()
-    listener.visitors[news] = run_key
-    listener.start()
+    visitor = _Visitor(run_key, asyncio.Event(), asyncio.get_running_loop())
+    _audience.enter(visitor)
     try:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), POLL_SECONDS)
-            news.clear()
+                await asyncio.wait_for(visitor.news.wait(), POLL_SECONDS)
+            visitor.news.clear()
             yield
     finally:
-        listener.visitors.pop(news, None)
+        _audience.leave(visitor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from kombu.messaging import Consumer
 from supervision.intake import amqp
 from supervision.intake.amqp import DEAD, NAME, NOT_ITS_FAULT, take
 from supervision.postgres import db
+from supervision.runtime.periodic import PeriodicLoop
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ BATCH = 200
 LINGER_SECONDS = 0.02  # how long a batch that has begun waits for more
 IDLE_SECONDS = 1.0  # how long it waits for a message before it checks whether it has to stop
 PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 10.0
 
 _TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 _QUORUM = {"x-queue-type": "quorum", "x-delivery-limit": 20}
@@ -37,31 +36,13 @@ SHAPES: tuple[dict[str, Any], ...] = (
 DEAD_SHAPES: tuple[dict[str, Any], ...] = ({"x-queue-type": "quorum", "x-delivery-limit": -1}, {"x-queue-type": "quorum"}, {})
 
 
-class Intake(threading.Thread):
+class Intake(PeriodicLoop):
     """Consumes the queue on a connection of its own, through every outage of broker and database, until it is stopped."""
 
     def __init__(self, app: Any) -> None:
-        super().__init__(name="intake", daemon=True)
+        super().__init__("intake", PAUSE_SECONDS, self._consume, at_once=True)
         self._app = app
-        self._stop_asked = threading.Event()
         self._arrived: list[Any] = []
-
-    def stop(self) -> None:
-        """Finish the batch in hand and take no more."""
-        self._stop_asked.set()
-
-    def run(self) -> None:
-        """Connect, consume, and connect again."""
-        pause = PAUSE_SECONDS
-        while not self._stop_asked.is_set():
-            began = time.monotonic()
-            try:
-                self._consume()
-            except Exception as error:
-                log.warning("the intake lost its broker (%s); trying again", str(error).strip().splitlines()[:1] or type(error).__name__)
-            pause = PAUSE_SECONDS if time.monotonic() - began > LONGEST_PAUSE_SECONDS else min(pause * 2, LONGEST_PAUSE_SECONDS)
-            self._stop_asked.wait(pause)
-        connection.close()
 
     def _consume(self) -> None:
         self._arrived = []  # the broker redelivers the messages of a lost connection
@@ -73,10 +54,10 @@ class Intake(threading.Thread):
             come = self._arrived.append
             with Consumer(channel, queues, on_message=come, on_decode_error=lambda message, _: come(message), auto_declare=False):
                 log.info("the intake consumes %s", NAME)
-                while not self._stop_asked.is_set():
+                while not self.stopping.is_set():
                     self._gather(broker)
                     while self._arrived and not self._take():
-                        if self._stop_asked.is_set():
+                        if self.stopping.is_set():
                             return
                         self._drain(broker, PAUSE_SECONDS)  # keeps the connection and its unacknowledged messages alive
                         time.sleep(PAUSE_SECONDS / 10)
@@ -143,10 +124,10 @@ def start(app: Any) -> None:
 def stop() -> None:
     """Finish the current batch and take no more messages."""
     if _running is not None:
-        _running.stop()
+        _running.ask_to_stop()
 
 
 def finish(seconds: float) -> None:
     """Wait until the current batch is done."""
     if _running is not None:
-        _running.join(seconds)
+        _running.stop(seconds)

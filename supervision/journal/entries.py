@@ -25,11 +25,11 @@ from django.db import connection
 from supervision.journal.csv_format import is_name
 from supervision.journal.statements import CHANNEL
 from supervision.postgres import db
+from supervision.postgres.listener import Listener
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0  # the longest a caller of `wait` sleeps when a notification was lost
-_KEPT = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
 
 _encode = json.JSONEncoder(default=str).encode
 Event = tuple[str, str, Mapping[str, Any]]  # event type, event id, body
@@ -135,46 +135,11 @@ def wait(event_id: str, timeout: float) -> Outcome:
     found = outcome(event_id)
     if found.settled or timeout <= 0:
         return found
-    with contextlib.ExitStack() as stack:
-        ear = stack.enter_context(_Ear())
+    with contextlib.closing(Listener(CHANNEL)) as listener:
         while not (found := outcome(event_id)).settled and (left := until - time.monotonic()) > 0:
-            ear.listen(min(left, POLL_SECONDS))
-    return found
-
-
-class _Ear:
-    """Listens for flushes on a connection of its own; without one it only sleeps."""
-
-    def __init__(self) -> None:
-        self._connection: psycopg.Connection[Any] | None = None
-
-    def __enter__(self) -> _Ear:
-        params = {name: value for name, value in connection.get_connection_params().items() if name in _KEPT}
-        try:
-            self._connection = psycopg.connect(autocommit=True, **params)
-            self._connection.execute(f"LISTEN {CHANNEL}")
-        except psycopg.Error as problem:
-            log.info("cannot listen for flushes (%s), polling", problem)
-            self._close()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def listen(self, seconds: float) -> None:
-        """Wait until a writer flushed, at most so long."""
-        if self._connection is not None:
             try:
-                for _ in self._connection.notifies(timeout=seconds, stop_after=1):
-                    pass
+                listener.wait(min(left, POLL_SECONDS))
             except psycopg.Error as problem:
-                log.info("listening for flushes failed (%s), polling", problem)
-                self._close()
-            else:
-                return
-        time.sleep(seconds)
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+                log.info("cannot listen for flushes (%s), polling", problem)
+                time.sleep(min(left, POLL_SECONDS))
+    return found

@@ -32,7 +32,7 @@ from supervision.journal.sheets import Sheet, lines, sort
 from supervision.journal.statements import File, Grown, Lease, LeaseLost, Settlement
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
-from supervision.runtime.periodic import Loop
+from supervision.runtime.periodic import PeriodicLoop
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ def _take_back(pages: Sequence[Page]) -> None:
 
 # --------------------------------------------------------------------------------------------------- in a process
 
-_loop: tuple[Loop, Writer] | None = None
+_loop: tuple[PeriodicLoop, Writer] | None = None
 
 
 def start() -> None:
@@ -245,7 +245,7 @@ def start() -> None:
     global _loop
     if _loop is None:
         writer = Writer()
-        _loop = Loop("journal", LOOK_SECONDS, writer.look, writer.hand_over).start(), writer
+        _loop = PeriodicLoop("journal", LOOK_SECONDS, writer.look, writer.hand_over).start(), writer
 
 
 def stop(seconds: float) -> None:

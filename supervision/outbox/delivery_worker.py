@@ -6,100 +6,66 @@ NOTIFY for new rows in the outbox; a lost one costs seconds.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
-import psycopg
 from celery import signals
-from django.db import connection
 
 from supervision.outbox import notifications
 from supervision.outbox.status_sender import Sending
+from supervision.runtime.periodic import PeriodicLoop, listening
 from supervision.store import hooks
-
-log = logging.getLogger(__name__)
 
 CHANNEL = "supervision_outbox"
 POLL_SECONDS = 5.0
 STOP_SECONDS = 12.0  # a little longer than one delivery attempt takes
-
-_KEPT = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
 
 
 class Courier:
     """The delivery threads of one process."""
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._mail = threading.Event()
         self._sending = Sending()
-        self._threads = {
-            name: threading.Thread(target=self._keep_at, args=(name, work, goes_on), name=name, daemon=True)
-            for name, work, goes_on in (
-                ("outbox", self._tell, self._is_open),
-                ("deliveries", self._sending.turn, self._has_work),
-                ("outbox-ear", self._listen, self._is_open),
-            )
-        }
+        self._mails = PeriodicLoop("outbox", POLL_SECONDS, self._tell)
+        self._deliveries = PeriodicLoop("deliveries", 0.0, self._sending.turn, self._drain)
+        self._listening = listening("outbox listener", CHANNEL, self._hear)
 
     def start(self) -> Courier:
         """Start the threads."""
-        for thread in self._threads.values():
-            thread.start()
+        for loop in (self._mails, self._deliveries, self._listening):
+            loop.start()
         return self
 
     def wake(self) -> None:
         """Make the threads look for due messages now."""
-        self._mail.set()
+        self._mails.wake()
         self._sending.wake()
 
     def stop(self) -> None:
         """Start no more deliveries."""
         self._sending.stopping = True
-        self._ended.set()
-        self.wake()
+        for loop in (self._mails, self._deliveries, self._listening):
+            loop.ask_to_stop()
+        self._sending.wake()
 
     def join(self, seconds: float) -> bool:
         """Wait until the results of running deliveries are written, for at most `seconds`. False if they are not."""
-        self._threads["deliveries"].join(seconds)
-        return not self._threads["deliveries"].is_alive()
+        return self._deliveries.stop(seconds)
 
-    def _is_open(self) -> bool:
-        return not self._ended.is_set()
-
-    def _has_work(self) -> bool:
-        return not self._ended.is_set() or self._sending.busy
-
-    def _keep_at(self, name: str, work: Callable[[], object], goes_on: Callable[[], bool]) -> None:
-        while goes_on():
-            try:
-                work()
-            except Exception as error:
-                log.warning("%s: %s: %s; trying again", name, type(error).__name__, error)
-                connection.close()
-                self._ended.wait(1.0)
-        connection.close()
+    def _drain(self) -> None:
+        while self._sending.busy:
+            self._sending.turn()
 
     def _tell(self) -> None:
-        self._mail.wait(POLL_SECONDS)
-        self._mail.clear()
-        while self._is_open() and (notifications.deliver_due() or hooks.retry_due()):
+        while not self._mails.stopping.is_set() and (notifications.deliver_due() or hooks.retry_due()):
             pass
 
-    def _listen(self) -> None:
-        params: dict[str, Any] = {name: value for name, value in connection.get_connection_params().items() if name in _KEPT}
-        with psycopg.connect(autocommit=True, **params) as ear:
-            ear.execute(f"LISTEN {CHANNEL}")
-            self.wake()  # for rows that were announced before this LISTEN
-            while self._is_open():
-                for note in ear.notifies(timeout=1.0, stop_after=1):
-                    if note.payload == "status":
-                        self._sending.wake()
-                    else:
-                        self._mail.set()
+    def _hear(self, heard: list[str] | None) -> None:
+        if heard is None or "status" in heard:
+            self._sending.wake()
+        if heard is None or set(heard) != {"status"}:
+            self._mails.wake()
 
 
 _courier: tuple[int, Courier] | None = None

@@ -83,14 +83,6 @@ def _cursor(wrapper: Any) -> psycopg.Cursor[tuple[Any, ...]]:
     return cursor
 
 
-_TO_LISTEN = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
-
-
-def listening_params() -> dict[str, Any]:
-    """The parameters of a separate connection that only listens."""
-    return {name: value for name, value in connection.get_connection_params().items() if name in _TO_LISTEN}
-
-
 _PASSING = ("08", "53", "57P", "40001", "40P01")  # SQLSTATEs of a lost connection, a server that is full or ends, a lost race
 
 

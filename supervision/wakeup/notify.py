@@ -8,16 +8,14 @@ follows if the submission still waits.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import psycopg
 from django.conf import settings
 from django.db import connection
 
 from supervision.postgres import db
+from supervision.runtime.periodic import PeriodicLoop, listening
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +26,6 @@ SELECT 1 FROM supervision_submission
  WHERE consumed_at IS NULL AND id > (SELECT max(id) - 5000 FROM supervision_submission)
    AND created_at <= now() - %(age)s::float8 * interval '1 s' LIMIT 1
 """
-LISTEN_SECONDS = 1.0  # between two checks whether this process ends
-LONGEST_PAUSE_SECONDS = 10.0
 
 
 def is_heard() -> bool:
@@ -60,37 +56,6 @@ def _ask(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[
             connection.close()  # returns it to the pool
 
 
-class Listener(threading.Thread):
-    """Calls `work` after each NOTIFY. Uses a connection of its own and reconnects after every outage, until it is stopped."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        super().__init__(name="bell", daemon=True)
-        self._work = work
-        self._stop_asked = threading.Event()
-
-    def stop(self) -> None:
-        """Finish the call of `work` under way, then listen no more."""
-        self._stop_asked.set()
-
-    def run(self) -> None:
-        """Listen, and reconnect after every failure."""
-        pause = 0.0
-        while not self._stop_asked.is_set():
-            began = time.monotonic()
-            try:
-                self._listen()
-            except Exception as error:
-                log.warning("listening for new submissions failed (%s), trying again", str(error).strip().splitlines()[:1])
-                connection.close()
-            pause = 0.5 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else min(max(2 * pause, 0.5), LONGEST_PAUSE_SECONDS)
-            self._stop_asked.wait(pause)
-        connection.close()
-
-    def _listen(self) -> None:
-        with psycopg.connect(autocommit=True, **db.listening_params()) as listening:
-            listening.execute(f"LISTEN {CHANNEL}")
-            self._work()  # for a NOTIFY that was sent before this LISTEN
-            while not self._stop_asked.is_set():
-                # The generator holds the connection, so it must end before `work` runs.
-                if list(listening.notifies(timeout=LISTEN_SECONDS, stop_after=1)):
-                    self._work()
+def listen(work: Callable[[], object]) -> PeriodicLoop:
+    """A loop, not yet started, that calls `work` for every NOTIFY, and whenever it has connected."""
+    return listening("new submissions", CHANNEL, lambda _heard: work())

@@ -25,6 +25,7 @@ from celery import current_app
 
 from supervision import conf
 from supervision.postgres import db
+from supervision.runtime.periodic import PeriodicLoop
 
 log = logging.getLogger(__name__)
 
@@ -164,22 +165,17 @@ def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any]
     """Watch this process on a thread of its own, and end it when it receives nothing any more."""
     global watch
     mine = watch = Watch(queues, threads)
+    pause = every() / 2
+    checked = time.monotonic()
 
-    def loop() -> None:
-        while True:
-            pause = every() / 2
-            before = time.monotonic()
-            time.sleep(pause)
-            if time.monotonic() - before > 3 * pause:
-                mine.reset()  # the process was frozen, not deaf
-                continue
-            try:
-                silent = mine.silent()
-                if silent and are_sent():
-                    log.critical("nothing has come from %s though canaries are sent: this process ends", ", ".join(silent))
-                    end(EXIT_CODE)
-            except Exception as error:
-                log.info("could not check the canaries: %s", error)
+    def check() -> None:
+        nonlocal checked
+        before, checked = checked, time.monotonic()
+        if checked - before > 3 * pause:
+            mine.reset()  # the process was frozen, not deaf
+        elif (silent := mine.silent()) and are_sent():
+            log.critical("nothing has come from %s though canaries are sent: this process ends", ", ".join(silent))
+            end(EXIT_CODE)
 
-    threading.Thread(target=loop, name="watchdog", daemon=True).start()
+    PeriodicLoop("watchdog", pause, check).start()
     return mine

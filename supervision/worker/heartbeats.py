@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from supervision.postgres import db
 from supervision.runtime.identity import me
-
-log = logging.getLogger(__name__)
+from supervision.runtime.periodic import PeriodicLoop
 
 EVERY_SECONDS = 5.0
 
@@ -34,13 +30,4 @@ def forget_old(days: int = 1) -> None:
 
 def keep_beating(role: str, describe: Callable[[], Mapping[str, Any]] = dict) -> None:
     """Write a heartbeat every few seconds on a separate thread, as long as the process lives; `describe` is called each time."""
-
-    def loop() -> None:
-        while True:
-            try:
-                beat(role, describe())
-            except Exception as error:
-                log.warning("could not write the heartbeat: %s", error)
-            time.sleep(EVERY_SECONDS)
-
-    threading.Thread(target=loop, name="heartbeat", daemon=True).start()
+    PeriodicLoop("heartbeat", EVERY_SECONDS, lambda: beat(role, describe()), at_once=True).start()

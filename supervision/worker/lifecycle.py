@@ -21,6 +21,7 @@ from supervision.plans import guard
 from supervision.postgres import db
 from supervision.recovery import leader_lease
 from supervision.runtime import failpoints, identity
+from supervision.runtime.periodic import PeriodicLoop
 from supervision.wakeup import notify
 from supervision.worker import consumption_check, heartbeats
 
@@ -77,7 +78,7 @@ def begin_beating(sender: Any, **_: Any) -> None:
         sender.task_consumer.cancel()
 
 
-_listener: notify.Listener | None = None
+_listener: PeriodicLoop | None = None
 
 
 def _works_here(pool: type) -> bool:
@@ -95,8 +96,7 @@ def _when_rung(queues: Sequence[str], *, begins: bool) -> Callable[[], None] | N
 
 def _listen(work: Callable[[], None]) -> None:
     global _listener
-    _listener = notify.Listener(work)
-    _listener.start()
+    _listener = notify.listen(work).start()
 
 
 @signals.task_prerun.connect
@@ -118,7 +118,7 @@ def stop_loops(**_: Any) -> None:
     """SIGTERM: finish the current batch and take no more."""
     scheduler.stopping.set()
     if _listener is not None:
-        _listener.stop()
+        _listener.ask_to_stop()
     amqp_consumer.stop()
 
 
@@ -127,7 +127,7 @@ def resign(**_: Any) -> None:
     """Report the calls still under way, and give up the leader lease at once instead of letting it expire."""
     until = time.monotonic() + FINISH_SECONDS
     if _listener is not None:
-        _listener.join(FINISH_SECONDS)
+        _listener.stop(FINISH_SECONDS)
     runner.finish_up(max(0.0, until - time.monotonic()))
     amqp_consumer.finish(INTAKE_SECONDS)
     writer.stop(JOURNAL_SECONDS)

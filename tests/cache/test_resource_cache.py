@@ -12,7 +12,6 @@ from django.db import connection, transaction
 from supervision.governance import circuit_breaker
 from supervision.governance.response_cache import NotAvailable, ResourceCache, cached, refresh_due
 from supervision.models import CachedResult, Resource
-from supervision.runtime.periodic import Loop
 from tests.engine.kit import another_connection, at_once
 
 
@@ -260,18 +259,3 @@ def test_a_decorated_function_is_refreshed_with_all_others(service):
 
     assert refresh_due() == 1
     assert question.get("IT").value["call"] == 2
-
-
-def test_a_loop_outlives_what_goes_wrong_and_ends_in_order(eventually):
-    done: list[str] = []
-
-    def work() -> None:
-        done.append("work")
-        raise ZeroDivisionError
-
-    loop = Loop("test", 0.001, work, lambda: done.append("end")).start()
-    eventually(lambda: len(done) >= 2)
-
-    assert loop.stop(20)
-    assert done[-1] == "end"
-    assert done.count("end") == 1

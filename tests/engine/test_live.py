@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import psycopg
 import pytest
@@ -24,7 +25,7 @@ def listening():
     kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
     with psycopg.connect(autocommit=True, **kept) as session:
         session.execute(f"LISTEN {live_events.CHANNEL}")
-        session.execute(live_events._ATTEND, [live_events.AUDIENCE_SECONDS])
+        session.execute(live_events._ATTEND, {"seconds": live_events.AUDIENCE_SECONDS})
 
         def heard(*, within: float = 0.2, enough: int = 10**6) -> list[str]:
             return [note.payload for note in session.notifies(timeout=within, stop_after=enough)]
@@ -158,11 +159,12 @@ def test_a_subscriber_looks_again_by_itself_when_nothing_is_announced(monkeypatc
 def test_a_visitor_who_leaves_is_forgotten(monkeypatch):
     monkeypatch.setattr(live_events, "POLL_SECONDS", 0.05)
 
-    async def visit() -> int:
+    async def visit() -> tuple[int, int]:
         news = live_events.subscribe("no-such-order")
         await anext(news)
-        listener = live_events._listeners[id(asyncio.get_running_loop())]
+        before = len(live_events._audience.visitors)
         await news.aclose()
-        return len(listener.visitors)
+        return before, len(live_events._audience.visitors)
 
-    assert asyncio.run(visit()) == 0
+    assert asyncio.run(visit()) == (1, 0)
+    kit.until(lambda: "live events" not in {thread.name for thread in threading.enumerate()})

@@ -106,9 +106,7 @@ def consuming(url: str) -> Iterator[Intake]:
     try:
         yield intake
     finally:
-        intake.stop()
-        intake.join(20)
-        assert not intake.is_alive()
+        assert intake.stop(20)
 
 
 def publish(producer: Amqp, body: bytes, message_id: str | None, **properties: Any) -> None:
