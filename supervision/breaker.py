@@ -147,7 +147,7 @@ class Breaker:
 
     # ------------------------------------------------------------------------------------------------------ probes
 
-    def room(self) -> int:
+    def probes_left(self) -> int:
         """How many more calls may probe the service now."""
         if self.state == OPEN and (self.retry_at or 0.0) <= self.now:
             return self.probe_limit
@@ -159,7 +159,7 @@ class Breaker:
         return self.probes if self.probes_until is not None and self.probes_until > self.now else 0
 
     def probe(self, runs: Collection[int]) -> None:
-        """Note that these runs probe the service. The caller has checked that there is `room`."""
+        """Note that these runs probe the service. The caller has checked `probes_left`."""
         out = self._out() if self.state == HALF_OPEN else 0
         self.probing = [*(self.probing if out else []), *runs]
         self.state, self.probes, self.probes_until = HALF_OPEN, out + len(runs), self.now + PROBE_SECONDS
@@ -169,7 +169,7 @@ class Breaker:
         if self.state == CLOSED:
             return list(runs)
         chosen = [run for run in runs if self._out() and run in self.probing] if self.state == HALF_OPEN else []
-        more = [run for run in runs if run not in chosen][: self.room()]
+        more = [run for run in runs if run not in chosen][: self.probes_left()]
         if more:
             self.probe(more)
         return [*chosen, *more]

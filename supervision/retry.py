@@ -151,7 +151,7 @@ Decision = Retry | Wait | Compensate | Fail | Skip | Abandon
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class RetryLimits:
     """The numbers in force for one decision: the policy's own, or the settings' where it names none."""
 
     threshold: int
@@ -160,7 +160,7 @@ class Limits:
     on_permanent: OnPermanent
 
 
-def decide(failure_count: int, failure: Failure, policy: RetryPolicy, limits: Limits, roll: float | None = None) -> Decision:
+def decide(failure_count: int, failure: Failure, policy: RetryPolicy, limits: RetryLimits, roll: float | None = None) -> Decision:
     """What to do about one failed attempt of a step that has failed `failure_count` times before it.
 
     `roll` in [0, 1) places the retry within the policy's jitter; by default it is drawn.

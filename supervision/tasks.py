@@ -19,7 +19,7 @@ from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import held_time, leader_lease, supervisor
 from supervision.states import Claim, Direction
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.wakeup import hints
 from supervision.worker import consumption_check, heartbeats, lifecycle
 
@@ -41,12 +41,12 @@ def schedule() -> None:
     scheduler.claim_due()
 
 
-def _cohort(claims: Any, *place: Any) -> tuple[Place, list[Claim]]:
+def _cohort(claims: Any, *place: Any) -> tuple[StepPosition, list[Claim]]:
     """The place and claims in a message to `perform`. Raises TypeError, ValueError, IndexError or DefinitionError if it is malformed.
 
     A message about a version that only other processes know is not malformed.
     """
-    here = Place(*place)
+    here = StepPosition(*place)
     cohort = [Claim(int(run_id), int(attempt)) for run_id, attempt in claims]
     try:
         here.definition.step(here.position)
@@ -86,7 +86,7 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
 
 @shared_task(name="supervision.sweep", ignore_result=True)
 def sweep() -> None:
-    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the courier."""
+    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the deliveries."""
     if leader_lease.lead("supervisor") is not None:
         report = supervisor.sweep_once()
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
@@ -102,8 +102,8 @@ def sweep() -> None:
 def _tidy() -> None:
     global _tidied
     if time.monotonic() - _tidied > TIDY_SECONDS:
-        heartbeats.forget_old()
-        held_time.forget_old()
+        heartbeats.delete_old()
+        held_time.delete_old()
         _tidied = time.monotonic()
 
 

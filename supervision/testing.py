@@ -17,7 +17,7 @@ from supervision.intake import submission
 from supervision.models import Run, StepState
 from supervision.postgres import db
 from supervision.states import Claim
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.wakeup import hints
 
 
@@ -48,16 +48,16 @@ def _new(workflow: str, payload: Mapping[str, Any], **fields: Any) -> submission
     return submission.NewSubmission(payload=json.dumps(payload), workflow=workflow, **fields)
 
 
-def schedule() -> list[tuple[Place, list[Claim]]]:
+def schedule() -> list[tuple[StepPosition, list[Claim]]]:
     """One pass of the scheduler; returns what it would have dispatched."""
-    sent: list[tuple[Place, list[Claim]]] = []
+    sent: list[tuple[StepPosition, list[Claim]]] = []
     scheduler.schedule_once(lambda place, claims: sent.append((place, list(claims))))
     return sent
 
 
-def perform(place: Place, claims: Sequence[Claim]) -> None:
+def perform(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Carry a cohort through its chain, link by link, as the agents' workers would."""
-    onward: tuple[Place, list[Claim]] | None = (place, list(claims))
+    onward: tuple[StepPosition, list[Claim]] | None = (place, list(claims))
     while onward is not None:
         onward = runner.run(*onward)
 

@@ -35,7 +35,7 @@ class _Held:
     consumer: Any
 
 
-class Keeper:
+class DeadLetterWriter:
     """Writes messages as dead letters on a thread of its own, and acknowledges them after the commit."""
 
     RETRY_SECONDS = 1.0
@@ -88,7 +88,7 @@ class Keeper:
                 time.sleep(self.RETRY_SECONDS)
 
 
-keeper = Keeper()
+writer = DeadLetterWriter()
 
 
 def _acknowledge(message: Any) -> None:
@@ -129,7 +129,7 @@ class Consumer(CeleryConsumer):
         """Keep this message, then acknowledge it."""
         letter = letter_of(message, why)
         log.error("a message from %s is set aside: %s", letter.delivery["queue"], letter.headline)
-        keeper.take(_Held(letter, message, self))
+        writer.take(_Held(letter, message, self))
         signals.task_rejected.send(sender=self, message=message, exc=why if isinstance(why, Exception) else None)
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:

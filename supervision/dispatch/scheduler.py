@@ -22,13 +22,13 @@ from supervision.intake import consuming
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.wakeup import hints
 
 log = logging.getLogger(__name__)
 
 PERFORM = "supervision.perform"
-Dispatch = Callable[[Place, Sequence[Claim]], None]
+Dispatch = Callable[[StepPosition, Sequence[Claim]], None]
 
 
 @dataclass
@@ -41,12 +41,12 @@ class ScheduleReport:
     dispatched: int = 0
 
 
-def link(place: Place, queue: str) -> Any:
+def link(place: StepPosition, queue: str) -> Any:
     """A later task of a chain: the step at this place, on its agent's queue. It gets its claims from the one before it."""
     return signature(PERFORM, args=(*place,), app=current_app, queue=queue, ignore_result=True, retry=False)
 
 
-def dispatch(place: Place, claims: Sequence[Claim]) -> None:
+def dispatch(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Send a chain of the remaining steps for these claims. Raises nothing: a claim whose message is lost expires.
 
     A claim of a run whose workflow this process's code does not know expires, too. The other claims are still sent.
@@ -62,7 +62,7 @@ def dispatch(place: Place, claims: Sequence[Claim]) -> None:
         log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
 
 
-def _later_links(place: Place) -> list[Any]:
+def _later_links(place: StepPosition) -> list[Any]:
     """The rest of the chain, the last link first, up to the first partitioned agent.
 
     One queue does not take that agent's whole cohort, so the steps from there on are dispatched separately.
@@ -78,7 +78,7 @@ def _later_links(place: Place) -> list[Any]:
     return links[::-1]
 
 
-def hand_out(places: Mapping[Place, Sequence[Claim]], send: Dispatch = dispatch) -> int:
+def hand_out(places: Mapping[StepPosition, Sequence[Claim]], send: Dispatch = dispatch) -> int:
     """Dispatch claims in cohorts; returns how many chains went out."""
     sent = 0
     for place, claims in places.items():
@@ -103,7 +103,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
     for resource in sorted(circuit_breaker.to_probe()):
         _gather(places, probes.claim(resource))
     for service in governed:
-        if within := admission.room(service, most)[0]:
+        if within := admission.claimable(service, most)[0]:
             _gather(places, step_verbs.claim(within, only=resources.agents_of([service])))
     claimed = sum(map(len, places.values()))
     consuming.take_room(claimed)
@@ -112,7 +112,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
     return claimed, hand_out(places, send)
 
 
-def _gather(places: dict[Place, list[Claim]], more: Mapping[Place, Sequence[Claim]]) -> None:
+def _gather(places: dict[StepPosition, list[Claim]], more: Mapping[StepPosition, Sequence[Claim]]) -> None:
     for place, claims in more.items():
         places.setdefault(place, []).extend(claims)
 
@@ -228,7 +228,7 @@ def _claim_turn() -> bool:
 
 def due() -> bool:
     """Whether a step is due that may be claimed: now, as soon as its resource's rate allows, or as a probe of its resource."""
-    full = [service for service in circuit_breaker.governed() if not any(admission.room(service, 1))]
+    full = [service for service in circuit_breaker.governed() if not any(admission.claimable(service, 1))]
     seen = resources.look().by_name
     tried = resources.agents_of([seen[name].service for name in circuit_breaker.worth_probing() if name in seen])
     shut = {*circuit_breaker.shut_agents(), *resources.agents_of(full)} - set(tried)

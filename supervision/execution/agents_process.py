@@ -23,10 +23,10 @@ from supervision.execution import notes
 from supervision.execution.call_pool import CallPool
 from supervision.execution.notes import LedgerBook, Note
 from supervision.governance import rate_limiter
-from supervision.governance.admission import Grant
+from supervision.governance.admission import CallPermit
 from supervision.retry import Failure
 from supervision.runtime import failpoints
-from supervision.store.records import Place, Started
+from supervision.store.records import Started, StepPosition
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class Answer(NamedTuple):
     """One call's end. ended: when, a `time.monotonic()` value."""
 
-    place: Place
+    place: StepPosition
     started: Started
     result: JSON | None
     failure: Failure | None
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 class Workshop:
     """report: the function that gets the late answers of one place."""
 
-    def __init__(self, report: Callable[[Place, Sequence[Answer]], None]) -> None:
+    def __init__(self, report: Callable[[StepPosition, Sequence[Answer]], None]) -> None:
         self._report = report
         self.pool = CallPool(conf.get().agent_threads)
         self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -60,7 +60,7 @@ class Workshop:
         """Report answers that came after their cohort moved on: together, each place in a chain of its own."""
         for batch in _batches(self.late, conf.get().linger_seconds):
             self.reported.clear()
-            places: dict[Place, list[Answer]] = {}
+            places: dict[StepPosition, list[Answer]] = {}
             for answer in batch:
                 places.setdefault(answer.place, []).append(answer)
             for place, answers in places.items():
@@ -104,20 +104,20 @@ class Workshop:
                 for moment, at in zip(moments, reserved, strict=True):
                     moment.at.put(at)
 
-    def pacer(self, grant: Grant) -> Callable[[], float]:
+    def pacer(self, permit: CallPermit) -> Callable[[], float]:
         """A function that says when the next request of this call may be made: the first as granted, later ones as reserved."""
-        first = [grant.not_before]
+        first = [permit.not_before]
 
         def reserve() -> float:
             if first:
                 return first.pop()
-            moment = _Moment(str(grant.resource))
+            moment = _Moment(str(permit.resource))
             self._moments.put(moment)
             return moment.at.get()
 
         return reserve
 
-    def checkpointer(self, place: Place, started: Started) -> Callable[[Mapping[str, Any]], None]:
+    def checkpointer(self, place: StepPosition, started: Started) -> Callable[[Mapping[str, Any]], None]:
         """A function with which the agent of this attempt saves a fact durably."""
 
         def save(data: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ class Workshop:
         self._notes.put(note)
         note.wait()
 
-    def book(self, place: Place, started: Started) -> Book:
+    def book(self, place: StepPosition, started: Started) -> Book:
         """The operations of this attempt, kept in the ledger."""
         return LedgerBook(self.note, place, started)
 

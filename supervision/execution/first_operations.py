@@ -12,18 +12,18 @@ from supervision.effects import Intention
 from supervision.ledger import effect_rows
 from supervision.runtime import failpoints
 from supervision.states import Direction
-from supervision.store.records import Place, Started
+from supervision.store.records import Started, StepPosition
 
 log = logging.getLogger(__name__)
 
 
-def needed(agent: Agent, place: Place) -> bool:
+def needed(agent: Agent, place: StepPosition) -> bool:
     """Whether the engine writes a first operation for attempts at this place, because the agent defines `opens_with`."""
     return place.direction == Direction.DO and type(agent).opens_with is not Agent.opens_with
 
 
 def note(
-    agent: Agent, place: Place, started: Sequence[Started], ask: Callable[[Started], StepRequest]
+    agent: Agent, place: StepPosition, started: Sequence[Started], ask: Callable[[Started], StepRequest]
 ) -> tuple[list[tuple[Started, StepRequest]], list[Started]]:
     """Write each attempt's first operation. Returns the attempts to call, with requests, and the attempts whose claim is lost."""
     asked = [(item, request := ask(item), _opening(agent, request)) for item in started]

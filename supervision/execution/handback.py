@@ -16,26 +16,26 @@ from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
 from supervision.states import ATTEMPTS_PER_EPOCH, Claim
 from supervision.store import step_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 
 log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 16
 
 
-def has_plan(place: Place) -> bool:
+def has_plan(place: StepPosition) -> bool:
     """Whether this process's code knows this version."""
     return registry.knows(place.workflow, place.version)
 
 
-def unknown(place: Place, claims: Sequence[Claim]) -> None:
+def unknown(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Postpone these claims: another process may know their version. The wait grows each time, so that they do not circulate."""
     why = f"left to a process that knows {place.workflow} version {place.version}"
     log.info("%d claims are %s", len(claims), why)
     failures.fail(place, [(claim, _failure(Outcome.POSTPONED, claim, why)) for claim in claims])
 
 
-def mistaken(place: Place, claims: Sequence[Claim]) -> None:
+def mistaken(place: StepPosition, claims: Sequence[Claim]) -> None:
     """None of these claims could be started. Give back those whose rows are at another step or agent."""
     found = step_verbs.mistaken(place, claims)
     if not found:

@@ -20,7 +20,7 @@ from supervision.recovery import failures
 from supervision.runtime import failpoints
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Place, Started
+from supervision.store.records import Started, StepPosition
 
 
 class Note:
@@ -28,7 +28,7 @@ class Note:
 
     def __init__(
         self,
-        place: Place,
+        place: StepPosition,
         claim: Claim,
         data: Mapping[str, Any] | None = None,
         intention: Intention | None = None,
@@ -59,7 +59,7 @@ class LedgerBook(Book):
 
     __slots__ = ("_note", "_place", "_started")
 
-    def __init__(self, note: Callable[[Note], None], place: Place, started: Started) -> None:
+    def __init__(self, note: Callable[[Note], None], place: StepPosition, started: Started) -> None:
         super().__init__(direction=place.direction, generation=started.generation, attempt=started.claim.attempt)
         self._note, self._place, self._started = note, place, started
 

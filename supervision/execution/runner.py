@@ -32,7 +32,7 @@ from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Done, Handover, Place, Started
+from supervision.store.records import Done, Handover, Started, StepPosition
 from supervision.wakeup import hints
 
 log = logging.getLogger(__name__)
@@ -75,19 +75,19 @@ def is_idle(seconds: float) -> bool:
     return _hands.empty_seconds() >= seconds and (_the_workshop is None or _the_workshop.pool.is_idle())
 
 
-def run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
+def run(place: StepPosition, claims: Sequence[Claim]) -> tuple[StepPosition, list[Claim]] | None:
     """Perform one link of a chain. Returns the next place and its claims, or None when nothing is left to do."""
     with _hands:
         return _run(place, claims)
 
 
-def go_on(place: Place, started: list[Started]) -> None:
+def go_on(place: StepPosition, started: list[Started]) -> None:
     """Perform steps that have already started, and continue their chain."""
     with _hands:
         _send_on(_walk(place, started))
 
 
-def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | None:
+def _run(place: StepPosition, claims: Sequence[Claim]) -> tuple[StepPosition, list[Claim]] | None:
     rest = list(claims)
     # Start only as many calls of a slow agent as can begin at once. The other claims wait unstarted: their time to complete
     # has not begun, and if they wait too long, that counts as a lost dispatch and not as a failure.
@@ -97,21 +97,21 @@ def _run(place: Place, claims: Sequence[Claim]) -> tuple[Place, list[Claim]] | N
     return _walk(place, _begin(place, rest))
 
 
-def _has_to_share(place: Place) -> bool:
+def _has_to_share(place: StepPosition) -> bool:
     """Whether a cohort's calls have to wait for this process's threads. If the service takes no calls, none has to wait."""
     service = place.definition.agent(place.position).resource
     return not _quick(place) and (service is None or circuit_breaker.takes_calls(service))
 
 
-def _begin(place: Place, claims: Sequence[Claim]) -> list[Started]:
+def _begin(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
     """Admit these calls and START them. Call it only when they can be made, because it takes the slots' leases."""
-    verdict = admission.admit(place, claims)
-    if verdict.refused:
-        failures.fail(place, verdict.refused)
-    return _start(place, verdict.admitted)
+    admission_result = admission.admit(place, claims)
+    if admission_result.refused:
+        failures.fail(place, admission_result.refused)
+    return _start(place, admission_result.admitted)
 
 
-def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
+def _start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
     """START these claims. A claim that it does not return is no longer ours: no call is made for it."""
     started = step_verbs.start(place, claims)
     if len(started) < len(claims):
@@ -122,7 +122,7 @@ def _start(place: Place, claims: Sequence[Claim]) -> list[Started]:
     return started
 
 
-def _walk(place: Place, started: list[Started]) -> tuple[Place, list[Claim]] | None:
+def _walk(place: StepPosition, started: list[Started]) -> tuple[StepPosition, list[Claim]] | None:
     while started:
         failpoints.hit("agent.after_start", [place.label])
         go_on = _serves_next(place, len(started))
@@ -133,17 +133,17 @@ def _walk(place: Place, started: list[Started]) -> tuple[Place, list[Claim]] | N
     return None
 
 
-def _quick(place: Place) -> bool:
+def _quick(place: StepPosition) -> bool:
     agent = place.definition.agent(place.position)
     return agent.transactional or _workshop().pool.is_quick(agent.name)
 
 
-def _serves_next(place: Place, cohort: int) -> bool:
+def _serves_next(place: StepPosition, cohort: int) -> bool:
     """Whether this worker performs the next step of this many orders itself."""
     return place.direction == Direction.DO and not place.is_last and performs(place.following, cohort)
 
 
-def performs(place: Place, cohort: int) -> bool:
+def performs(place: StepPosition, cohort: int) -> bool:
     """Whether this worker performs this many orders at this place itself: it serves the queue and can begin them all."""
     agent = place.definition.agent(place.position)
     if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or circuit_breaker.is_free(agent.resource)):
@@ -151,12 +151,12 @@ def performs(place: Place, cohort: int) -> bool:
     return cohort <= _workshop().pool.size or _quick(place)
 
 
-def _send_on(onward: tuple[Place, list[Claim]] | None) -> None:
+def _send_on(onward: tuple[StepPosition, list[Claim]] | None) -> None:
     if onward is not None:
         scheduler.dispatch(*onward)
 
 
-def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
+def _perform(place: StepPosition, started: list[Started], *, go_on: bool) -> Handover:
     agent = place.definition.agent(place.position)
     if agent.transactional:
         return _perform_in_transaction(agent, place, started, go_on=go_on)
@@ -183,7 +183,7 @@ def _perform(place: Place, started: list[Started], *, go_on: bool) -> Handover:
     return _report(place, answers, go_on=go_on)
 
 
-def _remembered(agent: Agent, place: Place, started: list[Started]) -> list[Started]:
+def _remembered(agent: Agent, place: StepPosition, started: list[Started]) -> list[Started]:
     """The steps that may be called. If a service may have forgotten the key of an unknown effect, an operator looks first."""
     forgotten = failures.forgotten(place, [item.run_id for item in started], agent.key_ttl) if agent.key_ttl else set()
     if not forgotten:
@@ -196,14 +196,14 @@ def _remembered(agent: Agent, place: Place, started: list[Started]) -> list[Star
     return [item for item in started if item.run_id not in forgotten]
 
 
-def _report(place: Place, answers: Sequence[Answer], *, go_on: bool = False) -> Handover:
+def _report(place: StepPosition, answers: Sequence[Answer], *, go_on: bool = False) -> Handover:
     try:
         return _record(place, answers, go_on=go_on)
     finally:
         admission.over(place, [answer.started.claim for answer in answers])
 
 
-def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover:
+def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> Handover:
     # Written before the attempts end: if this process dies, it must not lose what is known about external effects.
     if settled := [effect_rows.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
         effect_rows.settle(settled)
@@ -221,7 +221,7 @@ def _record(place: Place, answers: Sequence[Answer], *, go_on: bool) -> Handover
     return handed
 
 
-def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
+def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handover:
     """FINISH these together. If a result cannot be stored or a hook fails, FINISH one by one, so that only the faulty one fails."""
     try:
         return step_verbs.finish(place, done, go_on=go_on, wait=_has_to_wait(place))
@@ -238,7 +238,7 @@ def _finish(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
         return Handover([], [], [])
 
 
-def _has_to_wait(place: Place) -> bool:
+def _has_to_wait(place: StepPosition) -> bool:
     """Whether the next step's resource has limits, or takes no calls now. Then the scheduler claims the steps by their turns."""
     if place.direction == Direction.UNDO or place.is_last:
         return False
@@ -255,7 +255,7 @@ def _together(parts: Sequence[Handover]) -> Handover:
     )
 
 
-def _report_failures(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> None:
+def _report_failures(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> None:
     tally = failures.fail(place, failed)
     if tally.compensating or tally.skipped:
         hints.send(hints.SCHEDULE)
@@ -269,13 +269,13 @@ def _report_failures(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> N
 Ask = Callable[[Started], StepRequest]
 
 
-def _asker(place: Place, *, checkpoints: bool) -> Ask:
+def _asker(place: StepPosition, *, checkpoints: bool) -> Ask:
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
-    name, grant_of, shop = place.definition.step(place.position).name, admission.grants(place), _workshop()
+    name, permit_of, shop = place.definition.step(place.position).name, admission.permits(place), _workshop()
 
     def ask(started: Started) -> StepRequest:
         claim = started.claim
-        grant = grant_of(claim)
+        permit = permit_of(claim)
         return StepRequest(
             run_id=claim.run_id,
             run_key=started.key,
@@ -285,20 +285,20 @@ def _asker(place: Place, *, checkpoints: bool) -> Ask:
             perform_key=started.perform_key or started.idempotency_key,
             attempt=claim.attempt,
             generation=started.generation,
-            deadline=min(started.deadline, grant.until),
+            deadline=min(started.deadline, permit.until),
             checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
             performed=started.performed,
             save_checkpoint=shop.checkpointer(place, started) if checkpoints else None,
             book=shop.book(place, started) if checkpoints else None,
-            resource=grant.resource,
-            settings=grant.settings,
-            reserve=shop.pacer(grant) if grant.paced else None,
+            resource=permit.resource,
+            settings=permit.settings,
+            reserve=shop.pacer(permit) if permit.paced else None,
         )
 
     return ask
 
 
-def _call(agent: Agent, place: Place, started: Started, request: StepRequest, steps: list[str]) -> Answer:
+def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequest, steps: list[str]) -> Answer:
     undo = place.direction == Direction.UNDO
     if not request.remaining:
         late = TransientFailure("its time was over before an agent was free", failures.NO_TIME)
@@ -315,7 +315,7 @@ def _call(agent: Agent, place: Place, started: Started, request: StepRequest, st
         return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
 
 
-def _perform_in_transaction(agent: Agent, place: Place, started: Sequence[Started], *, go_on: bool) -> Handover:
+def _perform_in_transaction(agent: Agent, place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
     """Commit the agent's writes and FINISH together: the effect happens exactly once, or not at all if the claim is not ours."""
     undo = place.direction == Direction.UNDO
     asked: list[int] = []
@@ -372,7 +372,7 @@ def finish_up(seconds: float) -> None:
         time.sleep(0.02)
 
 
-def _report_late(place: Place, answers: Sequence[Answer]) -> None:
+def _report_late(place: StepPosition, answers: Sequence[Answer]) -> None:
     """Record answers that came after their cohort moved on. Their orders continue in a chain of their own."""
     handed = _report(place, answers)
     if handed.claims:

@@ -15,12 +15,12 @@ from supervision.postgres import db
 from supervision.retry import Failure, Outcome
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.wakeup import hints
 
 
 @dataclass(frozen=True)
-class Grant:
+class CallPermit:
     """Permission to make one call. not_before: `time.monotonic()` value of the moment reserved for its first request.
 
     settings: the resource's settings, which operators edit. paced: it has a rate limit, also for the call's further requests.
@@ -35,14 +35,14 @@ class Grant:
 
 
 @dataclass
-class Verdict:
+class AdmissionResult:
     """The claims that may make their calls, and the others, each with the failure that postpones it."""
 
     admitted: list[Claim]
     refused: list[tuple[Claim, Failure]] = field(default_factory=list)
 
 
-_grants: dict[rate_limiter.Holder, Grant] = {}  # one for each call under way in this process whose service is governed
+_permits: dict[rate_limiter.Holder, CallPermit] = {}  # one for each call under way in this process whose service is governed
 
 _ROUTING_FACTS = """
 SELECT s.run_id, CASE WHEN coalesce(d.effect, s.effect) <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource) END,
@@ -55,26 +55,26 @@ SELECT s.run_id, CASE WHEN coalesce(d.effect, s.effect) <> 'none' OR s.effect <>
 """
 
 
-def _holder(place: Place, claim: Claim) -> rate_limiter.Holder:
+def _holder(place: StepPosition, claim: Claim) -> rate_limiter.Holder:
     return claim.run_id, place.direction, place.position, claim.attempt
 
 
-def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
+def admit(place: StepPosition, claims: Sequence[Claim]) -> AdmissionResult:
     """Decide which claims may make their calls now. The caller postpones the others, which counts no failure."""
     service = place.definition.agent(place.position).resource
     if service is None or not claims:
-        return Verdict(list(claims))
+        return AdmissionResult(list(claims))
     seen = resources.look()
     if not seen.governed(service):
         breaker = circuit_breaker.admit(service, [claim.run_id for claim in claims])
         admitted, turned_away = _parted(claims, breaker)
-        return Verdict(admitted, _refuse(turned_away, breaker))
+        return AdmissionResult(admitted, _refuse(turned_away, breaker))
     routed = service in seen.routed
-    verdict = Verdict([])
+    result = AdmissionResult([])
     for (name, version), group in _chosen(seen, service, place, claims).items():
         breaker = circuit_breaker.admit(name, [claim.run_id for claim in group])
         group, turned_away = _parted(group, breaker)
-        verdict.refused += _refuse(turned_away, breaker)
+        result.refused += _refuse(turned_away, breaker)
         if not group:
             continue
         holders = [_holder(place, claim) for claim in group]
@@ -86,14 +86,14 @@ def admit(place: Place, claims: Sequence[Claim]) -> Verdict:
         for claim, holder in zip(group, holders, strict=True):
             if holder in taken.delays:
                 begin = taken.at + taken.delays[holder]
-                _grants[holder] = Grant(name, begin, settings, paced, begin + lease)
-                verdict.admitted.append(claim)
+                _permits[holder] = CallPermit(name, begin, settings, paced, begin + lease)
+                result.admitted.append(claim)
             else:
-                verdict.refused += _refuse([claim], circuit_breaker.Admission((), taken.wait, taken.why))
+                result.refused += _refuse([claim], circuit_breaker.Admission((), taken.wait, taken.why))
                 circuit_breaker.no_verdict([claim.run_id])
         if routed:
             step_verbs.route(place, [claim for claim, holder in zip(group, holders, strict=True) if holder in taken.delays], name, version)
-    return verdict
+    return result
 
 
 def _parted(claims: Sequence[Claim], told: circuit_breaker.Admission) -> tuple[list[Claim], list[Claim]]:
@@ -110,7 +110,7 @@ def _refuse(claims: Sequence[Claim], told: circuit_breaker.Admission) -> list[tu
 Choice = tuple[str, int | None]  # resource, version of the route that chose it
 
 
-def _chosen(seen: resources.Snapshot, service: str, place: Place, claims: Sequence[Claim]) -> dict[Choice, list[Claim]]:
+def _chosen(seen: resources.Snapshot, service: str, place: StepPosition, claims: Sequence[Claim]) -> dict[Choice, list[Claim]]:
     members = seen.serving.get(service, ())
     if service not in seen.routed:
         return {(members[0].name, None): list(claims)}
@@ -150,37 +150,37 @@ def _free(members: Sequence[resources.Known]) -> dict[str, float]:
     }
 
 
-def grants(place: Place) -> Callable[[Claim], Grant]:
-    """A function from an admitted claim to its grant. Claims of an ungoverned service all get one without limits."""
+def permits(place: StepPosition) -> Callable[[Claim], CallPermit]:
+    """A function from an admitted claim to its permit. Claims of an ungoverned service all get one without limits."""
     service = place.definition.agent(place.position).resource
     known = resources.look().by_name.get(service) if service is not None else None
-    free = Grant(service, 0.0, known.settings if known is not None else {})
-    if not _grants:
+    free = CallPermit(service, 0.0, known.settings if known is not None else {})
+    if not _permits:
         return lambda _: free
-    return lambda claim: _grants.get(_holder(place, claim), free)
+    return lambda claim: _permits.get(_holder(place, claim), free)
 
 
-def resource_of(place: Place, claim: Claim) -> str | None:
+def resource_of(place: StepPosition, claim: Claim) -> str | None:
     """The resource that this claim's call was sent to."""
-    grant = _grants.get(_holder(place, claim))
-    return grant.resource if grant is not None else place.definition.agent(place.position).resource
+    permit = _permits.get(_holder(place, claim))
+    return permit.resource if permit is not None else place.definition.agent(place.position).resource
 
 
-def over(place: Place, claims: Sequence[Claim]) -> None:
+def over(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Return the slots of calls that are over or were never made, and hint the scheduler that waiting steps may be claimed."""
     circuit_breaker.no_verdict([claim.run_id for claim in claims])
-    if not _grants:
+    if not _permits:
         return
-    held = [holder for claim in claims if (holder := _holder(place, claim)) in _grants]
+    held = [holder for claim in claims if (holder := _holder(place, claim)) in _permits]
     if not held:
         return
     rate_limiter.give_back(held)
     for holder in held:
-        _grants.pop(holder, None)
+        _permits.pop(holder, None)
     hints.send(hints.SCHEDULE)
 
 
-def room(service: str, most: int) -> tuple[int, bool]:
+def claimable(service: str, most: int) -> tuple[int, bool]:
     """How many more steps of this service may be claimed now, and whether only passing time can make room (its rate limit)."""
     names = resources.agents_of([service])
-    return rate_limiter.room(service, names, most) if names else (0, False)
+    return rate_limiter.claimable(service, names, most) if names else (0, False)

@@ -10,19 +10,19 @@ from supervision.breaker import Breaker
 from supervision.governance import circuit_breaker, resources
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 
 
-def claim(resource: str) -> dict[Place, list[Claim]]:
+def claim(resource: str) -> dict[StepPosition, list[Claim]]:
     """Claim as many steps as may probe this resource now. Claims and probe places commit together, so a crash leaves both or none."""
     known = resources.look().by_name.get(resource)
     if known is None:
         return {}
     agents = resources.agents_of([known.service])
 
-    def work(breaker: Breaker) -> dict[Place, list[Claim]]:
-        room = breaker.room()
-        places = step_verbs.claim_probes(room, resource, agents) if room > 0 and agents else {}
+    def work(breaker: Breaker) -> dict[StepPosition, list[Claim]]:
+        probes_left = breaker.probes_left()
+        places = step_verbs.claim_probes(probes_left, resource, agents) if probes_left > 0 and agents else {}
         if places:
             breaker.probe([claim.run_id for claims in places.values() for claim in claims])
         return places

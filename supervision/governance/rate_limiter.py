@@ -28,7 +28,7 @@ Holder = tuple[int, str, int, int]  # run, direction, position, attempt
 
 
 @dataclass(frozen=True)
-class Taken:
+class Reservations:
     """Which calls may be made, and in how many seconds each. wait, why: how long the other calls wait, and the reason.
 
     at: the `time.monotonic()` value from which the delays count.
@@ -99,19 +99,19 @@ def within_horizon(rate: float, wait: float) -> int:
     return 0 if wait > HORIZON_SECONDS else 1 + int((HORIZON_SECONDS - wait) / gap(rate))
 
 
-def take(name: str, wanted: Sequence[Holder], *, lease_seconds: float) -> Taken:
+def take(name: str, wanted: Sequence[Holder], *, lease_seconds: float) -> Reservations:
     """Take slots and moments for as many of these calls as the resource allows now, in order."""
     return db.transact(lambda: _take(name, wanted, lease_seconds))
 
 
-def _take(name: str, wanted: Sequence[Holder], lease: float) -> Taken:
+def _take(name: str, wanted: Sequence[Holder], lease: float) -> Reservations:
     rows = db.fetch(_LOCK, {"name": name})
     at = time.monotonic()  # not after the commit: a slow commit would move these moments among those of the next caller
     if not rows:
-        return Taken(dict.fromkeys(wanted, 0.0), at=at)
+        return Reservations(dict.fromkeys(wanted, 0.0), at=at)
     capacity, rate, paused, ahead = rows[0]
     if paused:
-        return Taken({}, _spread(1.0), f"{name} is paused")
+        return Reservations({}, _spread(1.0), f"{name} is paused")
     room, why, wait = len(wanted), "", timedelta(0)
     in_use = db.fetch(_COUNT, {"name": name})[0][0]
     if capacity is not None and capacity - in_use < room:
@@ -129,7 +129,7 @@ def _take(name: str, wanted: Sequence[Holder], lease: float) -> Taken:
         db.fetch(_TAKE, {**facts, "leases": leases, "name": name, "me": me()})
         if rate is not None:
             db.fetch(_RESERVE, {"name": name, "ahead": ahead + room * gap(rate)})
-    return Taken(dict(zip(granted, delays, strict=True)), wait, why, at)
+    return Reservations(dict(zip(granted, delays, strict=True)), wait, why, at)
 
 
 def reserve(name: str, count: int) -> list[float]:
@@ -149,7 +149,7 @@ def give_back(holders: Sequence[Holder]) -> None:
     db.run(_GIVE_BACK, facts)
 
 
-def room(service: str, agents: Sequence[str], most: int) -> tuple[int, bool]:
+def claimable(service: str, agents: Sequence[str], most: int) -> tuple[int, bool]:
     """How many more steps may be claimed for this service, up to `most`; and whether only time can make room (its rate)."""
     running, unstarted = db.run(_USE, {"agents": list(agents)})[0]
     total, soon, timed = 0, 0, False

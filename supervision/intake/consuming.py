@@ -31,7 +31,7 @@ from supervision.postgres.scan_window import Front
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import epochs, run_verbs, sessions, step_verbs
-from supervision.store.records import NOTHING, Place, Start, Started, Taken
+from supervision.store.records import NOTHING, LockedSubmission, Start, Started, StepPosition
 from supervision.workflow import AcceptedRun, NewRun, Workflow, newest
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class ConsumeReport:
     consumed: int = 0
     dead_letters: int = 0
     deferred: int = 0
-    born: dict[Place, list[Claim]] = field(default_factory=dict)
-    begun: dict[Place, list[Started]] = field(default_factory=dict)
+    born: dict[StepPosition, list[Claim]] = field(default_factory=dict)
+    begun: dict[StepPosition, list[Started]] = field(default_factory=dict)
 
     def add(self, other: ConsumeReport) -> None:
         """Add the counts of another part. None of its first steps is written as claimed."""
@@ -58,7 +58,7 @@ class ConsumeReport:
         self.deferred += other.deferred
 
 
-Performs = Callable[[Place, int], bool]  # whether this process itself performs this many orders of this place, and at once
+Performs = Callable[[StepPosition, int], bool]  # whether this process itself performs this many orders of this place, and at once
 
 
 def consume_batch(limit: int | None = None, *, born: bool = True, performs: Performs | None = None) -> ConsumeReport:
@@ -92,7 +92,7 @@ class _Batch:
     clean: set[int] = field(default_factory=set)
     suspects: set[int] = field(default_factory=set)
 
-    def without_suspects(self, taken: Sequence[Taken]) -> list[Taken]:
+    def without_suspects(self, taken: Sequence[LockedSubmission]) -> list[LockedSubmission]:
         """Those of these submissions that may be read together. The suspects among them are noted."""
         found = suspicion.among([item for item in taken if item.id not in self.clean])
         if found:
@@ -108,9 +108,11 @@ def _consume(batch: _Batch, limit: int, *, born: bool, performs: Performs | None
     return _turn_into_runs(taken, born=born, performs=performs, began=began)
 
 
-def _turn_into_runs(taken: Sequence[Taken], *, born: bool, performs: Performs | None = None, began: float = 0.0) -> ConsumeReport:
+def _turn_into_runs(
+    taken: Sequence[LockedSubmission], *, born: bool, performs: Performs | None = None, began: float = 0.0
+) -> ConsumeReport:
     report = ConsumeReport()
-    good: dict[tuple[str, int], tuple[Workflow, list[Taken], list[NewRun]]] = {}
+    good: dict[tuple[str, int], tuple[Workflow, list[LockedSubmission], list[NewRun]]] = {}
     for item in taken:
         try:
             workflow = newest(item.workflow)
@@ -205,7 +207,7 @@ def _give_up(submission_id: int, reason: str, deliveries: int = 1) -> ConsumeRep
     return report
 
 
-Group = tuple[Workflow, list[Taken], list[NewRun]]
+Group = tuple[Workflow, list[LockedSubmission], list[NewRun]]
 
 
 class _Circle:
@@ -226,7 +228,7 @@ class _Circle:
         listens = subscriptions.interested([item.client for item, _ in pairs], [run.reply_to for _, run in pairs])
         self._notify = dict(zip((item.id for item, _ in pairs), listens, strict=True))
 
-    def start(self, item: Taken, *, born: bool) -> Start:
+    def start(self, item: LockedSubmission, *, born: bool) -> Start:
         """How this submission's run begins."""
         blocked = item.id in self.blocked
         return Start(born=born and not blocked, blocked=blocked, put_off=self._put_off[item.id], notify=self._notify[item.id])
@@ -240,7 +242,7 @@ def _without(group: Group, left_out: set[int]) -> Group:
 
 def _write(
     workflow: Workflow,
-    items: Sequence[Taken],
+    items: Sequence[LockedSubmission],
     runs: Sequence[NewRun],
     circle: _Circle,
     *,
@@ -260,7 +262,7 @@ def _write(
     calm = not gate.paused and not held and not older and not any(item.cancel_requested_at for item in items)
     at_once = born and calm and not gate.others_wait and _is_free(workflow) and room(len(items)) >= len(items)
     starts = [circle.start(item, born=at_once) for item in items]
-    first = Place(workflow.name, workflow.version, Direction.DO.value, 0)
+    first = StepPosition(workflow.name, workflow.version, Direction.DO.value, 0)
     begin = at_once and performs is not None and performs(first, len(items))
     ids = step_verbs.write_runs(workflow, items, runs, starts, begin=begin)
     if older:
@@ -295,7 +297,7 @@ def _write(
         report.born.setdefault(first, []).extend(Claim(run_id, 1) for run_id, _, _ in children)
 
 
-def _begun(workflow: Workflow, run_id: int, item: Taken, run: NewRun, deadline: float) -> Started:
+def _begun(workflow: Workflow, run_id: int, item: LockedSubmission, run: NewRun, deadline: float) -> Started:
     payload = json.loads(json.dumps(run.payload))  # the same types as if read from the row
     key = f"{item.public_id}:{workflow.steps[0].name}:do:1"
     return Started(Claim(run_id, 1), 1, key, NOTHING, item.public_id, payload, deadline=deadline)
@@ -306,7 +308,7 @@ def _is_free(workflow: Workflow) -> bool:
     return service is None or circuit_breaker.is_free(service)
 
 
-def _set_aside(item: Taken, reason: str, report: ConsumeReport, deliveries: int = 1) -> None:
+def _set_aside(item: LockedSubmission, reason: str, report: ConsumeReport, deliveries: int = 1) -> None:
     DeadLetter.objects.create(
         source="submission",
         body=item.payload.encode(),

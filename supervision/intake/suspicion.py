@@ -20,7 +20,7 @@ from django.db import InterfaceError, OperationalError
 
 from supervision.postgres import db
 from supervision.runtime.identity import me
-from supervision.store.records import Taken
+from supervision.store.records import LockedSubmission
 
 MOST_READINGS = 3  # readings of one submission by itself that began and did not end
 
@@ -90,7 +90,7 @@ class Alone:
         )
 
 
-def among(taken: Sequence[Taken]) -> set[int]:
+def among(taken: Sequence[LockedSubmission]) -> set[int]:
     """The locked submissions that a rolled-back transaction had locked before: suspects. Call it inside a transaction."""
     suspects = {item.id for item in taken if item.suspected}
     marks = {item.id: item.mark for item in taken if item.mark and not item.suspected}

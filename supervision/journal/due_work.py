@@ -64,7 +64,7 @@ def yesterdays() -> list[str]:
     return [key for (key,) in db.run(_YESTERDAYS, patience=2.0)]
 
 
-def forget_old(seconds: float, *, size: int = 1000) -> int:
+def delete_old(seconds: float, *, size: int = 1000) -> int:
     """Remove the rows of events in files that were closed long ago, for at most so many seconds; returns how many.
 
     Failed events stay: an operator may still have to look at them.

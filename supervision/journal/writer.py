@@ -85,7 +85,7 @@ class Writer:
             self._tended = now
             for key in due_work.yesterdays():
                 self._close_yesterdays(key)
-            due_work.forget_old(FORGET_SECONDS)
+            due_work.delete_old(FORGET_SECONDS)
         return settled
 
     def _flush_all(self, key: str) -> int:

@@ -22,7 +22,7 @@ POLL_SECONDS = 5.0
 STOP_SECONDS = 12.0  # a little longer than one delivery attempt takes
 
 
-class Courier:
+class DeliveryWorker:
     """The delivery threads of one process."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Courier:
         self._deliveries = PeriodicLoop("deliveries", 0.0, self._sending.turn, self._drain)
         self._listening = listening("outbox listener", CHANNEL, self._hear)
 
-    def start(self) -> Courier:
+    def start(self) -> DeliveryWorker:
         """Start the threads."""
         for loop in (self._mails, self._deliveries, self._listening):
             loop.start()
@@ -68,24 +68,24 @@ class Courier:
             self._mails.wake()
 
 
-_courier: tuple[int, Courier] | None = None
+_worker: tuple[int, DeliveryWorker] | None = None
 _lock = threading.Lock()
 
 
 def wake() -> None:
     """Start this process's delivery threads if they do not run yet, and wake them. Never waits."""
-    global _courier
+    global _worker
     with _lock:
-        if _courier is None or _courier[0] != os.getpid():
-            _courier = os.getpid(), Courier().start()
-        _courier[1].wake()
+        if _worker is None or _worker[0] != os.getpid():
+            _worker = os.getpid(), DeliveryWorker().start()
+        _worker[1].wake()
 
 
 def stop(seconds: float) -> None:
     """Start no more deliveries, and wait for the running ones for at most `seconds`."""
-    global _courier
+    global _worker
     with _lock:
-        mine, _courier = _courier, None
+        mine, _worker = _worker, None
     if mine is not None and mine[0] == os.getpid():
         mine[1].stop()
         mine[1].join(seconds)
@@ -101,8 +101,8 @@ def begin(sender: Any, **_facts: Any) -> None:
 @signals.worker_shutting_down.connect
 def begin_nothing(**_facts: Any) -> None:
     """SIGTERM: running deliveries finish, no other one is started."""
-    if _courier is not None and _courier[0] == os.getpid():
-        _courier[1].stop()
+    if _worker is not None and _worker[0] == os.getpid():
+        _worker[1].stop()
 
 
 @signals.worker_shutdown.connect

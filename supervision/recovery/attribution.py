@@ -16,11 +16,11 @@ from supervision.postgres import db
 from supervision.retry import Failure, Outcome
 from supervision.states import Claim
 from supervision.store import failure_sql
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.store.step_verbs import addressed
 
 
-def tell(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:
+def tell(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:
     """Ask the breaker whose fault these failures are. Each is returned with its `blame`, and its `outage` if there is one.
 
     Failures that involve no service are returned unchanged.
@@ -37,7 +37,7 @@ def tell(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tupl
     return [(claim, told.get(claim, failure)) for claim, failure in failed]
 
 
-def _told_of(place: Place, resource: str, failures: Mapping[Claim, Failure]) -> dict[Claim, Failure]:
+def _told_of(place: StepPosition, resource: str, failures: Mapping[Claim, Failure]) -> dict[Claim, Failure]:
     since = dict(db.run(failure_sql.FAILING_FOR, addressed(place, list(failures))))  # type: ignore[arg-type]
     now = time.monotonic()
     calls = [
@@ -56,14 +56,14 @@ def _told_of(place: Place, resource: str, failures: Mapping[Claim, Failure]) -> 
     return {claim: replace(it, outage=outage, blame=told.blames[claim.run_id]) for claim, it in failures.items()}
 
 
-def answered(place: Place, ended: Sequence[tuple[Claim, Failure | None, float]]) -> None:
+def answered(place: StepPosition, ended: Sequence[tuple[Claim, Failure | None, float]]) -> None:
     """Note calls that ended at these `time.monotonic()` values. Any answer, even a refusal, shows that the service works."""
-    grant_of = admission.grants(place)
+    permit_of = admission.permits(place)
     moments: dict[str, list[float]] = {}
     for claim, failure, at in ended:
         if failure is not None and (failure.outcome is not Outcome.PERMANENT or failure.reconcile):
             continue
-        if (resource := grant_of(claim).resource) is not None:
+        if (resource := permit_of(claim).resource) is not None:
             moments.setdefault(resource, []).append(at)
     for resource, times in moments.items():
         circuit_breaker.succeeded(resource, times)

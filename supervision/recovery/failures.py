@@ -36,11 +36,11 @@ from supervision.retry import (
     Decision,
     Fail,
     Failure,
-    Limits,
     OnExhausted,
     OnPermanent,
     Outcome,
     Retry,
+    RetryLimits,
     RetryPolicy,
     Skip,
     Wait,
@@ -50,7 +50,7 @@ from supervision.runtime import failpoints
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, Effect, ProcessState
 from supervision.store import failure_sql, run_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.store.step_verbs import addressed, lock_earlier, record_strays
 from supervision.workflow import version_of
 
@@ -147,7 +147,7 @@ def _pause(seconds: float | None) -> timedelta | None:
     return timedelta(seconds=min(seconds, DAY_SECONDS)) if seconds is not None and seconds > 0 else None
 
 
-def fail(place: Place, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
+def fail(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
     """FAIL: settle attempts that failed within their deadline, each as its policy says.
 
     Claims that no longer stand change nothing and are recorded as stray replies.
@@ -197,7 +197,7 @@ def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence
         ]
         settled: set[int] = set()
         tally = _settle(expired, settled)
-        steps = [Place(fact.workflow, fact.version, fact.direction, fact.position).label for fact in facts]
+        steps = [StepPosition(fact.workflow, fact.version, fact.direction, fact.position).label for fact in facts]
         if steps:
             failpoints.hit("supervisor.before_commit", steps)
         return tally, steps, {row[0] for row in overdue} - settled
@@ -224,17 +224,17 @@ def recall(limit: int) -> None:
     db.run(failure_sql.RECALL, {"slack": CLOCK_SLACK.total_seconds(), "limit": limit})
 
 
-def forgotten(place: Place, runs: Sequence[int], ttl: timedelta) -> set[int]:
+def forgotten(place: StepPosition, runs: Sequence[int], ttl: timedelta) -> set[int]:
     """The runs whose step has an unknown effect under a key that the service no longer remembers."""
     facts = {"runs": list(runs), "position": place.position, "direction": place.direction, "ttl": ttl.total_seconds()}
     return {row[0] for row in db.run(failure_sql.FORGOTTEN_KEYS, facts)}
 
 
-def limits(policy: RetryPolicy, direction: str) -> Limits:
+def retry_limits(policy: RetryPolicy, direction: str) -> RetryLimits:
     """The limits in force, from the policy and the settings. An undo step that is given up always goes to Error."""
     settings = conf.get()
     undoing = direction == Direction.UNDO
-    return Limits(
+    return RetryLimits(
         threshold=policy.threshold or settings.failure_threshold,
         long_wait=policy.long_wait or settings.long_wait,
         on_exhausted=OnExhausted.ERROR if undoing else OnExhausted(settings.on_exhausted or policy.on_exhausted),
@@ -253,7 +253,7 @@ def _decide(fact: Facts, failure: Failure) -> Decision:
         abandoned=undoing_forward,
         run_overdue=overdue and fact.direction == Direction.DO,
     )
-    return decide(fact.failure_count, told, policy, limits(policy, fact.direction))
+    return decide(fact.failure_count, told, policy, retry_limits(policy, fact.direction))
 
 
 class _Row(NamedTuple):

@@ -151,7 +151,7 @@ def overdue(limit: int) -> Iterator[list[int]]:
             return
 
 
-def forget_old() -> None:
+def delete_old() -> None:
     """Delete closures that ended so long ago that no order's held time needs them."""
     db.run(
         "DELETE FROM supervision_closure WHERE ended_at < now() - %(kept)s::float8 * interval '1 s'",

@@ -15,7 +15,7 @@ from supervision.workflow import Workflow, version_of
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Place(NamedTuple):
+class StepPosition(NamedTuple):
     """A cohort's position in its workflow."""
 
     workflow: str
@@ -29,7 +29,7 @@ class Place(NamedTuple):
         return version_of(self.workflow, self.version)
 
     @property
-    def following(self) -> Place:
+    def following(self) -> StepPosition:
         """The place of the next step forward."""
         return self._replace(position=self.position + 1)
 
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Taken:
+class LockedSubmission:
     """A waiting submission, locked until the transaction ends.
 
     mark: the 32-bit number of the transaction that locked it last, 0 if none did. suspected: see `suspicion`.

@@ -23,7 +23,7 @@ from supervision.postgres.scan_window import Front
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
-from supervision.store.records import NOTHING, Done, Gate, Handover, Place, Start, Started, Taken, begun, from_json
+from supervision.store.records import NOTHING, Done, Gate, Handover, LockedSubmission, Start, Started, StepPosition, begun, from_json
 from supervision.workflow import ClosedRun, NewRun, Workflow
 
 log = logging.getLogger(__name__)
@@ -55,18 +55,18 @@ _due_at: dict[tuple[str, ...], Front[Any]] = {}  # by the agents of one service
 _first_due: Front[Any] = Front("-infinity")
 
 
-def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[Taken]:
+def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[LockedSubmission]:
     """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take."""
     params: dict[str, Any] = {"limit": limit, "only": None, "since": 0, "names": registry.names()}
     if only is not None:
         params |= {"limit": len(only), "only": list(only), "since": min(only, default=0)}
-        return [Taken(*row) for row in db.fetch(step_sql.TAKE_SUBMISSIONS, params)]
+        return [LockedSubmission(*row) for row in db.fetch(step_sql.TAKE_SUBMISSIONS, params)]
     look = lambda since: db.fetch(step_sql.TAKE_SUBMISSIONS, {**params, "since": since})  # noqa: E731
-    return [Taken(*row) for row in _waiting.look(look, lambda rows: rows[-1][0] - _CLOSE)]
+    return [LockedSubmission(*row) for row in _waiting.look(look, lambda rows: rows[-1][0] - _CLOSE)]
 
 
 def write_runs(
-    workflow: Workflow, taken: Sequence[Taken], new: Sequence[NewRun], starts: Sequence[Start], *, begin: bool = False
+    workflow: Workflow, taken: Sequence[LockedSubmission], new: Sequence[NewRun], starts: Sequence[Start], *, begin: bool = False
 ) -> dict[str, int]:
     """Write runs, steps and first events of these submissions and mark them consumed; returns run ids by key.
 
@@ -113,7 +113,7 @@ def bind_pauses(keys: Sequence[str]) -> None:
     db.fetch(step_sql.BIND_PAUSES, {"keys": list(keys)})
 
 
-def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None) -> dict[Place, list[Claim]]:
+def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None) -> dict[StepPosition, list[Claim]]:
     """Claim up to `limit` due steps for dispatch, exclusively, most urgent first.
 
     shut: agents whose steps are not claimed. only: claim the steps of these agents and no others.
@@ -130,7 +130,7 @@ def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = 
     return _by_place(front.look(lambda since: db.run(step_sql.CLAIM, {**params, "since": since}), _turns))
 
 
-def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[Place, list[Claim]]:
+def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[StepPosition, list[Claim]]:
     """Claim up to `limit` due steps of these agents as probes of this resource, first those that have not failed there."""
     params = {"only": list(agents), "resource": resource, "known": registry.known(), "me": me(), "lease": lease()}
     rows = db.run(step_sql.PROBE_WITH_ANOTHER, {**params, "limit": limit})
@@ -139,10 +139,10 @@ def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[Place
     return _by_place(rows)
 
 
-def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[Place, list[Claim]]:
-    places: dict[Place, list[Claim]] = {}
+def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[StepPosition, list[Claim]]:
+    places: dict[StepPosition, list[Claim]] = {}
     for run_id, attempt, direction, position, workflow, version, _ in rows:
-        places.setdefault(Place(workflow, version, direction, position), []).append(Claim(run_id, attempt))
+        places.setdefault(StepPosition(workflow, version, direction, position), []).append(Claim(run_id, attempt))
     return places
 
 
@@ -168,7 +168,7 @@ def see_everything() -> None:
         front.see_everything()
 
 
-def addressed(place: Place, claims: Sequence[Claim]) -> dict[str, Any]:
+def addressed(place: StepPosition, claims: Sequence[Claim]) -> dict[str, Any]:
     """The parameters that identify these claims in a statement."""
     return {
         "runs": [claim.run_id for claim in claims],
@@ -178,7 +178,7 @@ def addressed(place: Place, claims: Sequence[Claim]) -> dict[str, Any]:
     }
 
 
-def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
+def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
     """Start these attempts. Claims missing from the result are stale, cancelled or already started: drop them silently."""
     step = place.definition.step(place.position)
     began = time.monotonic()
@@ -191,7 +191,7 @@ def start(place: Place, claims: Sequence[Claim]) -> list[Started]:
     return [begun(row, began) for row in db.guarded(lambda: db.fetch(step_sql.START, params), after_loss=with_lost)]
 
 
-def mistaken(place: Place, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
+def mistaken(place: StepPosition, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
     """The claims that stand, not started, at another step than this code expects, each with that step and its agent."""
     step = place.definition.step(place.position)
     rows = db.run(step_sql.MISTAKEN, {**addressed(place, claims), "step": step.name, "agent": step.agent})
@@ -207,25 +207,25 @@ UPDATE supervision_stepstate s SET resource = %(resource)s, resource_version = %
 """
 
 
-def route(place: Place, claims: Sequence[Claim], resource: str, version: int | None) -> None:
+def route(place: StepPosition, claims: Sequence[Claim], resource: str, version: int | None) -> None:
     """Record which of several resources these claims' calls go to, before the calls begin."""
     if claims:
         db.run(_ROUTE, {**addressed(place, claims), "resource": resource, "version": version})
 
 
-def hold(place: Place, claims: Sequence[Claim]) -> set[int]:
+def hold(place: StepPosition, claims: Sequence[Claim]) -> set[int]:
     """The runs whose claims still stand, locked until the transaction ends."""
     lock_earlier(place, claims)
     return {row[0] for row in db.fetch(step_sql.HOLD, addressed(place, claims))}
 
 
-def lock_earlier(place: Place, claims: Sequence[Claim]) -> None:
+def lock_earlier(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Lock the run's earlier rows. Call it before locking a step if the whole run may follow: all transactions use this order."""
     if place.position > 0 or place.direction == Direction.UNDO:
         db.fetch(step_sql.LOCK_EARLIER, addressed(place, claims))
 
 
-def save_checkpoints(items: Sequence[tuple[Place, Claim, Mapping[str, Any]]]) -> set[tuple[int, str, int, int]]:
+def save_checkpoints(items: Sequence[tuple[StepPosition, Claim, Mapping[str, Any]]]) -> set[tuple[int, str, int, int]]:
     """Merge checkpoints into their steps; returns those whose claim still stood, as (run, direction, position, attempt)."""
     rows = db.run(
         step_sql.CHECKPOINT,
@@ -240,7 +240,7 @@ def save_checkpoints(items: Sequence[tuple[Place, Claim, Mapping[str, Any]]]) ->
     return {(row[0], row[1], row[2], row[3]) for row in rows}
 
 
-def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: bool = False) -> Handover:
+def finish(place: StepPosition, done: Sequence[Done], *, go_on: bool = False, wait: bool = False) -> Handover:
     """Record success; the successors are claimed (and with `go_on` started) in the same commit.
 
     wait: the successors become due instead, because their resource has limits, and the scheduler's claims keep to them.
@@ -259,7 +259,7 @@ def finish(place: Place, done: Sequence[Done], *, go_on: bool = False, wait: boo
     return _handed_over(place, done, rows, began, go_on=go_on)
 
 
-def finished_before(place: Place, done: Sequence[Done], *, go_on: bool) -> Handover:
+def finished_before(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handover:
     """The result of an earlier `finish` in a transaction, where the answer to the commit was lost."""
     following = None if place.is_last or place.direction == Direction.UNDO else place.following
     params = _to_finish(place, done, following, go_on=go_on, wait=False)
@@ -272,7 +272,7 @@ def finished_before(place: Place, done: Sequence[Done], *, go_on: bool) -> Hando
     return _handed_over(place, [(item, result) for item, result in done if item.run_id in ours], rows, began, go_on=go_on)
 
 
-def _to_finish(place: Place, done: Sequence[Done], following: Place | None, *, go_on: bool, wait: bool) -> dict[str, Any]:
+def _to_finish(place: StepPosition, done: Sequence[Done], following: StepPosition | None, *, go_on: bool, wait: bool) -> dict[str, Any]:
     params = {
         **addressed(place, [item.claim for item, _ in done]),
         "results": [json.dumps(result) for _, result in done],
@@ -285,14 +285,14 @@ def _to_finish(place: Place, done: Sequence[Done], following: Place | None, *, g
     return params
 
 
-def _finish_last(place: Place, done: Sequence[Done], params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def _finish_last(place: StepPosition, done: Sequence[Done], params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     statement = lambda: db.fetch(step_sql.FINISH_LAST, params)  # noqa: E731
     if place.definition.on_processed is not None:
         return _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
     return db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
 
 
-def _handed_over(place: Place, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
+def _handed_over(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
     """Evaluate the rows of FINISH, and do the work that follows from them."""
     if place.is_last:
         found = {run_id for run_id, closed, _ in rows if not closed}
@@ -341,7 +341,7 @@ def _afterwards(work: Callable[[], object], what: str) -> None:
 
 
 def _with_hook(
-    place: Place, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
+    place: StepPosition, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
     """Execute the statement and its runs' hook in one commit. If it raises, a second one calls it run by run and defers failed calls."""
     hook = place.definition.on_processed
@@ -366,7 +366,7 @@ def _with_hook(
         return in_one(trusting=False)
 
 
-def _finish_undo(place: Place, done: Sequence[Done]) -> Handover:
+def _finish_undo(place: StepPosition, done: Sequence[Done]) -> Handover:
     def work() -> set[int]:
         held = hold(place, [item.claim for item, _ in done])
         finished = {item.run_id: result for item, result in done if item.run_id in held}
@@ -385,7 +385,7 @@ def _finish_undo(place: Place, done: Sequence[Done]) -> Handover:
     return Handover([], [], stale, wake_scheduler=bool(held))
 
 
-def record_strays(place: Place, replies: Sequence[tuple[Claim, str, str]]) -> None:
+def record_strays(place: StepPosition, replies: Sequence[tuple[Claim, str, str]]) -> None:
     """Keep answers that came too late as evidence; nothing else happens to their runs."""
     db.run(
         step_sql.RECORD_STRAYS,

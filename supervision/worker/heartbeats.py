@@ -23,7 +23,7 @@ def beat(role: str, detail: Mapping[str, Any] | None = None, *, name: str | None
     db.run(_BEAT, {"me": name or me(), "role": role, "detail": json.dumps(dict(detail or {}))})
 
 
-def forget_old(days: int = 1) -> None:
+def delete_old(days: int = 1) -> None:
     """Remove incarnations whose last heartbeat is older than this."""
     db.run("DELETE FROM supervision_heartbeat WHERE seen_at < now() - %(days)s::int * interval '1 day'", {"days": days})
 

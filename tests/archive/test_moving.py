@@ -21,7 +21,7 @@ from supervision.postgres import db
 from supervision.recovery import supervisor
 from supervision.runtime import failpoints
 from supervision.store import step_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.wakeup import hints
 from tests.engine import kit
 from tests.support import toy
@@ -143,7 +143,7 @@ def test_an_order_of_which_somebody_still_has_to_hear_stays_until_they_have(what
 def test_an_archived_order_is_told_as_it_was(make):
     key = make()
     run = testing.run_of(key)
-    place = Place("toy", 1, "do", 0)
+    place = StepPosition("toy", 1, "do", 0)
     step_verbs.record_strays(place, [(step_verbs.Claim(run.pk, 9), "processed", "too late")])
     StepState.objects.filter(run=run, position=0, direction="do").update(result={"by": None, "of": [1, None, "né"]})
     before = (vars(Run.objects.get(pk=run.pk)), [vars(step) for step in queries.steps_of([run.pk])[run.pk]], queries.timeline(run.pk))

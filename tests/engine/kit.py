@@ -25,7 +25,7 @@ from supervision.models import Alert, Incident, Notification, Run, StepEvent, St
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Handover, Place, Started
+from supervision.store.records import Handover, Started, StepPosition
 from supervision.testing import expire, run_of, schedule, step, submit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,24 +98,24 @@ def others_succeed(resource: str) -> None:
 # -------------------------------------------------------------------------------------- bringing runs to a step
 
 
-def claimed(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Claim]]:
+def claimed(workflow: str = "toy-plain", **payload: Any) -> tuple[str, StepPosition, list[Claim]]:
     """A run whose first step is claimed and not started."""
     key = submit(workflow, {"n": 1, **payload})
     ((place, claims),) = schedule()
     return key, place, claims
 
 
-def started(workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Started]]:
+def started(workflow: str = "toy-plain", **payload: Any) -> tuple[str, StepPosition, list[Started]]:
     """A run whose first step is being worked on."""
     key, place, claims = claimed(workflow, **payload)
     return key, place, step_verbs.start(place, claims)
 
 
-def finish(place: Place, items: Sequence[Started], result: Any = None) -> Handover:
+def finish(place: StepPosition, items: Sequence[Started], result: Any = None) -> Handover:
     return step_verbs.finish(place, [(item, result or {}) for item in items])
 
 
-def at_step(position: int, workflow: str = "toy-plain", **payload: Any) -> tuple[str, Place, list[Started]]:
+def at_step(position: int, workflow: str = "toy-plain", **payload: Any) -> tuple[str, StepPosition, list[Started]]:
     """A run that has come to this step, which is being worked on."""
     key, place, items = started(workflow, **payload)
     while place.position < position:
@@ -138,7 +138,7 @@ def refusal(message: str = "refused") -> Any:
     return failures.as_failure(PermanentFailure(message))
 
 
-def go(sent: Sequence[tuple[Place, Sequence[Claim]]]) -> None:
+def go(sent: Sequence[tuple[StepPosition, Sequence[Claim]]]) -> None:
     """Perform the messages of a scheduler's pass and all that follow from them."""
     for onward in sent:
         while onward is not None:

@@ -133,12 +133,12 @@ def test_a_failed_probe_opens_it_again_and_a_good_one_closes_it():
 
 def test_no_more_probes_than_allowed_go_and_one_that_never_ends_is_given_up():
     breaker = Breaker(NOW, state=OPEN, retry_at=NOW, probe_limit=2)
-    assert breaker.room() == 2
+    assert breaker.probes_left() == 2
     breaker.probe([1])
 
     assert breaker.admit([9, 1, 8]) == [1, 9]  # the chosen order and one more
-    assert (breaker.room(), breaker.admit([7])) == (0, [])
-    assert at(breaker, PROBE_SECONDS + 1).room() == 2
+    assert (breaker.probes_left(), breaker.admit([7])) == (0, [])
+    assert at(breaker, PROBE_SECONDS + 1).probes_left() == 2
 
 
 def test_a_probe_without_a_verdict_makes_room_for_another():
@@ -146,10 +146,10 @@ def test_a_probe_without_a_verdict_makes_room_for_another():
     breaker.probe([1])
 
     breaker.give_back([5])
-    assert breaker.room() == 0
+    assert breaker.probes_left() == 0
     breaker.give_back([1])
 
-    assert (breaker.state, breaker.room()) == (HALF_OPEN, 1)
+    assert (breaker.state, breaker.probes_left()) == (HALF_OPEN, 1)
 
 
 @pytest.mark.parametrize("threshold", [1, 5, 1000])

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 @pytest.fixture(autouse=True)
-def _no_courier(monkeypatch):
-    """Keep the courier's threads from starting: they would outlive these tests, which do not look at deliveries."""
+def _no_delivery(monkeypatch):
+    """Keep the delivery worker's threads from starting: they would outlive these tests, which do not look at deliveries."""
     monkeypatch.setattr(tasks.delivery_worker, "wake", lambda: None)
 
 

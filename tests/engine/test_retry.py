@@ -14,11 +14,11 @@ from supervision.retry import (
     Compensate,
     Fail,
     Failure,
-    Limits,
     OnExhausted,
     OnPermanent,
     Outcome,
     Retry,
+    RetryLimits,
     RetryPolicy,
     Skip,
     Wait,
@@ -29,8 +29,8 @@ POLICY = RetryPolicy(first_delay=timedelta(seconds=1), max_delay=timedelta(secon
 EXPIRED = Failure(outcome=Outcome.EXPIRED, message="no answer")
 
 
-def limits(threshold: int = 3, exhausted: OnExhausted = OnExhausted.ERROR, permanent: OnPermanent = OnPermanent.ERROR) -> Limits:
-    return Limits(threshold=threshold, long_wait=timedelta(seconds=300), on_exhausted=exhausted, on_permanent=permanent)
+def limits(threshold: int = 3, exhausted: OnExhausted = OnExhausted.ERROR, permanent: OnPermanent = OnPermanent.ERROR) -> RetryLimits:
+    return RetryLimits(threshold=threshold, long_wait=timedelta(seconds=300), on_exhausted=exhausted, on_permanent=permanent)
 
 
 @pytest.mark.parametrize(("failures_before", "kind"), [(1, Retry), (2, Fail), (3, Fail)], ids=["N-1", "N", "N+1"])

@@ -349,7 +349,7 @@ def test_a_claim_that_is_no_longer_ours_gives_its_slot_back():
 
     kit.go([(place, claims)])
 
-    assert (Slot.objects.count(), toy.BETA.performed, admission._grants) == (0, [], {})
+    assert (Slot.objects.count(), toy.BETA.performed, admission._permits) == (0, [], {})
 
 
 def test_a_failed_call_gives_its_slot_back_and_its_error_is_shown_at_the_resource():

@@ -12,7 +12,7 @@ from supervision.intake import consuming
 from supervision.models import StepState, StrayReply
 from supervision.recovery import failures, supervisor
 from supervision.store import step_verbs
-from supervision.store.records import Place
+from supervision.store.records import StepPosition
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -221,7 +221,7 @@ def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
     for _ in range(12):
         submit_many("toy-plain", [{"n": n} for n in range(size)])
         items = [item for place, claims in schedule() for item in step_verbs.start(place, claims)]
-        place = Place("toy-plain", 1, "do", 0)
+        place = StepPosition("toy-plain", 1, "do", 0)
         kit.fetch(
             "UPDATE supervision_stepstate SET complete_by = clock_timestamp() + random() * interval '40 ms'"
             " WHERE process_state = 'Processing' AND position = 0"

@@ -217,9 +217,9 @@ def test_the_rows_of_files_closed_long_ago_are_forgotten_and_the_files_stay(jour
     execute("UPDATE supervision_journalentry SET appended_at = now() - interval '91 days' WHERE event_id <> 'e-4'")
 
     tuned(JOURNAL_KEEP_DAYS=None)
-    assert due_work.forget_old(20) == 0
+    assert due_work.delete_old(20) == 0
     tuned(JOURNAL_KEEP_DAYS=90)
-    assert due_work.forget_old(20, size=2) == 3
+    assert due_work.delete_old(20, size=2) == 3
 
     assert list(JournalEntry.objects.order_by("pk").values_list("event_id", flat=True)) == ["bad", "e-4"]
     assert ids(journal_dir) == ["e-1", "e-2", "e-3", "e-4"]

@@ -169,8 +169,8 @@ TABLE = (
         "R14",
         "an agent does not learn its resource's settings",
         "supervision/governance/admission.py",
-        "    free = Grant(service, 0.0, known.settings if known is not None else {})",
-        "    free = Grant(service, 0.0, {})",
+        "    free = CallPermit(service, 0.0, known.settings if known is not None else {})",
+        "    free = CallPermit(service, 0.0, {})",
         "test_an_agent_with_one_resource_of_its_own_name_knows_its_settings",
     ),
     (

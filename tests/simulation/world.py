@@ -22,7 +22,7 @@ from supervision.postgres import db
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Place, Started
+from supervision.store.records import Started, StepPosition
 from tests.simulation import scenarios
 from tests.simulation.invariants import At, Broken, Order, Row, Watch
 from tests.simulation.remote import Remote
@@ -34,7 +34,7 @@ from tests.simulation.statements import FORGET, SHIFT
 class Message:
     """A message in the broker: claims of one place, to be delivered to its agent."""
 
-    place: Place
+    place: StepPosition
     claims: list[Claim]
 
 
@@ -42,7 +42,7 @@ class Message:
 class Work:
     """An attempt that a worker has begun, and the remote's answer once there is one."""
 
-    place: Place
+    place: StepPosition
     item: Started
     worker: int
     answer: dict[str, str] | AgentFailure | None = None
@@ -175,7 +175,7 @@ class World:
         for batch in filter(None, (list(good.values()), rest)):
             self._finish(place, batch, go_on=go_on and place.direction == "do" and not place.is_last)
 
-    def _finish(self, place: Place, works: Sequence[Work], *, go_on: bool) -> None:
+    def _finish(self, place: StepPosition, works: Sequence[Work], *, go_on: bool) -> None:
         before, ats = self._standing(place, [work.item.claim for work in works])
         handed = step_verbs.finish(
             place, [(work.item, dict(work.answer or {})) for work in works if isinstance(work.answer, dict)], go_on=go_on
@@ -361,7 +361,7 @@ class World:
         """Whether the step still runs forward while its order is being undone; its result does not count."""
         return row.direction == "do" and self.watch.orders[row.run_id].direction == "undo"
 
-    def _standing(self, place: Place, claims: Sequence[Claim], *, fresh: bool = False) -> tuple[dict[At, Row], set[At]]:
+    def _standing(self, place: StepPosition, claims: Sequence[Claim], *, fresh: bool = False) -> tuple[dict[At, Row], set[At]]:
         """All rows, and which of these claims stand: current attempt, in time, and with `fresh` not begun."""
         ats = set()
         for claim in claims:

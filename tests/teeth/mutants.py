@@ -19,7 +19,7 @@ from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.retry import Outcome, Retry
 from supervision.store import failure_sql, run_verbs, step_sql, step_verbs
-from supervision.store.records import Taken
+from supervision.store.records import LockedSubmission
 from tests.engine import kit
 
 Patch = Callable[[], Any]
@@ -76,7 +76,7 @@ def _consumed_too_early(real: Callable[..., Any]) -> Callable[..., Any]:
                 " workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, false, 0"
             ).fetchall()
             other.commit()
-        return [Taken(*row) for row in rows]
+        return [LockedSubmission(*row) for row in rows]
 
     return take
 

@@ -23,7 +23,7 @@ from supervision.recovery import failures, supervisor
 from supervision.retry import Outcome
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Place, Started
+from supervision.store.records import Started, StepPosition
 from supervision.testing import expire, make_due, perform, schedule, submit
 from tests.support import toy
 from tests.teeth.remote import Remote
@@ -43,9 +43,9 @@ class Walk:
         self.dice = random.Random(seed)
         self.remote = Remote(self.dice)
         self.keys: list[str] = [submit(self.dice.choice(WORKFLOWS), {"n": n}) for n in range(runs)]
-        self.messages: list[tuple[Place, list[Claim]]] = []
-        self.working: list[tuple[Place, Started]] = []
-        self.answers: list[tuple[Place, Started, Any]] = []
+        self.messages: list[tuple[StepPosition, list[Claim]]] = []
+        self.working: list[tuple[StepPosition, Started]] = []
+        self.answers: list[tuple[StepPosition, Started, Any]] = []
         self.starts: Counter[tuple[int, str, int, int]] = Counter()
         self.cancelled: set[str] = set()
         self.seen_in_error: list[tuple[str, int]] = []  # attempts that an operator's open page may still show

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from supervision import tasks
 from supervision.models import Delivery, Notification
 from supervision.outbox import delivery_worker, notifications
-from supervision.outbox.delivery_worker import Courier
+from supervision.outbox.delivery_worker import DeliveryWorker
 from supervision.worker import consumption_check
 from tests.engine import kit as engine_kit
 from tests.outbound import kit
@@ -29,8 +29,8 @@ def told():
 
 @pytest.fixture
 def working():
-    """The running courier of a supervisor process."""
-    mine = Courier().start()
+    """The running delivery worker of a supervisor process."""
+    mine = DeliveryWorker().start()
     listening = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN supervision_outbox'"
     engine_kit.until(lambda: engine_kit.fetch(listening))
     yield mine
@@ -66,7 +66,7 @@ def test_what_was_due_before_it_began_goes_out_too(receiver, told):
     key = kit.done()
     note = Notification.objects.create(kind="test-kind")
 
-    late = Courier().start()
+    late = DeliveryWorker().start()
 
     engine_kit.until(lambda: told == [note.pk] and len(receiver.seen(key)) == 3)
     late.stop()
@@ -77,7 +77,7 @@ def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun
     released = threading.Event()
     receiver.hang_until(released)
     kit.listen(receiver.url)
-    mine = Courier().start()
+    mine = DeliveryWorker().start()
     kit.done()
     engine_kit.until(lambda: receiver.messages)
 
