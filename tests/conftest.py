@@ -13,7 +13,7 @@ import pytest
 from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
-from django.db import connections
+from django.db import connection, connections
 from django.db.models.signals import post_migrate
 from psycopg.pq import TransactionStatus
 
@@ -24,6 +24,7 @@ from tests.support.shop import throw_away
 
 settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
+connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TEST_TEMPLATE")  # tests/plugin.py migrates it
 scan_window.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session

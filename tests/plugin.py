@@ -1,32 +1,41 @@
 """A plugin that is loaded before pytest-django reads the settings: it chooses the database and values of the tests.
 
 With DATABASE_URL set, the tests use that server. Without it, an embedded PostgreSQL runs for the session in a temporary
-directory. The settings can name it before it runs, because its address follows from the directory.
+directory. The settings can name it before it runs, because its address follows from the directory. pytest's cache keeps a
+stopped server that has the migrated database `TEMPLATE`, from which each process of the session copies its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from sasproject.embedded import EmbeddedPostgres, database_url
-from sasproject.pgbinaries import EmbeddedPostgresError
+from sasproject.pgbinaries import EmbeddedPostgresError, find_binaries, find_identity
+from sasproject.roles import ROOT
 
 os.environ.setdefault("SECRET_KEY", "for-tests-only-and-long-enough-to-be-taken-for-a-real-one")
 os.environ.setdefault("SECURE_SSL_REDIRECT", "0")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
 os.environ.setdefault("ALLOW_FAILPOINTS", "1")
 
-# Workers of pytest-xdist inherit DATABASE_URL from the session that started the server.
+TEMPLATE = "sas_migrated"
+# Workers of pytest-xdist inherit these variables from the session that started the server.
 _state_dir = None if os.environ.get("DATABASE_URL") else tempfile.mkdtemp(prefix="sas-tests-")
 if _state_dir is not None:
     os.environ["DATABASE_URL"] = database_url(_state_dir)
+    os.environ["TEST_TEMPLATE"] = TEMPLATE
 # The tests' journal goes to a temporary directory.
 _journal_dir = None if os.environ.get("JOURNAL_DIR") else tempfile.mkdtemp(prefix="sas-journal-")
 os.environ.setdefault("JOURNAL_DIR", _journal_dir or "")
@@ -64,9 +73,46 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     _server = EmbeddedPostgres(_state_dir, fast=True)
     try:
-        _server.start()
+        _start(_server, Path(_state_dir), _kept(session.config))
     except EmbeddedPostgresError as problem:
         pytest.exit(f"no database for the tests: {problem}", returncode=3)
+
+
+def _kept(config: pytest.Config) -> Path | None:
+    """Where the data of a migrated server is kept between sessions; None where pytest or PostgreSQL cannot keep it."""
+    cache, binaries = getattr(config, "cache", None), find_binaries()
+    if cache is None or find_identity(binaries).uid is not None:
+        return None
+    digest = hashlib.sha256(str(binaries.directory).encode())
+    for path in sorted(ROOT.glob("*/migrations/*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return Path(cache.mkdir("postgres")) / digest.hexdigest()[:16]
+
+
+def _start(server: EmbeddedPostgres, state_dir: Path, kept: Path | None) -> None:
+    """Start the server on a copy of the kept data. Without it: migrate the template, and keep the data of the stopped server."""
+    if kept is not None and kept.exists():
+        shutil.copytree(kept, state_dir / "pg", symlinks=True)
+        server.start()
+        return
+    server.start()
+    with server._connect() as connection:
+        connection.execute(f"CREATE DATABASE {TEMPLATE}")
+    migrate = [sys.executable, "-W", "ignore", "manage.py", "migrate", "--verbosity", "0"]
+    env = {**os.environ, "DATABASE_URL": database_url(state_dir, TEMPLATE), "DEBUG": "1"}
+    done = subprocess.run(migrate, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise EmbeddedPostgresError(f"the migrations failed: {done.stderr}")
+    if kept is None:
+        return
+    server.stop()
+    for older in kept.parent.iterdir():
+        shutil.rmtree(older, ignore_errors=True)
+    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+    shutil.copytree(server.data_dir, fresh, symlinks=True)
+    with suppress(OSError):  # another session was first
+        fresh.rename(kept)
+    server.start()
 
 
 @pytest.hookimpl(trylast=True)

@@ -21,6 +21,7 @@ from supervision.models import Run, StepState
 from tests.shopping import a_client, a_product, a_request, an_account
 
 DOCUMENT = SchemaGenerator().get_schema(request=None, public=True)
+pytest_plugins = ["schemathesis.pytest.plugin"]  # pyproject.toml switches it off for the other files: it takes long to import
 schema = schemathesis.openapi.from_dict(json.loads(json.dumps(DOCUMENT)))
 schema.app = get_wsgi_application()
 

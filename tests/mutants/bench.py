@@ -62,6 +62,7 @@ class Bench:
         command = [sys.executable, "-m", "pytest", *nodes, "-q", "-m", "", "-p", "no:cacheprovider", "--tb=short"]
         env = {**os.environ, "DATABASE_URL": at(self._server, self._database)}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
+        env.pop("TEST_TEMPLATE", None)
         for name in [name for name in env if name.startswith(("PYTEST_", "COV_"))]:
             env.pop(name)  # set by an outer pytest, if one started us
         began = time.monotonic()

@@ -29,7 +29,7 @@ def prepared(directory: Path) -> str:
     """
     global _prepared
     if _prepared is None:
-        url = _kept.enter_context(running.scratch_database())
+        url = _kept.enter_context(running.scratch_database(os.environ.get("TEST_TEMPLATE", "template1")))
         state = Path(_kept.enter_context(TemporaryDirectory(prefix="sas-prepared-")))
         env = {**os.environ, "DATABASE_URL": url, "CELERY_BROKER_URL": "pgmq://", "SAS_STATE_DIR": str(state), "DEBUG": "1"}
         subprocess.run([sys.executable, "-m", "sasproject.prepare"], env=env, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
