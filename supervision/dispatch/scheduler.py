@@ -6,14 +6,16 @@ under load. The chain is only the fast path: work whose message is lost is found
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from celery import current_app, signature
+from celery import chain, signature
 
 from supervision import conf
 from supervision.dispatch import partitions
@@ -41,41 +43,42 @@ class ScheduleReport:
     dispatched: int = 0
 
 
-def link(place: StepPosition, queue: str) -> Any:
-    """A later task of a chain: the step at this place, on its agent's queue. It gets its claims from the one before it."""
-    return signature(PERFORM, args=(*place,), app=current_app, queue=queue, ignore_result=True, retry=False)
-
-
 def dispatch(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Send a chain of the remaining steps for these claims. Raises nothing: a claim whose message is lost expires.
 
     A claim of a run whose workflow this process's code does not know expires, too. The other claims are still sent.
     """
     try:
-        later = _later_links(place)
+        onward = _queues_after(place)
         for queue, part in partitions.spread(place.definition.agent(place.position), claims).items():
-            # Sends the same as `chain(...).apply_async()`, but copies no links: the copies take twice the time of the rest.
-            args = ([list(claim) for claim in part], *place)
             told = f"({len(part)} orders, {place})"  # for logs; Celery's default would print every claim
-            current_app.send_task(PERFORM, args=args, argsrepr=told, queue=queue, chain=later, ignore_result=True, retry=False)
+            _chain(place, (queue, *onward)).apply_async(([list(claim) for claim in part],), argsrepr=told)
     except Exception as error:
         log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
 
 
-def _later_links(place: StepPosition) -> list[Any]:
-    """The rest of the chain, the last link first, up to the first partitioned agent.
+def _queues_after(place: StepPosition) -> list[str]:
+    """The queues of the later links, up to the first partitioned agent.
 
     One queue does not take that agent's whole cohort, so the steps from there on are dispatched separately.
     """
     if place.direction == Direction.UNDO:
         return []
-    links = []
-    for position in range(place.position + 1, len(place.definition.steps)):
-        agent = place.definition.agent(position)
-        if partitions.count(agent) > 1:
-            break
-        links.append(link(place._replace(position=position), agent.queue))
-    return links[::-1]
+    later = [place.definition.agent(position) for position in range(place.position + 1, len(place.definition.steps))]
+    return [agent.queue for agent in itertools.takewhile(lambda agent: partitions.count(agent) == 1, later)]
+
+
+@lru_cache(maxsize=1024)
+def _chain(place: StepPosition, queues: tuple[str, ...]) -> Any:
+    """One link per queue: the steps from this place on. A link's first argument is its claims: it gets them from the one before it.
+
+    The chain is built once for all its cohorts. Celery copies the links when it sends them (ADR 25).
+    """
+    links = [
+        signature(PERFORM, args=tuple(place._replace(position=position)), queue=queue, ignore_result=True, retry=False)
+        for position, queue in enumerate(queues, place.position)
+    ]
+    return chain(*links)
 
 
 def hand_out(places: Mapping[StepPosition, Sequence[Claim]], send: Dispatch = dispatch) -> int:

@@ -43,7 +43,7 @@ def test_a_chain_ends_before_a_partitioned_agent_and_goes_on_anew(tuned):
     tuned(PARTITIONS={"beta": 2})
     key, place, _ = kit.claimed()
 
-    assert scheduler._later_links(place) == []
+    assert scheduler._queues_after(place) == []
     assert run_of(key).process_state == "Processing"
 
 
@@ -86,7 +86,7 @@ def test_one_message_per_partition_goes_out(tuned, monkeypatch):
     submit_many("toy-plain", [{"n": n} for n in range(30)])
     ((place, claims),) = schedule()
     went = []
-    monkeypatch.setattr("celery.Celery.send_task", lambda self, name, args, queue, **_: went.append((queue, args[0])))
+    monkeypatch.setattr("celery.Celery.send_task", lambda self, name, args, kwargs, *, queue, **_: went.append((queue, args[0])))
 
     scheduler.dispatch(place, claims)
 

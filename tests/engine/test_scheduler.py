@@ -18,7 +18,7 @@ from supervision.intake import consuming, submission
 from supervision.models import DeadLetter
 from supervision.operations import operator_verbs
 from supervision.store import step_verbs
-from supervision.testing import run_of, run_until_idle, submit, submit_many
+from supervision.testing import run_of, run_until_idle, schedule, submit, submit_many
 from supervision.wakeup import hints
 from supervision.workflow import Workflow
 from tests.support import toy
@@ -37,7 +37,11 @@ def test_a_cohort_travels_as_one_chain_of_ids(broker):
     assert (report.claimed, report.dispatched) == (3, 1)
     assert task == scheduler.PERFORM
     assert args == [[[run_of(key).pk, 1] for key in keys], "toy-plain", 1, "do", 0]
-    assert [link["options"]["queue"] for link in embedded["chain"]] == ["agent.gamma", "agent.beta"]
+    assert [(link["args"], link["options"]["queue"]) for link in embedded["chain"]] == [
+        (["toy-plain", 1, "do", 2], "agent.gamma"),
+        (["toy-plain", 1, "do", 1], "agent.beta"),
+    ]
+    assert all(link["options"]["task_id"] for link in embedded["chain"]), "Celery's canvas gives each link its id"
     assert "secret" not in json.dumps([args, embedded])
 
 
@@ -163,6 +167,28 @@ def test_a_chain_carries_a_cohort_through_all_queues(worker):
 
     assert [kit.state(key) for key in keys] == ["Processed"] * 5
     assert kit.healthy()
+
+
+def test_a_chain_of_the_release_before_is_performed(worker):
+    """Its links were written by hand, without ids."""
+    key = submit("toy", {"n": 1})
+    ((_, claims),) = schedule()
+    links = [
+        {
+            "task": scheduler.PERFORM,
+            "args": ["toy", 1, "do", position],
+            "kwargs": {},
+            "options": {"queue": queue, "ignore_result": True, "retry": False},
+            "subtask_type": None,
+            "immutable": False,
+        }
+        for position, queue in ((2, "agent.gamma"), (1, "agent.beta"))
+    ]
+    first = {"args": ([list(claim) for claim in claims], "toy", 1, "do", 0), "queue": "agent.alpha"}
+    current_app.send_task(scheduler.PERFORM, **first, chain=links, ignore_result=True, retry=False)
+
+    assert worker(*AGENTS) == list(AGENTS)
+    assert kit.state(key) == "Processed"
 
 
 def test_a_chain_skips_the_queues_whose_work_was_done_on_the_way(worker):
