@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # The text in a role's log that says that it takes work. The web role is asked over HTTP instead.
 READY_LINES = {"scheduler": b" ready.", "agents": b" ready.", "supervisor": b" ready.", "beat": b"beat: Starting"}
 
+# The demo runs the line `agents` twice, so that orders travel between processes as Celery chains.
+DEMO_AGENTS = {"agents-order": "agent.stock,agent.payment", "agents-delivery": "agent.shipping,agent.email"}
+
 
 def procfile(root: Path = ROOT) -> dict[str, str]:
     """The command of each role, from the Procfile. root: the source tree whose code they run."""

@@ -20,7 +20,7 @@ from sasproject import ports
 from sasproject.children import Child, Children
 from sasproject.embedded import EmbeddedPostgres
 from sasproject.pgbinaries import EmbeddedPostgresError
-from sasproject.roles import READY_LINES, ROOT, http_answers, procfile
+from sasproject.roles import DEMO_AGENTS, READY_LINES, ROOT, http_answers, procfile
 
 STOP_SECONDS = 15
 READY_SECONDS = 120
@@ -150,8 +150,9 @@ class Stack:
     def start_roles(self) -> None:
         """Start all roles at once; returns when each of them answers."""
         self.say("demo", "starting web, scheduler, agents, supervisor and beat")
-        for name, command in procfile().items():
-            self.start_child(name, ["/bin/sh", "-c", command], ready_when=READY_LINES.get(name))
+        for role, command in procfile().items():
+            for name, queues in DEMO_AGENTS.items() if role == "agents" else {role: ""}.items():
+                self.start_child(name, ["/bin/sh", "-c", command], ready_when=READY_LINES.get(role), AGENT_QUEUES=queues)
         for name, child in list(self.children.by_name.items()):
             if name == "web":
                 self.wait(lambda: http_answers(f"{self.url}/healthz"), name, child)
@@ -162,9 +163,9 @@ class Stack:
         if self.options.traffic:
             self.start_child("traffic", self.manage(*TRAFFIC), keep=False)
 
-    def start_child(self, name: str, command: list[str], *, keep: bool = True, ready_when: bytes | None = None) -> Child:
-        """Start one process under its name."""
-        child = Child(name, command, {**self.env, "SAS_ROLE": name}, ready_when=ready_when, keep=keep)
+    def start_child(self, name: str, command: list[str], *, keep: bool = True, ready_when: bytes | None = None, **environ: str) -> Child:
+        """Start one process under its name, with these additions to its environment."""
+        child = Child(name, command, {**self.env, **environ, "SAS_ROLE": name}, ready_when=ready_when, keep=keep)
         self.children.start(child)
         return child
 
@@ -196,6 +197,9 @@ class Stack:
         if self.options.ready_file is None or not self.answers:
             return
         pids = {name: child.pid for name, child in self.children.by_name.items() if child.keep and child.pid}
+        for name in DEMO_AGENTS:
+            if name in pids:
+                pids.setdefault("agents", pids[name])  # the first of them under the name of their role, too
         if self.postgres is not None and self.postgres.pid:
             pids["postgres"] = self.postgres.pid
         facts = {
@@ -234,7 +238,7 @@ class Stack:
 
     def say(self, who: str, text: str) -> None:
         """One line on the console."""
-        self.show(f"{who:>10} | {text}")
+        self.show(f"{who:>15} | {text}")
 
     # 4. Stop ---------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from sasproject import ports
 from sasproject.embedded import socket_dir
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = ("web", "scheduler", "agents", "supervisor", "beat", "simulators", "postgres")
+ROLES = ("web", "scheduler", "agents", "agents-order", "agents-delivery", "supervisor", "beat", "simulators", "postgres")
 
 
 def is_alive(pid: int) -> bool:
