@@ -166,7 +166,7 @@ SUPERVISION = {
     "LONG_WAIT": env_seconds("SUPERVISION_LONG_WAIT", 300.0),
     "LEASE_SECONDS": env_seconds("SUPERVISION_LEASE_SECONDS", 10.0),
     "CANARY_SECONDS": env_seconds("SUPERVISION_CANARY_SECONDS", 10.0),
-    "IDLE_AGENTS_CONSUME": env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True),
+    "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)),
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
     "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),

@@ -153,7 +153,10 @@ def did_you_mean(word: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
 
 def _unknown_keys(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for key in given:
-        if key not in conf.DEFAULTS:
+        if key in conf.RENAMED:
+            new = conf.RENAMED[key]
+            yield Warning(f"SUPERVISION[{key!r}] is now {new!r}.", hint=f"Call it {new!r}.", id="supervision.W026")
+        elif key not in conf.DEFAULTS:
             hint = did_you_mean(str(key), conf.DEFAULTS)
             yield Error(f"SUPERVISION has no setting {key!r}.", hint=hint, id="supervision.E001")
 

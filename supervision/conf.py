@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "AGENT_THREADS": 32,  # calls side by side in one agents process
     "LINGER_SECONDS": 0.005,  # how long a cohort waits for its slower members before it moves on
     "HOLD_OFF_SECONDS": 0.02,  # pause between two batches of submissions under load, so that cohorts grow
-    "IDLE_AGENTS_CONSUME": True,  # an agents process without work takes up new orders itself, instead of waiting for a message
+    "LOCAL_PICKUP": True,  # an idle agents process schedules and performs new orders itself, without a message
     "HINT_SECONDS": 0.005,  # at most one hint to a queue in this time, per process
     "DISPATCH_SECONDS": 30.0,  # how long a claim may wait for an agent to start it
     "SWEEP_BATCH": 500,
@@ -49,6 +49,8 @@ DEFAULTS: dict[str, Any] = {
     "JOURNAL_FILE_BYTES": 100_000_000,  # a file of this size is followed by another one, as it is every day
 }
 
+RENAMED = {"IDLE_AGENTS_CONSUME": "LOCAL_PICKUP"}  # the old names still work; a check names the new ones
+
 
 @dataclass(frozen=True)
 class Conf:
@@ -65,7 +67,7 @@ class Conf:
     agent_threads: int
     linger_seconds: float
     hold_off_seconds: float
-    idle_agents_consume: bool
+    local_pickup: bool
     hint_seconds: float
     dispatch_within: timedelta
     sweep_batch: int
@@ -102,7 +104,7 @@ def get() -> Conf:
     given: Mapping[str, Any] = getattr(settings, "SUPERVISION", {})
     if _cache is not None and _cache[0] is given:
         return _cache[1]
-    value = {**DEFAULTS, **given}
+    value = {**DEFAULTS, **{RENAMED.get(key, key): it for key, it in given.items()}}
     conf = Conf(
         sweep_every=_seconds(value["SWEEP_SECONDS"]),
         complete_within=None if value["COMPLETE_WITHIN"] is None else _seconds(value["COMPLETE_WITHIN"]),
@@ -115,7 +117,7 @@ def get() -> Conf:
         agent_threads=int(value["AGENT_THREADS"]),
         linger_seconds=float(value["LINGER_SECONDS"]),
         hold_off_seconds=float(value["HOLD_OFF_SECONDS"]),
-        idle_agents_consume=bool(value["IDLE_AGENTS_CONSUME"]),
+        local_pickup=bool(value["LOCAL_PICKUP"]),
         hint_seconds=float(value["HINT_SECONDS"]),
         dispatch_within=_seconds(value["DISPATCH_SECONDS"]),
         sweep_batch=int(value["SWEEP_BATCH"]),

@@ -30,7 +30,7 @@ from orders.api.pages import refuse_unknown
 from orders.api.serializers import EventPage
 from orders.queries import iso
 from supervision.insight.live_events import subscribe
-from supervision.insight.queries import archived_run, events_after
+from supervision.insight.queries import archived_run, events_after, why_of
 from supervision.models import Run, StepEvent, StepState
 from supervision.states import FINAL_RUN_STATES, Direction
 
@@ -148,7 +148,7 @@ def event_answer(event: StepEvent, names: dict[int, str]) -> dict[str, Any]:
         "from": event.from_state,
         "to": event.to_state,
         "actor": event.actor,
-        "why": event.why or "",
+        "why": why_of(event),
     }
 
 

@@ -1,13 +1,17 @@
-"""Without load an order needs no message: an idle agents process consumes it and performs its steps itself.
+"""Local pick-up: without load an idle agents process schedules a new order itself, and performs its steps without a message.
 
-A scheduler that hears of a new order lets such a process go first, for COURTESY_SECONDS. If no agents process has taken the
-order by then, because all are busy or there is none, the scheduler consumes it, and does not wait again for a while. Under
-load the agents are never idle, the scheduler's batches grow, and chains of messages carry them.
+It runs the scheduler's own code: the same consumption, and the same dispatch for what it does not perform. The order's history
+names the process in which it was scheduled. A scheduler that hears of a new order waits GRACE_SECONDS before it consumes. If it
+then still finds the order, all agents processes are busy or none runs: it consumes at once from then on, for a while that
+doubles each time (back-off). Under load no agents process is idle, the scheduler's batches grow, and chains carry them.
+
+`LOCAL_PICKUP` switches it off: then only schedulers consume, without waiting, and every order travels as a chain.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from supervision import conf
 from supervision.dispatch import scheduler
@@ -15,17 +19,17 @@ from supervision.execution import runner
 from supervision.intake import consuming
 from supervision.workflow import workflows
 
-COURTESY_SECONDS = 0.004
-FIRST_HASTE_SECONDS = 0.25
-LONGEST_HASTE_SECONDS = 8.0
+GRACE_SECONDS = 0.004
+FIRST_BACKOFF_SECONDS = 0.25
+LONGEST_BACKOFF_SECONDS = 8.0
 
 
-def is_for(served: set[str]) -> bool:
-    """Whether a worker that serves these queues takes new orders up: it serves the first agent of a workflow."""
-    return conf.get().idle_agents_consume and any(workflow.agent(0).queue in served for workflow in workflows())
+def applies_to(served: set[str]) -> bool:
+    """Whether a worker that serves these queues schedules new orders: it serves the first agent of a workflow."""
+    return conf.get().local_pickup and any(workflow.agent(0).queue in served for workflow in workflows())
 
 
-def take_up() -> None:
+def schedule() -> None:
     """Turn waiting submissions into runs and perform them, if this process has had nothing to do for a while."""
     if scheduler.stopping.is_set() or not runner.is_idle(conf.get().hold_off_seconds):
         return
@@ -35,27 +39,32 @@ def take_up() -> None:
         runner.go_on(place, started)
 
 
-def take_up_or_consume() -> None:
+def schedule_or_consume() -> None:
     """For a process that is agents and scheduler in one: perform what it can at once, and dispatch the rest."""
-    take_up()
+    schedule()
     scheduler.consume()
 
 
-class Courtesy:
-    """What a scheduler does when it hears of a new order."""
+def of_scheduler() -> Callable[[], object]:
+    """What a scheduler process does when it hears of a new order."""
+    return _Grace().consume if conf.get().local_pickup else scheduler.consume
+
+
+class _Grace:
+    """Gives idle agents processes the time to schedule a new order, unless they left the last one to the scheduler."""
 
     def __init__(self) -> None:
-        self._hurried_until = 0.0
-        self._haste = 0.0
+        self._none_until = 0.0
+        self._backoff = 0.0
 
     def consume(self) -> None:
-        """Let idle agents go first, then take what is left."""
-        waited = not scheduler.is_consuming() and time.monotonic() >= self._hurried_until
+        """Wait for the agents processes, then consume what is left."""
+        waited = not scheduler.is_consuming() and time.monotonic() >= self._none_until
         if waited:
-            time.sleep(COURTESY_SECONDS)
+            time.sleep(GRACE_SECONDS)
         found = scheduler.consume()
         if waited and found:
-            self._haste = min(max(2 * self._haste, FIRST_HASTE_SECONDS), LONGEST_HASTE_SECONDS)
-            self._hurried_until = time.monotonic() + self._haste
+            self._backoff = min(max(2 * self._backoff, FIRST_BACKOFF_SECONDS), LONGEST_BACKOFF_SECONDS)
+            self._none_until = time.monotonic() + self._backoff
         elif waited:
-            self._haste = 0.0
+            self._backoff = 0.0

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from supervision.models import Alert, ArchivedRun, Pause, Run, StepEvent, StepState, StrayReply
 from supervision.postgres import db
+from supervision.runtime.identity import role_and_process
 from supervision.states import Direction, ProcessState, RunState
 
 PAUSED, RESUMED = "Paused", "Resumed"  # in a history: an order's own pauses and their ends; neither is a state
@@ -66,6 +67,21 @@ def events_after(run_id: int, seq: int = 0) -> list[StepEvent]:
     return list(StepEvent.objects.filter(run_id=run_id, seq__gt=seq).order_by("seq"))
 
 
+def why_of(event: StepEvent) -> str:
+    """The stored reason. Where the scheduler's code wrote the event, it is the process that this code ran in.
+
+    The scheduler consumes submissions and claims steps, in its own process or by local pick-up in an agents process. FINISH
+    claims the next step of a chain in the agents process that performed the one before.
+    """
+    consumed = event.position is None and event.from_state is None
+    claimed = event.position is not None and event.to_state == ProcessState.PROCESSING
+    if event.why or not (consumed or claimed):
+        return event.why or ""
+    role, process = role_and_process(event.actor)
+    handed_over = role.startswith("agents") and event.position and event.direction == Direction.DO
+    return f"handed over in {process}" if handed_over else f"scheduled in {process}"
+
+
 def timeline(run_id: int) -> list[TimelineEntry]:
     """Everything that happened to a run: transitions in their order, stray replies by their time."""
     events = events_after(run_id)
@@ -84,7 +100,7 @@ def timeline(run_id: int) -> list[TimelineEntry]:
             event.from_state,
             event.to_state,
             event.actor,
-            event.why or "",
+            why_of(event),
         )
         for event in events
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 
 _names: dict[int, str] = {}
 _role = os.environ.get("SAS_ROLE", "")
+_ME = re.compile(r"([^@]+)@(.+)-([0-9]+)-[0-9a-f]{8}")
 
 
 def play(role: str) -> None:
@@ -25,3 +27,9 @@ def me() -> str:
         incarnation = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}"
         name = _names[pid] = f"{_role}@{incarnation}" if _role else incarnation
     return name
+
+
+def role_and_process(actor: str) -> tuple[str, str]:
+    """The role in a process's name, and the name that Celery and `ps` show for it: `agents-4711@host`. No role: not from `me`."""
+    found = _ME.fullmatch(actor)
+    return (found[1], f"{found[1]}-{found[3]}@{found[2]}") if found else ("", actor)

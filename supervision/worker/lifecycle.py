@@ -72,7 +72,7 @@ def begin_beating(sender: Any, **_: Any) -> None:
         response_cache.start()
     if "submissions" in queues:
         amqp_consumer.start(sender.app)
-    if (work := _when_rung(queues, begins=_works_here(type(sender.pool)) and local_pickup.is_for(runner.served))) is not None:
+    if (work := _when_rung(queues, begins=_works_here(type(sender.pool)) and local_pickup.applies_to(runner.served))) is not None:
         _listen(work)
     if failpoints.hit("worker.deaf"):
         sender.task_consumer.cancel()
@@ -86,15 +86,15 @@ def _works_here(pool: type) -> bool:
     return pool.__module__ != "celery.concurrency.prefork"
 
 
-def _when_rung(queues: Sequence[str], *, begins: bool) -> Callable[[], None] | None:
-    """The function that this worker's listener calls for a new order. begins: the worker may perform orders itself."""
+def _when_rung(queues: Sequence[str], *, begins: bool) -> Callable[[], object] | None:
+    """The function that this worker's listener calls for a new order. begins: the worker schedules orders itself when it is idle."""
     consumes = "submissions" in queues
     if consumes and begins:
-        return local_pickup.take_up_or_consume
-    return local_pickup.Courtesy().consume if consumes else local_pickup.take_up if begins else None
+        return local_pickup.schedule_or_consume
+    return local_pickup.of_scheduler() if consumes else local_pickup.schedule if begins else None
 
 
-def _listen(work: Callable[[], None]) -> None:
+def _listen(work: Callable[[], object]) -> None:
     global _listener
     _listener = notify.listen(work).start()
 

@@ -21,7 +21,7 @@ from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, 
 
 PIECES, PRICE = 2, 2580  # an order's pieces of MUG-BLUE, and their total in cents
 
-TAKE_UP = "SUPERVISION_IDLE_AGENTS_CONSUME"
+LOCAL_PICKUP = "SUPERVISION_LOCAL_PICKUP"
 
 
 class Lane(Shop):
@@ -188,7 +188,7 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
         "SUPERVISION_FAILURE_THRESHOLD": "20",
         "SUPERVISION_ON_PERMANENT": "compensate",
         "ALLOW_FAILPOINTS": "1",
-        TAKE_UP: "0",  # the test must know which process takes an order up
+        LOCAL_PICKUP: "0",  # the test must know which process schedules an order
         **environ,
     }
     # Lanes that open at the same time (pytest-xdist) search different port ranges.

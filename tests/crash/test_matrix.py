@@ -15,7 +15,7 @@ import pytest
 from supervision.runtime import failpoints
 from tests import services
 from tests.crash.cases import ELSEWHERE, POINTS, SLICE, Case, cases
-from tests.crash.lane import TAKE_UP, Lane, open_lane, transport_error
+from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane, transport_error
 from tests.support.shop import until
 
 
@@ -63,7 +63,7 @@ def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> l
         lane.all_work(case.victim, "agents")
     if case.victim != "agents":
         lane.work("agents", **case.helper)
-    lane.work(case.victim, **fatal, **({TAKE_UP: "1"} if case.beginning else {}))
+    lane.work(case.victim, **fatal, **({LOCAL_PICKUP: "1"} if case.beginning else {}))
 
     keys = [send(lane, case)]
     if case.needs_a_second_order:

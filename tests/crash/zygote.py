@@ -46,7 +46,7 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
         os.dup2(output, 2)
         os.environ.update(environ)
         # The settings were read before the fork, so this one is read again from the new environment.
-        settings.SUPERVISION = {**settings.SUPERVISION, "IDLE_AGENTS_CONSUME": env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)}
+        settings.SUPERVISION = {**settings.SUPERVISION, "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=True)}
         run(arguments)
         code = 0
     except SystemExit as end:

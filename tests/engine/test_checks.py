@@ -104,6 +104,11 @@ def test_a_cohort_larger_than_all_that_may_be_in_flight_is_a_warning(settings: A
     assert "supervision.W025" in supervision(settings, COHORT=200, IN_FLIGHT=100)
 
 
+def test_a_setting_under_its_old_name_still_works_and_is_a_warning(settings: Any):
+    assert set(supervision(settings, IDLE_AGENTS_CONSUME=False)) == {"supervision.W026"}
+    assert conf.get().local_pickup is False
+
+
 def test_failpoints_need_to_be_allowed(settings: Any):
     settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_effect=kill9", False
 

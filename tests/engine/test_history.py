@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from supervision.errors import TransientFailure
+from supervision.execution import local_pickup, runner
+from supervision.insight import queries
 from supervision.operations import operator_verbs
 from supervision.recovery import failures, supervisor
+from supervision.runtime import identity
 from supervision.runtime.identity import me
-from supervision.testing import expire, run_until_idle
+from supervision.testing import expire, run_of, run_until_idle, schedule, submit
+from tests.support import toy
 
 from . import kit
 
@@ -61,3 +69,41 @@ def test_what_an_operator_does_is_under_the_operators_name_and_reason():
     assert ("anna", "the card is good again") in {(actor, why) for _, actor, why in told(key, to="Pending")}
     assert kit.state(key) == "Processed"
     assert {actor for _, actor, _ in told(key, to="Processed")} == {me()}
+
+
+@pytest.fixture
+def play() -> Iterator[Callable[[str], str]]:
+    """Let this process play a role; the result is its name, as Celery shows it."""
+
+    def begin(role: str) -> str:
+        identity.play(role)
+        return f"{role}-{os.getpid()}@{socket.gethostname()}"
+
+    yield begin
+    identity.play("")
+
+
+def reasons(key: str) -> list[str]:
+    """Why an order was consumed and each of its steps claimed."""
+    return [entry.why for entry in queries.timeline(run_of(key).pk) if entry.to_state == "Processing" or entry.seq == 1]
+
+
+def test_an_order_of_the_scheduler_says_so_and_which_agents_handed_it_over(play):
+    key = submit("toy", {"n": 1})
+    scheduler = play("scheduler")
+    ((place, claims),) = schedule()
+    agents = play("agents-order")
+    runner.served.update({toy.ALPHA.queue, toy.BETA.queue})
+    runner.run(place, claims)
+
+    assert reasons(key) == [f"scheduled in {scheduler}"] * 2 + [f"handed over in {agents}"] * 2
+
+
+def test_an_order_that_idle_agents_picked_up_says_so(play, tuned):
+    tuned(HOLD_OFF_SECONDS=0)
+    agents = play("agents")
+    runner.served.add(toy.ALPHA.queue)
+    key = submit("toy", {"n": 1})
+    local_pickup.schedule()
+
+    assert reasons(key) == [f"scheduled in {agents}"] * 2 + [f"handed over in {agents}"]

@@ -9,12 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.crash.lane import PIECES, TAKE_UP, Lane
+from tests.crash.lane import LOCAL_PICKUP, PIECES, Lane
 from tests.support.shop import order, until
 
 pytestmark = pytest.mark.slow
 
-LANE = {"SUPERVISION_COMPLETE_WITHIN": "6", "API_THROTTLE": "off", TAKE_UP: "1"}
+LANE = {"SUPERVISION_COMPLETE_WITHIN": "6", "API_THROTTLE": "off", LOCAL_PICKUP: "1"}
 AGENTS = ("agents", "agents.2", "agents.3", "agents.4")
 
 

@@ -12,14 +12,14 @@ import time
 
 import pytest
 
-from tests.crash.lane import TAKE_UP, Lane
+from tests.crash.lane import LOCAL_PICKUP, Lane
 from tests.governed.test_at_the_simulators import anew, count_anew, limit, stats
 from tests.support.shop import order, until
 
 OUTAGE_SECONDS = float(os.environ.get("OUTAGE_SECONDS", "40"))
 ORDERS_PER_SECOND = 8
 RATE = 30
-LANE = {"SUPERVISION_COMPLETE_WITHIN": "6", "API_THROTTLE": "off", TAKE_UP: "1"}
+LANE = {"SUPERVISION_COMPLETE_WITHIN": "6", "API_THROTTLE": "off", LOCAL_PICKUP: "1"}
 PAID = (
     "SELECT count(*) FROM supervision_stepevent WHERE position = 1 AND direction = 'do' AND to_state = 'Processed'"
     " AND at > now() - make_interval(secs => %s)"

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.crash.lane import TAKE_UP, Lane, open_lane
+from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane
 from tests.support.shop import ADDRESS, order, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -64,7 +64,7 @@ def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lane]:
         "SUPERVISION_FAILURE_THRESHOLD": "5",
         "SUPERVISION_ON_PERMANENT": "",
         "API_THROTTLE": "off",
-        TAKE_UP: "1",
+        LOCAL_PICKUP: "1",
     }
     try:
         with open_lane(tmp_path_factory.mktemp("lane"), **settings) as running:

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tests.crash.lane import TAKE_UP, Lane
+from tests.crash.lane import LOCAL_PICKUP, Lane
 from tests.support.shop import until
 
-LANE = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_FAILURE_THRESHOLD": "5", "SUPERVISION_ON_PERMANENT": "", TAKE_UP: "1"}
+LANE = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_FAILURE_THRESHOLD": "5", "SUPERVISION_ON_PERMANENT": "", LOCAL_PICKUP: "1"}
 DOWN_SECONDS = 20.0
 MOST_CALLS = 100  # failed calls: a few until the breaker opens, then probes
 

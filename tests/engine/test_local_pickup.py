@@ -1,4 +1,4 @@
-"""An idle agents process takes a new order up itself, without a message. The scheduler waits a moment for that."""
+"""Local pick-up: an idle agents process schedules a new order itself, without a message. The scheduler waits a moment for that."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def all_served(engine):
 def test_an_idle_process_goes_all_the_way_with_a_new_order_without_a_message(sent):
     key = submit("toy", {"n": 1})
 
-    local_pickup.take_up()
+    local_pickup.schedule()
 
     assert (kit.state(key), kit.states(key)) == ("Processed", ["Processed"] * 3)
     assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 1]
@@ -99,9 +99,9 @@ def test_a_process_with_work_in_hand_leaves_new_orders_to_the_scheduler(sent, tu
     tuned(HOLD_OFF_SECONDS=0.2)
     with runner._hands:
         submit("toy", {"n": 1})
-        local_pickup.take_up()
+        local_pickup.schedule()
         assert toy.ALPHA.performed == []
-    local_pickup.take_up()
+    local_pickup.schedule()
     assert toy.ALPHA.performed == [], "the process has not been idle for long enough"
 
     assert scheduler.consume()
@@ -122,13 +122,13 @@ def test_a_process_whose_calls_are_under_way_leaves_new_orders_to_the_scheduler(
     assert running.wait(10)
     try:
         submit("toy", {"n": 1})
-        local_pickup.take_up()
+        local_pickup.schedule()
         assert toy.ALPHA.performed == []
     finally:
         hold.set()
         assert pool.wait_until_idle(10)
 
-    local_pickup.take_up()
+    local_pickup.schedule()
 
     assert len(toy.ALPHA.performed) == 1
 
@@ -145,7 +145,7 @@ def test_where_an_agent_is_elsewhere_the_order_is_sent_there(served, at, states,
     runner.served.add(served.queue)
     key = submit("toy", {"n": 1})
 
-    local_pickup.take_up()
+    local_pickup.schedule()
 
     assert sent() == [(at, [run_of(key).pk])]
     assert kit.states(key) == states
@@ -156,13 +156,13 @@ def test_where_an_agent_is_elsewhere_the_order_is_sent_there(served, at, states,
 def test_an_order_that_must_not_begin_does_not_begin(sent):
     first = submit("toy", {"n": 1})
     operator_verbs.cancel(first, by="customer", reason="changed my mind")
-    local_pickup.take_up()
+    local_pickup.schedule()
     assert kit.state(first) == "Cancelled"
     assert toy.ALPHA.performed == []
 
     pauses.pause("workflow", "toy", by="operator", reason="stocktaking")
     held = submit("toy", {"n": 2})
-    local_pickup.take_up()
+    local_pickup.schedule()
     assert kit.state(held) == "Pending"
     assert toy.ALPHA.performed == []
     assert sent() == []
@@ -174,7 +174,7 @@ def test_an_order_does_not_begin_before_those_who_wait(sent):
     consuming.consume_batch(born=False)
     submit("toy", {"n": 2})
 
-    local_pickup.take_up()
+    local_pickup.schedule()
 
     assert toy.ALPHA.performed == []
     ((_, claims), *_) = schedule()
@@ -185,7 +185,7 @@ def test_an_order_does_not_begin_before_those_who_wait(sent):
 def test_orders_that_come_together_go_together():
     keys = submit_many("toy", [{"n": n} for n in range(5)])
 
-    local_pickup.take_up()
+    local_pickup.schedule()
 
     assert {kit.state(key) for key in keys} == {"Processed"}
     assert kit.healthy()
@@ -195,30 +195,30 @@ def test_orders_that_come_together_go_together():
 def test_one_process_that_is_everything_performs_what_comes(sent):
     key = submit("toy", {"n": 1})
 
-    local_pickup.take_up_or_consume()
+    local_pickup.schedule_or_consume()
 
     assert kit.state(key) == "Processed"
     assert sent() == []
 
 
-def test_only_a_worker_that_begins_orders_listens(tuned):
-    assert local_pickup.is_for({toy.ALPHA.queue})
-    assert not local_pickup.is_for({"agent.nothing"})
-    tuned(IDLE_AGENTS_CONSUME=False)
-    assert not local_pickup.is_for({toy.ALPHA.queue})
+def test_only_a_worker_that_schedules_orders_listens(tuned):
+    assert local_pickup.applies_to({toy.ALPHA.queue})
+    assert not local_pickup.applies_to({"agent.nothing"})
+    tuned(LOCAL_PICKUP=False)
+    assert not local_pickup.applies_to({toy.ALPHA.queue})
 
 
 # -------------------------------------------------------------------------------------------------- the scheduler
 
 
 def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_after_a_while(sent, monkeypatch):
-    monkeypatch.setattr(local_pickup, "COURTESY_SECONDS", 0.2)
-    monkeypatch.setattr(local_pickup, "FIRST_HASTE_SECONDS", 2.0)
-    here = local_pickup.Courtesy()
+    monkeypatch.setattr(local_pickup, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(local_pickup, "FIRST_BACKOFF_SECONDS", 2.0)
+    consume = local_pickup.of_scheduler()
 
     def seconds() -> float:
         began = time.monotonic()
-        here.consume()
+        consume()
         return time.monotonic() - began
 
     assert seconds() >= 0.2, "another process took the announced order"
@@ -241,7 +241,7 @@ def test_an_order_whose_first_service_has_limits_is_not_begun(sent):
     runner.served.add(toy.ALPHA.queue)
     key = submit("toy", {"n": 1})
 
-    local_pickup.take_up()
+    local_pickup.schedule()
 
     assert step(key, "alpha-step").started_at is None
     assert toy.ALPHA.performed == []
@@ -252,8 +252,10 @@ def test_only_a_pool_in_this_process_is_known_to_be_idle(pool, here):
     assert lifecycle._works_here(get_implementation(pool)) is here
 
 
-def test_each_kind_of_worker_does_its_own_when_the_bell_rings():
+def test_each_kind_of_worker_does_its_own_when_an_order_is_announced(tuned):
     assert lifecycle._when_rung(["supervisor"], begins=False) is None
-    assert lifecycle._when_rung(["agent.alpha"], begins=True) is local_pickup.take_up
-    assert lifecycle._when_rung(["submissions", "agent.alpha"], begins=True) is local_pickup.take_up_or_consume
-    assert isinstance(lifecycle._when_rung(["submissions"], begins=False).__self__, local_pickup.Courtesy)
+    assert lifecycle._when_rung(["agent.alpha"], begins=True) is local_pickup.schedule
+    assert lifecycle._when_rung(["submissions", "agent.alpha"], begins=True) is local_pickup.schedule_or_consume
+    assert lifecycle._when_rung(["submissions"], begins=False).__func__ is local_pickup._Grace.consume
+    tuned(LOCAL_PICKUP=False)
+    assert lifecycle._when_rung(["submissions"], begins=False) is scheduler.consume, "there is no process to wait for"
