@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ DELETE FROM orders_order WHERE run_id = ANY (%(runs)s)
 def archive(run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
     """The orders of these runs as JSON values, by run. With `keep` their order rows stay, otherwise they are deleted."""
     runs = {"runs": list(run_ids)}
-    facts = {run_id: json.loads(text) for run_id, text in db.fetch(_FACTS, runs)}
+    facts = dict(db.fetch(_FACTS, runs))
     db.fetch(_FORGET_RESERVATIONS, runs)
     if not keep:
         db.fetch(_TAKE_OUT, runs)

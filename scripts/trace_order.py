@@ -174,7 +174,7 @@ def main() -> int:
         django.setup()
         from django.test.utils import setup_databases, teardown_databases
 
-        databases = setup_databases(verbosity=0, interactive=False, aliases=["default"])
+        databases = setup_databases(verbosity=0, interactive=False, aliases=["default"])  # type: ignore[arg-type]
         try:
             cold, warm = measure()
         finally:

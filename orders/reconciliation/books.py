@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,12 +12,12 @@ from supervision.states import Direction, ProcessState, RunState
 
 # One snapshot of run, steps and effects. An order without a run has a submission.
 _BOOKS = """
-SELECT r.key, r.id, r.process_state, r.payload::text,
-       (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.direction, s.position) FROM supervision_stepstate s WHERE s.run_id = r.id)::text,
-       (SELECT jsonb_agg(to_jsonb(e) ORDER BY e.intended_at) FROM supervision_effect e WHERE e.run_id = r.id)::text
+SELECT r.key, r.id, r.process_state, r.payload,
+       (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.direction, s.position) FROM supervision_stepstate s WHERE s.run_id = r.id),
+       (SELECT jsonb_agg(to_jsonb(e) ORDER BY e.intended_at) FROM supervision_effect e WHERE e.run_id = r.id)
   FROM supervision_run r WHERE r.key = ANY (%(keys)s)
 UNION ALL
-SELECT a.key, a.run_id, a.process_state, (a.body->'run'->'payload')::text, (a.body->'steps')::text, (a.body->'effects')::text
+SELECT a.key, a.run_id, a.process_state, a.body->'run'->'payload', a.body->'steps', a.body->'effects'
   FROM supervision_archivedrun a WHERE a.key = ANY (%(keys)s)
 UNION ALL
 SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submission u
@@ -91,8 +90,8 @@ def of(keys: Iterable[str]) -> dict[str, Book]:
             key=key,
             run_id=run_id,
             state=state,
-            payload=json.loads(payload or "{}") or {},
-            steps=json.loads(steps or "[]") or [],
-            effects=json.loads(effects or "[]") or [],
+            payload=payload or {},
+            steps=steps or [],
+            effects=effects or [],
         )
     return found

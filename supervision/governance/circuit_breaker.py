@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from supervision.breaker import HALF_OPEN, Breaker, FailedCall, Told
 from supervision.governance import resources
@@ -142,7 +142,7 @@ def change(name: str, work: Callable[[Breaker], T]) -> T:
         if not rows:
             db.fetch(_KNOW, {"names": [name]})
             rows = db.fetch(_LOCK, {"name": name})
-        breaker = Breaker(*rows[0][:-3], *map(_list, rows[0][-3:]))  # its fields, in their order
+        breaker = Breaker(*rows[0][:-3], *map(list, rows[0][-3:]))  # its fields, in their order
         before = asdict(breaker)
         answer = work(breaker)
         after = asdict(breaker)
@@ -264,11 +264,7 @@ def probing(members: Sequence[resources.Known]) -> Mapping[int, str]:
     if not down:
         return {}
     rows = db.run("SELECT name, probing FROM supervision_resource WHERE name = ANY (%(names)s)", {"names": down})
-    return {run: name for name, runs in rows for run in _list(runs)}
-
-
-def _list(value: Any) -> list[Any]:
-    return list(json.loads(value) if isinstance(value, str) else value)
+    return {run: name for name, runs in rows for run in runs}
 
 
 def close(names: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ the entity's partition chooses among them; without a route, it is the healthy re
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -106,7 +105,6 @@ def _read(now: float) -> Snapshot:
     by_name = {}
     serving: dict[str, tuple[Known, ...]] = {}
     for name, service, breaker, failures, wait, capacity, rate, paused, settings, may_probe, watched in db.run(_LOOK):
-        settings = json.loads(settings) if isinstance(settings, str) else settings
         known = Known(name, service, breaker, failures, now + wait, capacity, rate, paused, settings, may_probe, bool(watched))
         by_name[name] = known
         serving[service] = (*serving.get(service, ()), known)

@@ -108,8 +108,7 @@ class _Row:
     def cached(self) -> Cached | None:
         if not self.valid or self.fetched_at is None:
             return None
-        value = json.loads(self.value) if isinstance(self.value, str) else self.value
-        return Cached(value, self.fetched_at, self.version, bool(self.due))
+        return Cached(self.value, self.fetched_at, self.version, bool(self.due))
 
 
 class ResourceCache:

@@ -6,7 +6,6 @@ resources with their calls in flight, routes, and when each queue's consumers we
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -178,8 +177,7 @@ def unconsumed(keys: Sequence[str]) -> list[tuple[str, datetime, bool, int]]:
 def world() -> World:
     """The facts that all orders share, as of now."""
     seen = World(services={agent.name: agent.resource for agent in agents()})
-    for kind, raw in db.fetch(_WORLD):
-        row = json.loads(raw) if isinstance(raw, str) else raw
+    for kind, row in db.fetch(_WORLD):
         match kind:
             case "pause":
                 seen.pauses.append(_pausing(row))

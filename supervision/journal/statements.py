@@ -172,8 +172,7 @@ class Lease:
         """The open files, by event type."""
         found = {}
         for file, event_type, path, on, columns, length, todays in db.run(_FILES, {"key": self.key}, patience=2.0):
-            names = json.loads(columns) if isinstance(columns, str) else columns
-            found[event_type] = File(file, event_type, path, on, tuple(names), length, todays)
+            found[event_type] = File(file, event_type, path, on, tuple(columns), length, todays)
         return found
 
     def close(self, file: File) -> None:

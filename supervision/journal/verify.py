@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,8 +124,7 @@ class _File:
 
     @property
     def header(self) -> list[str]:
-        names = json.loads(self.columns) if isinstance(self.columns, str) else self.columns
-        return [*csv_format.OWN_COLUMNS, *map(csv_format.guarded, names)]
+        return [*csv_format.OWN_COLUMNS, *map(csv_format.guarded, self.columns)]
 
 
 def verify(key: str | None = None) -> Iterator[Finding]:

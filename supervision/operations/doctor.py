@@ -5,7 +5,6 @@ Other apps add probes of their own services in a module `doctor_probes`, which i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +22,7 @@ from kombu.utils.url import maybe_sanitize_url
 
 from supervision import conf
 from supervision.models import Alert, Incident
+from supervision.postgres import db
 
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
@@ -185,12 +185,9 @@ def broker() -> Iterator[Finding]:
 
 def roles() -> Iterator[Finding]:
     """Which roles have sent a heartbeat lately, by the database's clock."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT role, detail->'queues', extract(epoch FROM clock_timestamp() - seen_at)::float8"
-            " FROM supervision_heartbeat ORDER BY seen_at"
-        )
-        rows = cursor.fetchall()
+    rows = db.fetch(
+        "SELECT role, detail->'queues', extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM supervision_heartbeat ORDER BY seen_at"
+    )
     ages = {played: age for role, queues, age in rows for played in roles_of(role, queues)}
     patience = max(SILENT_AFTER, 3 * conf.get().sweep_every.total_seconds())
     for role in ("scheduler", "agents", "supervisor", "beat"):
@@ -207,7 +204,7 @@ def roles() -> Iterator[Finding]:
 
 def roles_of(name: str, queues: Any) -> set[str]:
     """The roles that a process has: the one in its name (`agents-417`), and those whose queues it serves."""
-    served = json.loads(queues) if isinstance(queues, str) else queues or []
+    served = queues or []
     played = {name.partition("-")[0]}
     if "submissions" in served or "scheduler" in served:
         played.add("scheduler")

@@ -134,7 +134,7 @@ Kept = Mapping[tuple[str, int], tuple[str, Definition]]  # fingerprint and defin
 
 def _kept(mine: Sequence[Workflow]) -> Kept:
     rows = db.run(_LOOK, {"names": sorted({workflow.name for workflow in mine})})
-    return {(name, version): (mark, json.loads(kept) if isinstance(kept, str) else kept) for name, version, mark, kept in rows}
+    return {(name, version): (mark, kept) for name, version, mark, kept in rows}
 
 
 def _register(missing: Sequence[Workflow]) -> None:

@@ -6,7 +6,6 @@ role knows a version, its runs wait, and one incident for each version says so.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -37,20 +36,15 @@ SELECT h.detail->'workflows' FROM supervision_leaderlease l JOIN supervision_hea
 """
 
 
-def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def _labels(workflows: Any) -> set[str] | None:
     """The labels of the versions that a heartbeat's process knows; None where the heartbeat does not report them."""
-    found = _json(workflows)
-    if not isinstance(found, dict):
+    if not isinstance(workflows, dict):
         return None
-    return {registry.label(name, version) for name, versions in found.items() for version in versions}
+    return {registry.label(name, version) for name, versions in workflows.items() for version in versions}
 
 
 def _played(role: str, queues: Any) -> Iterator[str]:
-    served = _json(queues) or []
+    served = queues or []
     if role == "scheduler" or {"scheduler", "submissions"}.intersection(served):
         yield "scheduler"
     if role == "supervisor" or "supervisor" in served:

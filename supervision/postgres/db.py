@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,36 +20,81 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
 from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg.types.datetime import TimestamptzLoader
+from psycopg.types.json import JsonLoader
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _REPLAN_SECONDS = 1.0
 _MOST_REPLAN_SECONDS = 60.0
+_PATIENCE_SECONDS = 20.0
 _local = threading.local()
 # Per connection, not per thread: a web process has a new thread for every request.
 _age: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
 _replan_at: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
 
 
-def fetch(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-    """Execute one statement on this thread's connection and return its rows (none where it returns none)."""
+class Cursor(psycopg.Cursor[tuple[Any, ...]]):
+    """A thread's cursor. JSON columns come as Python values. replan_at: `time.monotonic()` value after which plans may be too old."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self.replan_at = 0.0
+        # psycopg's own, in C; Django's is in Python and costs 6 us a value.
+        self.adapters.register_loader("timestamptz", TimestamptzLoader)
+        self.adapters.register_loader("json", JsonLoader)  # Django's returns text
+        self.adapters.register_loader("jsonb", JsonLoader)
+
+
+def run(
+    statement: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    patience: float | None = _PATIENCE_SECONDS,
+    after_loss: Callable[[], list[tuple[Any, ...]]] | None = None,
+) -> list[tuple[Any, ...]]:
+    """Execute one statement in a commit of its own, or in the caller's transaction; returns its rows (none if it has none).
+
+    Lists among the parameters become arrays. Outside a transaction the statement is executed again after a transient fault
+    (`repeat`), for up to `patience` seconds; None: never. Raises Django's errors.
+    """
+    now = time.monotonic()
     wrapper = connections[DEFAULT_DB_ALIAS]
-    with wrapper.wrap_database_errors:
-        cursor = _cursor(wrapper)
-        now = time.monotonic()
-        if now > _replan_at.get(cursor.connection, 0.0):
-            _age[cursor.connection] = age = min(2 * _age.get(cursor.connection, _REPLAN_SECONDS / 2), _MOST_REPLAN_SECONDS)
-            _replan_at[cursor.connection] = now + age
-            cursor.execute("DISCARD PLANS")
-        cursor.execute(statement, params and _with_literals(params))
+    try:
+        cursor: Cursor | None = getattr(_local, "cursor", None)
+        if cursor is None or cursor.connection is not wrapper.connection or now > cursor.replan_at:
+            cursor = _ready(wrapper, now)
+        # psycopg would convert lists element by element, at many times the cost.
+        cursor.execute(statement, params and {name: _array(value) if type(value) is list else value for name, value in params.items()})
         # `description` would make an object for every column.
         return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+    except (psycopg.Error, OperationalError, InterfaceError):
+        try:
+            with wrapper.wrap_database_errors:
+                raise
+        except (OperationalError, InterfaceError) as fault:
+            if patience is None or wrapper.in_atomic_block:
+                raise
+            return repeat(lambda: fetch(statement, params), fault, deadline=now + patience, after_loss=after_loss)
 
 
-def _with_literals(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists in PostgreSQL's array syntax: psycopg would convert them element by element, at many times the cost."""
-    return {name: _array(value) if type(value) is list else value for name, value in params.items()}
+fetch = partial(run, patience=None)  # for statements in a caller's transaction, which is repeated as a whole, and for reads that may fail
+
+
+def _ready(wrapper: Any, now: float) -> Cursor:
+    """This thread's cursor on the present connection, whose plans are not too old."""
+    wrapper.ensure_connection()
+    raw = wrapper.connection
+    cursor: Cursor | None = getattr(_local, "cursor", None)
+    if cursor is None or cursor.connection is not raw:
+        raw.prepare_threshold = 0
+        cursor = _local.cursor = Cursor(raw)
+    if now > _replan_at.get(raw, 0.0):
+        _age[raw] = age = min(2 * _age.get(raw, _REPLAN_SECONDS / 2), _MOST_REPLAN_SECONDS)
+        _replan_at[raw] = now + age
+        cursor.execute("DISCARD PLANS")
+    cursor.replan_at = _replan_at[raw]
+    return cursor
 
 
 def _array(values: list[Any]) -> str:
@@ -71,18 +117,6 @@ def _element(value: Any) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _cursor(wrapper: Any) -> psycopg.Cursor[tuple[Any, ...]]:
-    wrapper.ensure_connection()
-    raw = wrapper.connection
-    cursor: psycopg.Cursor[tuple[Any, ...]] | None = getattr(_local, "cursor", None)
-    if cursor is None or cursor.connection is not raw or cursor.closed:
-        raw.prepare_threshold = 0
-        cursor = _local.cursor = psycopg.Cursor(raw)
-        # psycopg's own, in C; Django's is in Python and costs 6 us a value.
-        cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
-    return cursor
-
-
 _PASSING = ("08", "53", "57P", "40001", "40P01")  # SQLSTATEs of a lost connection, a server that is full or ends, a lost race
 
 
@@ -94,45 +128,54 @@ def passes(error: BaseException) -> bool:
     return state.startswith(_PASSING) if state else connection.connection is None or connection.connection.closed
 
 
-def guarded(work: Callable[[], T], *, patience: float = 20.0, after_loss: Callable[[], T] | None = None) -> T:
-    """Run `work` and run it again after a deadlock, a serialization failure or a lost connection.
-
-    Safe because every statement of the engine is guarded: if the first try did commit, the repetition finds nothing to do.
-    after_loss: run instead of `work` once a connection was lost, for callers that need the answer of a try that did commit.
-    Inside a transaction nothing is repeated: that is up to its outermost caller. Gives up after `patience` seconds.
-    """
-    if connection.in_atomic_block:
-        return work()
+def guarded(work: Callable[[], T], *, patience: float = _PATIENCE_SECONDS) -> T:
+    """Run `work`, and run it again after a transient fault (`repeat`), unless the caller is in a transaction."""
     deadline = time.monotonic() + patience
-    pause = 0.02
-    while True:
-        try:
-            return work()
-        except (OperationalError, InterfaceError) as error:
-            cause = error.__cause__
-            if not isinstance(cause, DeadlockDetected | SerializationFailure):
-                connection.close()
-                work = after_loss or work
-            if time.monotonic() + pause > deadline:
-                raise
-            log.warning("the database did not answer (%s), trying again", str(error).strip().splitlines()[:1])
-            time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads load, protects nothing
-            pause = min(pause * 2, 1.0)
-
-
-def run(statement: str, params: Mapping[str, Any] | None = None, *, patience: float = 20.0) -> list[tuple[Any, ...]]:
-    """One guarded statement in a commit of its own (or in the caller's transaction)."""
-    return guarded(lambda: fetch(statement, params), patience=patience)
+    try:
+        return work()
+    except (OperationalError, InterfaceError) as fault:
+        if connection.in_atomic_block:
+            raise
+        return repeat(work, fault, deadline=deadline)
 
 
 def transact(work: Callable[[], T], *, after_loss: Callable[[], T] | None = None) -> T:
-    """Run `work` in one transaction, and again from its start (as `after_loss`) after a transient fault."""
-
-    def in_one(work: Callable[[], T]) -> T:
+    """Run `work` in one transaction, and again from its start (as `after_loss`) after a transient fault (`repeat`)."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    try:
         with transaction.atomic():
             return work()
+    except (OperationalError, InterfaceError) as fault:
+        if connection.in_atomic_block:
+            raise
+        again = None if after_loss is None else transaction.atomic(after_loss)
+        return repeat(transaction.atomic(work), fault, deadline=deadline, after_loss=again)
 
-    return guarded(lambda: in_one(work), after_loss=None if after_loss is None else lambda: in_one(after_loss))
+
+def repeat(
+    work: Callable[[], T], fault: OperationalError | InterfaceError, *, deadline: float, after_loss: Callable[[], T] | None = None
+) -> T:
+    """Run `work`, which failed with `fault`, again: after a deadlock, a serialization failure or a lost connection.
+
+    Safe because every statement of the engine is guarded: if the first try did commit, the repetition finds nothing to do.
+    after_loss: run instead of `work` once a connection was lost, for callers that need the answer of a try that did commit.
+    Inside a transaction nothing is repeated: that is up to its outermost caller. Raises the last fault after `deadline`, a
+    `time.monotonic()` value.
+    """
+    pause = 0.02
+    while True:
+        if not isinstance(fault.__cause__, DeadlockDetected | SerializationFailure):
+            connection.close()
+            work = after_loss or work
+        if time.monotonic() + pause > deadline:
+            raise fault
+        log.warning("the database did not answer (%s), trying again", str(fault).strip().splitlines()[:1])
+        time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads load, protects nothing
+        pause = min(pause * 2, 1.0)
+        try:
+            return work()
+        except (OperationalError, InterfaceError) as another:
+            fault = another
 
 
 def with_lost(statement: Callable[[], list[tuple[Any, ...]]], lost: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -97,11 +96,6 @@ class Started(NamedTuple):
         return self.claim.attempt
 
 
-def from_json(value: Any) -> Any:
-    """Decode a jsonb column of a statement's result, which Django's adapters return as text."""
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def begun(row: tuple[Any, ...], at: float) -> Started:
     """The step of a row that START returned. at: `time.monotonic()` from before the statement was sent."""
     run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining = row
@@ -109,12 +103,12 @@ def begun(row: tuple[Any, ...], at: float) -> Started:
         Claim(run_id, attempt),
         generation,
         own_key,
-        from_json(checkpoint) or NOTHING,
+        checkpoint or NOTHING,
         key,
-        from_json(payload),
+        payload,
         perform_key,
-        from_json(performed),
-        from_json(performed_checkpoint) or NOTHING,
+        performed,
+        performed_checkpoint or NOTHING,
         at + remaining,
     )
 

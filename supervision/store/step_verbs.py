@@ -23,7 +23,7 @@ from supervision.postgres.scan_window import Front
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
-from supervision.store.records import NOTHING, Done, Gate, Handover, LockedSubmission, Start, Started, StepPosition, begun, from_json
+from supervision.store.records import NOTHING, Done, Gate, Handover, LockedSubmission, Start, Started, StepPosition, begun
 from supervision.workflow import ClosedRun, NewRun, Workflow
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
         elapsed = time.monotonic() - began + 1.0
         return db.with_lost(lambda: db.fetch(step_sql.START, params), lost_sql.START, {**params, "elapsed": elapsed})
 
-    return [begun(row, began) for row in db.guarded(lambda: db.fetch(step_sql.START, params), after_loss=with_lost)]
+    return [begun(row, began) for row in db.run(step_sql.START, params, after_loss=with_lost)]
 
 
 def mistaken(place: StepPosition, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
@@ -254,8 +254,8 @@ def finish(place: StepPosition, done: Sequence[Done], *, go_on: bool = False, wa
     if following is None:
         rows = _finish_last(place, done, params)
     else:
-        statement = lambda: db.fetch(step_sql.FINISH, params)  # noqa: E731
-        rows = db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH, params))
+        again = lambda: db.with_lost(lambda: db.fetch(step_sql.FINISH, params), lost_sql.FINISH, params)  # noqa: E731
+        rows = db.run(step_sql.FINISH, params, after_loss=again)
     return _handed_over(place, done, rows, began, go_on=go_on)
 
 
@@ -289,7 +289,7 @@ def _finish_last(place: StepPosition, done: Sequence[Done], params: Mapping[str,
     statement = lambda: db.fetch(step_sql.FINISH_LAST, params)  # noqa: E731
     if place.definition.on_processed is not None:
         return _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
-    return db.guarded(statement, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
+    return db.run(step_sql.FINISH_LAST, params, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
 
 
 def _handed_over(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
@@ -306,7 +306,7 @@ def _handed_over(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple
                 Claim(run_id, attempt),
                 generation,
                 key,
-                from_json(checkpoint) or NOTHING,
+                checkpoint or NOTHING,
                 results[run_id].key,
                 results[run_id].payload,
                 deadline=began + remaining,

@@ -12,7 +12,6 @@ costs capacity, and its claims expire.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -69,7 +68,7 @@ def send_round() -> int:
     rows = db.run(_ROUND, {"name": NAME, "every": every()})
     if not rows:
         return 0
-    detail = json.loads(rows[0][0]) if isinstance(rows[0][0], str) else rows[0][0]
+    detail = rows[0][0]
     sent = 0
     try:
         for queue, processes in db.run(_SERVED):

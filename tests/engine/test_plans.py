@@ -232,7 +232,7 @@ def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
 def test_plans_are_dropped_every_second_on_a_connection_that_lives_long():
     db.fetch("SELECT 1")
     until = db._replan_at[connection.connection]
-    db._replan_at[connection.connection] = 0.0
+    db._replan_at[connection.connection] = db._local.cursor.replan_at = 0.0
 
     db.fetch("SELECT 2")
 

@@ -195,7 +195,7 @@ def test_a_payload_the_database_cannot_keep_is_set_aside():
 def test_a_database_that_does_not_answer_makes_no_dead_letter(monkeypatch):
     submit_many("toy", [{"n": 1}, {"n": 2}])
     toy.INTAKE.refuse[1] = OperationalError("gone")
-    monkeypatch.setattr(submission.db, "guarded", lambda work, **_: work())
+    monkeypatch.setattr(submission.db, "_PATIENCE_SECONDS", 0.0)
 
     with pytest.raises(OperationalError):
         consume_batch()

@@ -40,8 +40,8 @@ TABLE = (
         "S4",
         "a worker's clock says when a step began",
         "supervision/store/step_verbs.py",
-        "    return [begun(row, began) for row in db.guarded(lambda: db.fetch(step_sql.START, params)",
-        "    return [begun(row, time.time()) for row in db.guarded(lambda: db.fetch(step_sql.START, params)",
+        "    return [begun(row, began) for row in db.run(step_sql.START, params",
+        "    return [begun(row, time.time()) for row in db.run(step_sql.START, params",
         "test_no_decision_of_the_engine_or_an_agent_reads_the_workers_clock",
     ),
     (

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import psycopg
 from django.db import connection
 from psycopg.errors import DeadlockDetected
 
@@ -25,7 +24,7 @@ PATIENCE_SECONDS = 60
 NOT_WORTH_A_GATE = ("DISCARD", "SAVEPOINT", "RELEASE", "SET")
 
 
-class _GatedCursor(psycopg.Cursor[Any]):
+class _GatedCursor(db.Cursor):
     gate: Callable[[], None]
     counting: Callable[[], AbstractContextManager[None]]
 

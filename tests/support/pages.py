@@ -18,17 +18,17 @@ Statements = list[tuple[str, Mapping[str, Any] | None]]
 def noted() -> Iterator[Statements]:
     """The statements that the engine sends inside the block."""
     seen: Statements = []
-    real = db.fetch
+    real = db.run, db.fetch
 
-    def fetch(statement: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def run(statement: str, params: Mapping[str, Any] | None = None, **options: Any) -> list[tuple[Any, ...]]:
         seen.append((statement, params))
-        return real(statement, params)
+        return real[0](statement, params, **options)
 
-    db.fetch = fetch
+    db.run = db.fetch = run
     try:
         yield seen
     finally:
-        db.fetch = real
+        db.run, db.fetch = real
 
 
 def touched(work: Callable[[], object]) -> int:
