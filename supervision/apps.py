@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.apps.registry import Apps
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
@@ -37,9 +38,10 @@ class SupervisionConfig(AppConfig):
         connection_created.connect(epochs.on_connection)
 
 
-def list_resources(**_kwargs: Any) -> None:
-    """Give every agent's resource a row after `migrate`, so that operators can edit it."""
-    circuit_breaker.know(sorted(agent.resource for agent in agents() if agent.resource is not None))
+def list_resources(apps: Apps = apps, **_kwargs: Any) -> None:
+    """Give every agent's resource a row after `migrate`, so that operators can edit it. apps: as far as the database is migrated."""
+    if "resource" in apps.all_models["supervision"]:
+        circuit_breaker.know(sorted(agent.resource for agent in agents() if agent.resource is not None))
 
 
 def install_broker(using: str = "default", **_kwargs: Any) -> None:

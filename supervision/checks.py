@@ -1,17 +1,22 @@
-"""System checks: they find contradictions in the settings at start. Each has an id and a hint. They use no database.
+"""System checks: they find contradictions in the settings at start. Each has an id and a hint.
+
+One of them uses the database: `migrate` runs it.
 
 E: the system would lose or break something. W: it would work, but not as an operator expects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from supervision import celery, conf
 from supervision.retry import OnExhausted, OnPermanent
@@ -45,6 +50,23 @@ def check_supervision(app_configs: object, **_: Any) -> list[CheckMessage]:
     found = [*_unknown_keys(given), *_bad_values(given)]
     if not any(isinstance(message, Error) for message in found):
         found += _contradictions(conf.get())
+    return found
+
+
+@register(Tags.database)
+def check_replaced_migrations(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """A database may have all migrations that one initial migration replaces, or none. Django would skip the app in silence."""
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        loader = MigrationLoader(connections[alias], load=False)
+        loader.load_disk()
+        applied = MigrationRecorder(connections[alias]).applied_migrations()
+        for (app, name), migration in loader.disk_migrations.items():
+            lacking = [one for one in migration.replaces if one not in applied]
+            if 0 < len(lacking) < len(migration.replaces) and any(one not in loader.disk_migrations for one in lacking):
+                text = f"The database lacks {len(lacking)} of the migrations that {app}.{name} replaces, the first: {lacking[0][1]}."
+                hint = "First run `migrate` with the code before that migration: `git log --diff-filter=A -- '*/{}.py'` names its commit."
+                found.append(Error(text, hint=hint.format(name), id="supervision.E018"))
     return found
 
 

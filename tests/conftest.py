@@ -36,10 +36,8 @@ os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
     """Restore groups and periodic tasks after a test with real commits has emptied every table."""
     if app_config is not None and app_config.name == "orders":
-        import_module("orders.migrations.0002_groups").create_groups(apps, None)
-        import_module("orders.migrations.0004_incidents").let_them_see(apps, None)
-        import_module("supervision.migrations.0003_periodic_tasks").create(apps, None)
-        import_module("supervision.migrations.0016_reconciliation").create(apps, None)
+        import_module("orders.migrations.0001_squashed_0004_incidents").create_groups(apps, None)
+        import_module("supervision.migrations.0001_squashed_0021_plain_label").create_periodic_tasks(apps, None)
 
 
 post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=False)

@@ -34,7 +34,7 @@ def a_request(**changes: Any) -> dict[str, Any]:
 def an_account(name: str, *groups: str) -> User:
     """An account in these groups. Missing groups are created, because an earlier test may have emptied the tables."""
     if not Group.objects.filter(name="operator").exists():
-        import_module("orders.migrations.0002_groups").create_groups(apps, None)
+        import_module("orders.migrations.0001_squashed_0004_incidents").create_groups(apps, None)
     account = User.objects.create_user(name, f"{name}@example.com")
     account.groups.set(Group.objects.filter(name__in=groups))
     return account

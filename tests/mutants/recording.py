@@ -14,9 +14,9 @@ TABLE = (
     (
         "S33",
         "the database takes a negative count of failures",
-        "supervision/migrations/0001_initial.py",
-        "('failure_count__gte', 0)",
-        "('failure_count__gte', -9)",
+        "supervision/migrations/0001_squashed_0021_plain_label.py",
+        '("failure_count__gte", 0)',
+        '("failure_count__gte", -9)',
         "test_the_database_refuses_a_row_that_contradicts_itself",
     ),
     (
@@ -30,9 +30,9 @@ TABLE = (
     (
         "S34",
         "an order may have two running steps",
-        "supervision/migrations/0001_initial.py",
-        "fields=('run',), name='a_run_processes_one_step_at_a_time'",
-        "fields=('run', 'position'), name='a_run_processes_one_step_at_a_time'",
+        "supervision/migrations/0001_squashed_0021_plain_label.py",
+        'fields=("run",), name="a_run_processes_one_step_at_a_time"',
+        'fields=("run", "position"), name="a_run_processes_one_step_at_a_time"',
         "test_the_database_refuses_a_second_running_step_of_one_run",
     ),
     (

@@ -139,7 +139,7 @@ TABLE = (
     (
         "S29",
         "operators may not edit schedules",
-        "orders/migrations/0002_groups.py",
+        "orders/migrations/0001_squashed_0004_incidents.py",
         '        "django_celery_beat.change_intervalschedule",\n',
         "",
         "test_an_operator_edits_the_interval_of_the_sweep_here",

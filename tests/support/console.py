@@ -46,7 +46,7 @@ def group(name: str) -> Group:
     """One of the four groups; created again if an earlier test emptied the database."""
     found, made = Group.objects.get_or_create(name=name)
     if made:
-        for permission in import_module("orders.migrations.0002_groups").GROUPS[name]:
+        for permission in import_module("orders.migrations.0001_squashed_0004_incidents").GROUPS[name]:
             app_label, codename = permission.split(".")
             found.permissions.add(Permission.objects.get(content_type__app_label=app_label, codename=codename))
     return found

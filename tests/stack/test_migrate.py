@@ -1,0 +1,126 @@
+"""`manage.py migrate` on databases of any age, beside transactions that hold locks. Each run is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.db.migrations.loader import MigrationLoader
+
+from chaos.shop import scratch_database
+from sasproject.roles import ROOT
+
+TABLES = "SELECT count(*) FROM pg_class WHERE relname ~ '^(supervision|orders)_' AND relkind = 'r'"
+FUNCTIONS = "SELECT count(*) FROM pg_proc WHERE proname ~ '^supervision_'"
+PROBE = """
+from django.db import migrations
+class Migration(migrations.Migration):
+    atomic = {atomic}
+    dependencies = [{after}]
+    operations = [migrations.RunSQL("{sql}")]
+"""
+
+
+def manage(url: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of manage.py on this database."""
+    env = {**os.environ, "DATABASE_URL": url, "CELERY_BROKER_URL": "memory://", "DEBUG": "1", **environ}
+    return subprocess.run([sys.executable, "manage.py", *arguments], env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def migrated() -> Iterator[str]:
+    """The name of a migrated database, to copy."""
+    with scratch_database() as url:
+        assert manage(url, "migrate", "-v0").returncode == 0
+        yield urlsplit(url).path.removeprefix("/")
+
+
+@pytest.fixture
+def url(migrated: str) -> Iterator[str]:
+    """A copy of it."""
+    with scratch_database(migrated) as copy:
+        yield copy
+
+
+def with_the_old_names(url: str, *, but: int = 0) -> None:
+    """Let the database have been migrated by the migrations that were replaced; but: without the last of them."""
+    disk = MigrationLoader(None).disk_migrations
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute("DELETE FROM django_migrations WHERE app IN ('supervision', 'orders')")
+        for (app, _), migration in disk.items():
+            if app in ("supervision", "orders"):
+                for _, old in migration.replaces[: len(migration.replaces) - (but if app == "supervision" else 0)]:
+                    database.execute("INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, now())", [app, old])
+
+
+def answer(url: str, query: str) -> object:
+    with psycopg.connect(url) as database:
+        return database.execute(query).fetchone()[0]
+
+
+def test_a_database_with_all_replaced_migrations_goes_on(url: str):
+    with_the_old_names(url)
+
+    ran = manage(url, "migrate")
+
+    assert (ran.returncode, "No migrations to apply" in ran.stdout) == (0, True), ran.stderr
+
+
+def test_a_database_between_them_is_told_what_to_do(url: str):
+    with_the_old_names(url, but=3)
+
+    ran = manage(url, "migrate")
+
+    assert ran.returncode != 0
+    assert re.findall(r"\(supervision\.E\w+\) (.*)\n\tHINT: (.{22})", ran.stderr) == [
+        (
+            "The database lacks 3 of the migrations that supervision.0001_squashed_0021_plain_label replaces,"
+            " the first: 0019_standing_alerts.",
+            "First run `migrate` wi",
+        )
+    ]
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_initial_migrations_can_be_undone(url: str):
+    assert answer(url, FUNCTIONS) > 5
+
+    for app in ("orders", "supervision"):
+        assert manage(url, "migrate", app, "zero").returncode == 0
+
+    assert (answer(url, TABLES), answer(url, FUNCTIONS)) == (0, 0)
+
+
+def test_a_lock_that_is_not_free_is_tried_again_and_holds_nothing_up(url: str, tmp_path: Path):
+    directory = tmp_path / "probe" / "migrations"
+    directory.mkdir(parents=True)
+    (tmp_path / "probe" / "__init__.py").touch()
+    (directory / "__init__.py").touch()
+    (tmp_path / "probed.py").write_text("from sasproject.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'probe']\n")
+    waits = "CREATE TABLE probe_{} AS SELECT current_setting('lock_timeout') AS waits"
+    names = ("0001_atomic", "0002_concurrent", "0003_locking")
+    for name, atomic, sql in zip(
+        names, (True, False, True), (waits.format("a"), waits.format("b"), "ALTER TABLE orders_order ADD COLUMN probe int"), strict=True
+    ):
+        after = "" if name == names[0] else f"('probe', '{names[names.index(name) - 1]}')"
+        (directory / f"{name}.py").write_text(PROBE.format(atomic=atomic, after=after, sql=sql))
+    settings = {"DJANGO_SETTINGS_MODULE": "probed", "PYTHONPATH": str(tmp_path)}
+
+    with psycopg.connect(url) as reader:
+        reader.execute("LOCK TABLE orders_order IN ACCESS SHARE MODE")
+        ran = manage(url, "migrate", "--lock-timeout", "0.25", "--lock-tries", "2", **settings)
+
+    assert ran.returncode == 1, ran.stderr
+    assert re.search(r"no lock within 0\.25 s.*trying again \(1 left\).*no lock within.*pg_stat_activity", ran.stderr, re.S)
+    assert "Traceback" not in ran.stderr
+    assert (answer(url, "SELECT waits FROM probe_a"), answer(url, "SELECT waits FROM probe_b")) == ("250ms", "0")
+    again = manage(url, "migrate", **settings)
+    assert again.returncode == 0, again.stderr
+    assert re.findall(r"Applying (\S+)\.\.\. OK", again.stdout) == ["probe.0003_locking"]
