@@ -105,6 +105,7 @@ OURS = System(
     tuned=WIDE_CALLS,
 )
 OURS_1 = replace(OURS, name="ours-1", title="this engine, 1 client thread", threads=1)
+OURS_SCHEDULED = replace(OURS, name="ours-scheduled", title="this engine, local pick-up off", env={"SUPERVISION_LOCAL_PICKUP": "0"})
 OURS_BULK = replace(OURS, name="ours-bulk", title="this engine, 200 orders per commit", threads=1, bulk=200, window=4000)
 OURS_EFFECT = replace(OURS, name="ours-effect", title="this engine, one step with a ledger row", env={"BENCH_EFFECTS": "payment"})
 OURS_EFFECTS = replace(
@@ -171,7 +172,21 @@ RESTATE = System(
 
 SYSTEMS = {
     each.name: each
-    for each in (OURS_1, OURS, OURS_BULK, OURS_EFFECT, OURS_EFFECTS, OURS_PGMQ, OURS_REDIS, CHAIN, USUAL, DBOS, PROCRASTINATE, RESTATE)
+    for each in (
+        OURS_1,
+        OURS,
+        OURS_SCHEDULED,
+        OURS_BULK,
+        OURS_EFFECT,
+        OURS_EFFECTS,
+        OURS_PGMQ,
+        OURS_REDIS,
+        CHAIN,
+        USUAL,
+        DBOS,
+        PROCRASTINATE,
+        RESTATE,
+    )
 }
 PEERS = ("chain", "usual", "dbos", "procrastinate", "restate")
 

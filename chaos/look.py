@@ -85,6 +85,11 @@ class Outlook:
         rows = self.rows("SELECT process_state FROM supervision_run WHERE key = %s", key)
         return rows[0][0] if rows else None
 
+    def scheduled_by(self, key: str) -> list[str]:
+        """The processes that consumed this order and claimed its first step, from its history."""
+        events = "SELECT e.actor FROM supervision_stepevent e JOIN supervision_run r ON r.id = e.run_id WHERE r.key = %s"
+        return [actor for (actor,) in self.rows(f"{events} AND e.seq <= 2 ORDER BY e.seq", key)]
+
     def ends(self, key: str, state: str, *, within: float = 60.0) -> None:
         """Wait until the order is in this state."""
         try:

@@ -1,6 +1,6 @@
 """A whole running shop: every role of the Procfile as real processes, any number of each.
 
-A process is named after its role. Further copies are named `role.2`, `role.3` and so on.
+A process is named after its role. Further copies are named `role.2`, `role.3` and so on. `DEMO_AGENTS` are agents, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psycopg
 
 from chaos.look import Outlook, until
 from sasproject import ports
-from sasproject.roles import READY_LINES, ROOT, http_answers, procfile
+from sasproject.roles import DEMO_AGENTS, READY_LINES, ROOT, http_answers, procfile
 
 WORKERS = ("scheduler", "agents", "supervisor")
 ROLES = (*WORKERS, "beat", "web")
@@ -29,7 +29,7 @@ ROLES = (*WORKERS, "beat", "web")
 
 def role_of(name: str) -> str:
     """The role of a process by its name."""
-    return name.partition(".")[0]
+    return "agents" if name in DEMO_AGENTS else name.partition(".")[0]
 
 
 class Shop(Outlook):
@@ -142,6 +142,8 @@ class Shop(Outlook):
             return
         role = role_of(name)
         environ = {"PORT": self.url_of(name).rpartition(":")[2]} if role == "web" else {}
+        if name in DEMO_AGENTS:
+            environ = {"SAS_ROLE": name, "AGENT_QUEUES": DEMO_AGENTS[name]}
         self._spawn(name, ["/bin/sh", "-c", procfile(self.trees.get(name, ROOT))[role]], **environ)
 
     def _spawn(self, name: str, command: list[str], **environ: str) -> None:

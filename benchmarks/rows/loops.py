@@ -35,7 +35,7 @@ PEERS = [systems.SYSTEMS[name] for name in systems.PEERS]
 
 def _throughput(profile: Profile) -> list[Entry]:
     ours = [systems.OURS] if profile.name == "smoke" else [systems.OURS_1, systems.OURS]
-    return _entries([*ours, *PEERS])
+    return _entries([*ours, systems.OURS_SCHEDULED, *PEERS])
 
 
 def _slow(profile: Profile) -> list[Entry]:
@@ -55,7 +55,10 @@ def _latency(profile: Profile) -> list[Entry]:
     ours = [systems.OURS] if profile.name == "smoke" else [systems.OURS, systems.OURS_REDIS, systems.OURS_PGMQ]
     titles = {"ours-4": "this engine on RabbitMQ"}
     peers = [each for each in PEERS if profile.name != "smoke" or each.name == "chain"]
-    return [replace(_entry(each, partial(_rate, each)), title=titles.get(each.name, each.title)) for each in (*ours, *peers)]
+    return [
+        replace(_entry(each, partial(_rate, each)), title=titles.get(each.name, each.title))
+        for each in (*ours, systems.OURS_SCHEDULED, *peers)
+    ]
 
 
 def _growth(profile: Profile) -> list[Entry]:

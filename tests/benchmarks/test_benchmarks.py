@@ -21,6 +21,7 @@ from benchmarks.machine import Parties
 from benchmarks.plan import ALL_PEERS, ALL_ROWS, PROFILES, chosen
 from benchmarks.results import Results, load
 from benchmarks.rows import ROWS
+from benchmarks.systems import SYSTEMS
 from benchmarks.tables import as_markdown, tables
 
 ROOT = Path(settings.BASE_DIR)
@@ -99,6 +100,13 @@ def test_what_failed_or_did_not_end_is_named():
 
     assert problems == ["throughput, dbos, pass 1: it fell over", "drain, drain, pass 1: 3 orders did not end in time"]
     assert results.entries("throughput") == ["ours-4"]
+
+
+@pytest.mark.parametrize("row", ["throughput", "latency"])
+def test_local_pickup_is_measured_on_and_off(row):
+    env = {entry.name: SYSTEMS[entry.name].env for entry in ROWS[row].entries(PROFILES["smoke"]) if entry.name.startswith("ours-")}
+
+    assert env == {"ours-4": {}, "ours-scheduled": {"SUPERVISION_LOCAL_PICKUP": "0"}}
 
 
 def test_results_survive_being_kept(tmp_path):

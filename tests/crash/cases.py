@@ -1,4 +1,4 @@
-"""The crash matrix as data: every failpoint x every step it can concern x first and second time."""
+"""The crash matrix as data: every failpoint x every step it can concern x first and second time, without and with local pick-up."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ POINTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "supervisor.after_commit": ("supervisor", EVERY),
     "relay.after_publish": ("supervisor", ("",)),
 }
-# The same for an idle agents process that takes new orders up itself.
-BEGINNING: dict[str, tuple[str, tuple[str, ...]]] = {
+# The same with local pick-up, where a scheduler neither consumes an order nor dispatches its first step.
+WITH_PICKUP: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{point: found for point, found in POINTS.items() if point != "relay.after_publish"},
     "submit.before_commit": ("agents", ("",)),
     "submit.after_commit": ("agents", ("",)),
+    "scheduler.mid_dispatch": ("scheduler", EVERY[1:]),
 }
 ELSEWHERE = {
     "intake.before_commit": "tests.intake.test_amqp",  # the consumer dies before it has written an order
@@ -61,21 +63,32 @@ SLICE = {
     ("supervisor.after_commit", "notify-customer", 1),
     ("relay.after_publish", "", 1),
 }
+WITH_PICKUP_SLICE = {
+    ("submit.after_commit", "", 2),
+    ("agent.after_start", "reserve-stock", 1),
+    ("agent.after_effect", "charge-payment", 2),
+    ("undo.after_effect", "undo:reserve-stock", 1),
+    ("supervisor.before_commit", "charge-payment", 1),
+}
 
 
 @dataclass(frozen=True)
 class Case:
-    """The process to kill: at which failpoint, at which step, the first or second time that it gets there."""
+    """The process to kill: at which failpoint, at which step, the first or second time that it gets there.
+
+    pickup: local pick-up is on.
+    """
 
     point: str
     step: str
     time: int
     victim: str
+    pickup: bool
 
     @property
-    def beginning(self) -> bool:
-        """Whether an agents process is killed while it takes up a new order itself, without a scheduler."""
-        return self.point in BEGINNING and self.victim == BEGINNING[self.point][0]
+    def alone(self) -> bool:
+        """Whether the agents process is killed before a scheduler is needed: it schedules the order, and there is no scheduler."""
+        return self.pickup and self.victim == "agents" and not self.undoing
 
     @property
     def undoing(self) -> bool:
@@ -85,7 +98,7 @@ class Case:
     @property
     def in_slice(self) -> bool:
         """Whether every run of the tests includes this case."""
-        return (self.point, self.step, self.time) in SLICE and (not self.beginning or self.point == "submit.after_commit")
+        return (self.point, self.step, self.time) in (WITH_PICKUP_SLICE if self.pickup else SLICE)
 
     @property
     def needs_a_second_order(self) -> bool:
@@ -121,12 +134,13 @@ class Case:
         return {"FAILPOINTS": fault, "FAILPOINT_STEP": self.step}
 
     def __str__(self) -> str:
-        return "-".join(filter(None, (self.point, self.step, str(self.time), self.victim if self.beginning else "")))
+        return "-".join(filter(None, (self.point, self.step, str(self.time), "pickup" if self.pickup else "")))
 
 
 def cases() -> Iterator[Case]:
     """The whole matrix, ordered so that few workers have to be replaced between cases."""
-    for point, (victim, steps) in (*POINTS.items(), *BEGINNING.items()):
-        for step in steps:
-            for time in (1, 2):
-                yield Case(point, step, time, victim)
+    for pickup, points in ((False, POINTS), (True, WITH_PICKUP)):
+        for point, (victim, steps) in points.items():
+            for step in steps:
+                for time in (1, 2):
+                    yield Case(point, step, time, victim, pickup)

@@ -129,11 +129,11 @@ class Lane(Shop):
         finally:
             self.env = before
 
-    def all_work(self, *but: str) -> None:
+    def all_work(self, *but: str, **environ: str) -> None:
         """Every role works, without failpoints."""
         for role in WORKERS:
             if role not in but:
-                self.work(role)
+                self.work(role, **environ)
 
     # -- orders and their results ---------------------------------------------------------------------------------
 

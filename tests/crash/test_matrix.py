@@ -14,7 +14,7 @@ import pytest
 
 from supervision.runtime import failpoints
 from tests import services
-from tests.crash.cases import ELSEWHERE, POINTS, SLICE, Case, cases
+from tests.crash.cases import ELSEWHERE, POINTS, SLICE, WITH_PICKUP_SLICE, Case, cases
 from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane, transport_error
 from tests.support.shop import until
 
@@ -57,23 +57,26 @@ def test_an_order_ends_right_when_a_process_dies(case: Case, lane: Lane, tmp_pat
 
 def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
     """Run one case until the victim has died; returns its orders. The victim died with the last one, and all roles work again."""
-    if case.point == "relay.after_publish" or case.beginning:
-        lane.end("scheduler")  # without a scheduler the supervisor's relay sends the hint, or the agents take the order up
+    pickup = {LOCAL_PICKUP: "1"} if case.pickup else {}
+    if case.point == "relay.after_publish" or case.alone:
+        lane.end("scheduler")  # without a scheduler the supervisor's relay sends the hint, or the agents process schedules the order
     else:
-        lane.all_work(case.victim, "agents")
+        lane.all_work(case.victim, "agents", **pickup)
     if case.victim != "agents":
-        lane.work("agents", **case.helper)
-    lane.work(case.victim, **fatal, **({LOCAL_PICKUP: "1"} if case.beginning else {}))
+        lane.work("agents", **case.helper, **pickup)
+    lane.work(case.victim, **fatal, **pickup)
 
     keys = [send(lane, case)]
     if case.needs_a_second_order:
         until(lambda: lane.state(keys[0]) in ("Processed", "Cancelled"), what="the first order to end")
         keys.append(send(lane, case))
-    # An agents process takes an order up only after a short idle time, so the test repeats the notification until it does.
-    assert lane.dies(case.victim, meanwhile=lane.ring if case.beginning else None) == -9
-    lane.all_work("agents")
+    # Local pick-up begins only after a short idle time, so the test repeats the notification until it does.
+    assert lane.dies(case.victim, meanwhile=lane.ring if case.alone else None) == -9
+    if case.alone and case.point != "submit.before_commit":
+        assert {actor.partition("@")[0] for key in keys for actor in lane.scheduled_by(key)} == {"agents"}
+    lane.all_work("agents", **pickup)
     if case.victim == "agents":
-        lane.work("agents")
+        lane.work("agents", **pickup)
     return keys
 
 
@@ -90,7 +93,7 @@ def send(lane: Lane, case: Case) -> str:
 
 def shop_with_a_dying_web(lane: Lane, case: Case, fatal: dict[str, str]) -> list[str]:
     """The web process dies during a request. The repeated request gets the order that was committed."""
-    lane.all_work()
+    lane.all_work(**{LOCAL_PICKUP: "1"} if case.pickup else {})
     lane.web(**fatal)
     keys = [lane.buy() for _ in range(case.time - 1)]
     client_key = uuid.uuid4().hex
@@ -105,4 +108,5 @@ def shop_with_a_dying_web(lane: Lane, case: Case, fatal: dict[str, str]) -> list
 def test_every_failpoint_has_its_cases_in_the_matrix_and_in_the_slice() -> None:
     assert set(POINTS) | set(ELSEWHERE) == set(failpoints.NAMES)
     assert {point for point, _, _ in SLICE} == set(POINTS)
-    assert {(case.point, case.step, case.time) for case in cases()} >= SLICE
+    for pickup, some in ((False, SLICE), (True, WITH_PICKUP_SLICE)):
+        assert {(case.point, case.step, case.time) for case in cases() if case.pickup == pickup} >= some

@@ -12,14 +12,14 @@ from tests.support.shop import Shop, open_shop
 
 @pytest.fixture(scope="module", params=["pgmq", "amqp", "redis"])
 def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """The same shop over the embedded default, RabbitMQ and Redis."""
+    """The same shop over the embedded default, RabbitMQ (there without local pick-up) and Redis."""
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "pgmq":
         with open_shop("pgmq://", directory) as shop:
             yield shop
     elif request.param == "amqp":
         services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
-        with services.own_vhost() as url, open_shop(url, directory) as shop:
+        with services.own_vhost() as url, open_shop(url, directory, SUPERVISION_LOCAL_PICKUP="0") as shop:
             yield shop
     else:
         services.require_service("Redis", services.listens(services.REDIS_URL), "start it on port 6379")
@@ -27,8 +27,9 @@ def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest
             yield shop
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+@pytest.fixture(scope="module", params=["1", "0"], ids=["local-pickup", "scheduler-alone"])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A shop on the embedded default with short deadlines, for tests that break something and repair it."""
-    with open_shop("pgmq://", tmp_path_factory.mktemp("shop"), SUPERVISION_COMPLETE_WITHIN="3", SUPERVISION_SWEEP_SECONDS="1") as running:
+    soon = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_SWEEP_SECONDS": "1", "SUPERVISION_LOCAL_PICKUP": request.param}
+    with open_shop("pgmq://", tmp_path_factory.mktemp("shop"), **soon) as running:
         yield running
