@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.db.models import Q
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
@@ -30,16 +27,12 @@ class ArchivedRunAdmin(ReadOnlyAdmin):
 
     list_display = ["order", "state", "workflow", "created_at", "finished_at", "archived_at"]
     ordering = ["-run_id"]
-    sortable_by = ()
     search_fields = ["=key"]
+    found_by = ("key", "reference")
     search_help_text = _("order number or public id")
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("body")
-
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        term = search_term.strip()
-        return (queryset.filter(Q(key=term) | Q(reference=term)) if term else queryset), False
 
     @display(description=_("Order"))
     def order(self, obj: ArchivedRun) -> str:
@@ -53,23 +46,16 @@ class ArchivedRunAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the archived run with all its steps and events, as it was."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        archived: ArchivedRun | None = self.get_object(request, object_id)
-        if archived is None:
-            raise Http404
+        archived: ArchivedRun = self.row(request, object_id)
         run = archived.run
-        context = {
-            **self.admin_site.each_context(request),
-            "title": str(archived), "opts": self.opts, "object": archived, "original": archived, "run": run,
-            "steps": queries.in_order(archived.steps), "timeline": queries.timeline(archived.run_id),
-            "state_label": RUN_LABELS[RunState(run.process_state)], "tone": TONES[RunState(run.process_state)],
-            "facts": list(_facts(archived)), "final": True,
-            "back": reverse("admin:supervision_archivedrun_changelist"),
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/run.html", context)
+        return self.page(
+            request, "run.html", title=str(archived), object=archived, original=archived, run=run,
+            steps=queries.in_order(archived.steps), timeline=queries.timeline(archived.run_id),
+            state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
+            facts=list(_facts(archived)), final=True, back=reverse("admin:supervision_archivedrun_changelist"),
+        )  # fmt: skip
 
 
 def _facts(archived: ArchivedRun) -> Iterator[tuple[Any, Any]]:

@@ -6,15 +6,14 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import F, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.db.models import F
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from supervision.console.bounded_lists import ReadOnlyAdmin
-from supervision.console.shared import may_operate, person, run_address, since
+from supervision.console.bounded_lists import OpenFilter, ReadOnlyAdmin
+from supervision.console.shared import may_operate, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.errors import Refused
 from supervision.incidents import lifecycle
@@ -27,19 +26,6 @@ ORDERS_SHOWN = 100
 TONES = {"info": "info", "warning": "warning", "critical": "danger"}
 
 
-class OpenFilter(admin.SimpleListFilter):
-    """Filters by whether the incident is open."""
-
-    title = _("state")
-    parameter_name = "open"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("Open")), ("no", _("Closed"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(closed_at__isnull=self.value() == "yes") if self.value() in ("yes", "no") else queryset
-
-
 @admin.register(Incident)
 class IncidentAdmin(ReadOnlyAdmin):
     """The list of incidents, the open ones first."""
@@ -47,10 +33,7 @@ class IncidentAdmin(ReadOnlyAdmin):
     list_display = ["what", "grade", "standing", "holds", "kind", "acknowledgement"]
     list_filter = [OpenFilter, ("severity", admin.ChoicesFieldListFilter), ("kind", admin.AllValuesFieldListFilter)]
     ordering = [F("closed_at").desc(nulls_first=True), "-opened_at"]
-    sortable_by = ()
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("opened_at"))
+    aged_from = "opened_at"
 
     @display(description=_("What"))
     def what(self, obj: Incident) -> str:
@@ -78,11 +61,7 @@ class IncidentAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """One incident with the orders that it holds; while it is open, the form that acknowledges it."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        row: Any = self.get_object(request, object_id)
-        if row is None:
-            raise Http404
+        row = self.row(request, object_id)
         may_acknowledge = may_operate(request) and row.closed_at is None and row.acknowledged_at is None
         form = ReasonForm(request.POST if request.method == "POST" else None)
         form.fields["reason"].help_text = _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")
@@ -99,11 +78,9 @@ class IncidentAdmin(ReadOnlyAdmin):
                 return HttpResponseRedirect(request.path)
         runs = lifecycle.runs_of(row.kind, row.cause) if row.closed_at is None else []
         shown = Run.objects.filter(pk__in=runs[:ORDERS_SHOWN]).order_by("pk")
-        context = {
-            **self.admin_site.each_context(request),
-            "title": row.title, "opts": self.opts, "object": row, "original": row, "incident": row,
-            "tone": TONES.get(row.severity, "neutral"), "age": age_in_words(row.console_age),
-            "held": amounts(lifecycle.held(runs)), "orders": [(run, run_address(run.pk)) for run in shown],
-            "more": max(0, len(runs) - ORDERS_SHOWN), "form": form if may_acknowledge else None,
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/incident.html", context)
+        return self.page(
+            request, "incident.html", title=row.title, object=row, original=row, incident=row,
+            tone=TONES.get(row.severity, "neutral"), age=self.age(row),
+            held=amounts(lifecycle.held(runs)), orders=[(run, run_address(run.pk)) for run in shown],
+            more=max(0, len(runs) - ORDERS_SHOWN), form=form if may_acknowledge else None,
+        )  # fmt: skip

@@ -53,7 +53,6 @@ class JournalFileAdmin(ReadOnlyAdmin):
     list_filter = [("event_type", admin.AllValuesFieldListFilter)]
     list_before_template = "admin/supervision/journal_status.html"
     ordering = ["-pk"]
-    sortable_by = ()
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         page: HttpResponseBase = super().changelist_view(request, {**(extra_context or {}), "journal": verify.status()})
@@ -116,13 +115,9 @@ class JournalEntryAdmin(ReadOnlyAdmin):
     list_display = ["event_id", "event_type", "fate", "appended_at", "settled_at", "trouble"]
     list_filter = [FateFilter]
     ordering = ["-pk"]
-    sortable_by = ()
     search_fields = ["=event_id"]
+    found_by = ("event_id",)
     search_help_text = _("event id")
-
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        term = search_term.strip()
-        return (queryset.filter(event_id=term) if term else queryset), False
 
     @display(description=_("Fate"), label={"written": "success", "failed": "danger", "waiting": "warning"})
     def fate(self, obj: JournalEntry) -> tuple[str, Any]:

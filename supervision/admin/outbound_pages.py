@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
 from supervision.console.bounded_lists import ReadOnlyAdmin
-from supervision.console.shared import age_in_words, may_operate, person, since
+from supervision.console.shared import person
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
 
@@ -31,7 +31,6 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
     fields = ["url", "client", "events", "active", "failures", "failing_since", "retry_at", "created_at", "removed_at"]
     readonly_fields = ["url", "client", "events", "failures", "failing_since", "retry_at", "created_at", "removed_at"]
     ordering = ["-id"]
-    sortable_by = ()
     search_fields = ["=client", "=public_id"]
     search_help_text = _("client or id")
 
@@ -56,7 +55,6 @@ class ReplyTokenAdmin(ReadOnlyAdmin):
     list_display = ["queue", "client", "created_at", "revoked_at"]
     fields = ["queue", "client", "created_at", "revoked_at"]
     ordering = ["-id"]
-    sortable_by = ()
     search_fields = ["=client", "=queue"]
     search_help_text = _("client or queue")
 
@@ -93,16 +91,10 @@ class DeliveryAdmin(ReadOnlyAdmin):
     ]  # fmt: skip
     readonly_fields = fields
     ordering = ["-id"]
-    sortable_by = ()
     search_fields = ["=public_id"]
     search_help_text = _("id of a delivery, public id of an order, or client")
     actions = ["deliver_again"]
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        return may_operate(request)
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("created_at"))
+    aged_from = "created_at"
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         term = search_term.strip()
@@ -131,10 +123,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
     @display(description=_("Last error"), empty_value="")
     def trouble(self, obj: Delivery) -> str | None:
         return Truncator(" ".join(obj.last_error.split())).chars(80) if obj.last_error else None
-
-    @display(description=_("Age"))
-    def age(self, obj: Any) -> str:
-        return age_in_words(obj.console_age)
 
     @display(description=_("Tries"))
     def history(self, obj: Delivery) -> str:

@@ -74,8 +74,23 @@ class ResourceForm(forms.ModelForm):
         return value
 
 
+class LimitsAdmin(ModelAdmin):
+    """Rows whose changes take effect at once in this process, and are logged with old and new values."""
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Log old and new values, not only the fields' names."""
+        if add:
+            return super().construct_change_message(request, form, formsets, add)
+        before = {name: form.initial.get(name) for name in form.changed_data}
+        return resource_limits.in_words(before, {name: form.cleaned_data[name] for name in form.changed_data})
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        super().delete_model(request, obj)
+        resource_limits.take_effect()
+
+
 @admin.register(Resource)
-class ResourceAdmin(ModelAdmin):
+class ResourceAdmin(LimitsAdmin):
     """Limits take effect on the next claim."""
 
     form = ResourceForm
@@ -180,13 +195,6 @@ class ResourceAdmin(ModelAdmin):
             obj.save()
         resource_limits.take_effect()
 
-    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        """Log old and new values, not only the fields' names."""
-        if add:
-            return super().construct_change_message(request, form, formsets, add)
-        before = {name: form.initial.get(name) for name in form.changed_data}
-        return resource_limits.in_words(before, {name: form.cleaned_data[name] for name in form.changed_data})
-
     def get_actions(self, request: HttpRequest) -> Any:
         """Resources are deleted one at a time, because each is first checked for what still needs it."""
         return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
@@ -199,7 +207,3 @@ class ResourceAdmin(ModelAdmin):
             return HttpResponseRedirect(reverse("admin:supervision_resource_change", args=[obj.pk]))
         answer: HttpResponse = super().delete_view(request, object_id, extra_context)
         return answer
-
-    def delete_model(self, request: HttpRequest, obj: Resource) -> None:
-        super().delete_model(request, obj)
-        resource_limits.take_effect()

@@ -14,10 +14,10 @@ from django.contrib import admin
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from supervision.admin.resource_pages import LimitsAdmin
 from supervision.governance.resources import ANY_PARTITION, PARTITIONS
 from supervision.models import Resource, ResourceRoute
 from supervision.operations import resource_limits
@@ -81,7 +81,7 @@ class RouteForm(forms.ModelForm):
 
 
 @admin.register(ResourceRoute)
-class ResourceRouteAdmin(ModelAdmin):
+class ResourceRouteAdmin(LimitsAdmin):
     """The resource of each partition, and since when."""
 
     form = RouteForm
@@ -114,17 +114,6 @@ class ResourceRouteAdmin(ModelAdmin):
             obj.refresh_from_db()
         else:
             obj.save()
-        resource_limits.take_effect()
-
-    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        """Log the old and the new resource."""
-        if add:
-            return super().construct_change_message(request, form, formsets, add)
-        before = {name: form.initial.get(name) for name in form.changed_data}
-        return resource_limits.in_words(before, {name: form.cleaned_data[name] for name in form.changed_data})
-
-    def delete_model(self, request: HttpRequest, obj: ResourceRoute) -> None:
-        super().delete_model(request, obj)
         resource_limits.take_effect()
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:

@@ -9,7 +9,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -28,9 +27,9 @@ from supervision.admin import (  # noqa: F401
     route_pages,
     schedules,
 )
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import FlagFilter, OpenFilter, ReadOnlyAdmin
 from supervision.console.run_lists import RunConsole
-from supervision.console.shared import STALE_AFTER, may_operate, person, run_address, since
+from supervision.console.shared import STALE_AFTER, may_operate, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.deadletters.dead_letters import hex_dump
 from supervision.errors import Refused
@@ -39,27 +38,6 @@ from supervision.operations import operator_verbs, requeue
 from supervision.runtime.humanize import age_in_words
 
 BYTES_SHOWN = 65_536
-
-
-class FlagFilter(admin.SimpleListFilter):
-    """A filter with yes and no. Yes: the rows whose `field` is still null."""
-
-    field: str
-    yes: Any
-    no: Any
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", self.yes), ("no", self.no)]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() not in ("yes", "no"):
-            return queryset
-        return queryset.filter(**{f"{self.field}__isnull": self.value() == "yes"})
-
-
-class OpenAlertFilter(FlagFilter):
-    title, parameter_name, field = _("state"), "open", "closed_at"
-    yes, no = _("Open"), _("Closed")
 
 
 class SeenAlertFilter(FlagFilter):
@@ -110,17 +88,11 @@ class AlertAdmin(ReadOnlyAdmin):
 
     list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
     list_display_links = None
-    list_filter = [OpenAlertFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
+    list_filter = [OpenFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
     list_select_related = ["run"]
     ordering = ["-raised_at"]
     actions = ["acknowledge_selected"]
-    sortable_by = ()
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        return may_operate(request)
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("raised_at"))
+    aged_from = "raised_at"
 
     @display(description=_("Order"))
     def order(self, obj: Alert) -> str:
@@ -176,10 +148,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     list_display = ["source", "why", "size", "deliveries", "received", "resolution"]
     list_filter = [OpenDeadLetterFilter]
     ordering = ["-created_at"]
-    sortable_by = ()
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("created_at"))
+    aged_from = "created_at"
 
     @display(description=_("Reason"))
     def why(self, obj: DeadLetter) -> str:
@@ -201,29 +170,25 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the letter's bytes as text and as hexadecimal digits. The browser gets both as plain text only."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        letter = self._letter(request, object_id)
+        letter: DeadLetter = self.row(request, object_id)
         body = bytes(letter.body)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": str(letter), "opts": self.opts, "original": letter, "letter": letter, "size": len(body),
-            "text": body[:BYTES_SHOWN].decode("utf-8", "backslashreplace"), "dump": hex_dump(body[:4096]),
-            "cut": len(body) > BYTES_SHOWN, "headers": sorted(letter.headers.items()) if letter.headers else [],
-            "delivery": sorted(letter.delivery.items()), "may_operate": may_operate(request), "may_requeue": requeue.can_go_back(letter),
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/dead_letter.html", context)
+        return self.page(
+            request, "dead_letter.html", title=str(letter), original=letter, letter=letter, size=len(body),
+            text=body[:BYTES_SHOWN].decode("utf-8", "backslashreplace"), dump=hex_dump(body[:4096]),
+            cut=len(body) > BYTES_SHOWN, headers=sorted(letter.headers.items()) if letter.headers else [],
+            delivery=sorted(letter.delivery.items()), may_operate=may_operate(request), may_requeue=requeue.can_go_back(letter),
+        )  # fmt: skip
 
     def resolve_view(self, request: HttpRequest, object_id: int, verb: str) -> HttpResponse:
         """Requeue or discard, with a reason."""
-        if not (may_operate(request) and self.has_view_permission(request)):
+        letter: DeadLetter = self.row(request, object_id)
+        if not may_operate(request):
             raise PermissionDenied
         act = {"requeue": operator_verbs.requeue_dead_letter, "discard": operator_verbs.discard_dead_letter}.get(verb)
         if act is None:
             raise Http404
-        letter = self._letter(request, object_id)
         back = reverse("admin:supervision_deadletter_change", args=[letter.pk])
         form = ReasonForm(request.POST if request.method == "POST" else None)
         if form.is_valid():
@@ -237,17 +202,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
                 )
             return HttpResponseRedirect(back)
         title = _("Requeue dead letter") if verb == "requeue" else _("Discard dead letter")
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title, "opts": self.opts, "letter": letter, "form": form, "verb": verb, "back": back,
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/dead_letter_resolve.html", context)
-
-    def _letter(self, request: HttpRequest, object_id: Any) -> DeadLetter:
-        letter: DeadLetter | None = self.get_object(request, str(object_id))
-        if letter is None:
-            raise Http404
-        return letter
+        return self.page(request, "dead_letter_resolve.html", title=title, letter=letter, form=form, verb=verb, back=back)
 
 
 @admin.register(Submission)
@@ -257,20 +212,10 @@ class SubmissionAdmin(ReadOnlyAdmin):
     list_display = ["public_id", "workflow", "client", "age", "consumed_at", "cancel_requested_at"]
     list_filter = [WaitingFilter]
     ordering = ["-id"]
-    sortable_by = ()
+    aged_from = "created_at"
     search_fields = ["=public_id"]
+    found_by = ("public_id",)
     search_help_text = _("public id")
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("created_at"))
-
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        term = search_term.strip()
-        return (queryset.filter(public_id=term) if term else queryset), False
-
-    @display(description=_("Age"))
-    def age(self, obj: Any) -> str:
-        return age_in_words(obj.console_age)
 
 
 @admin.register(Notification)
@@ -280,7 +225,6 @@ class NotificationAdmin(ReadOnlyAdmin):
     list_display = ["kind", "created_at", "tries", "trouble", "delivered_at"]
     list_filter = [UndeliveredFilter]
     ordering = ["-id"]
-    sortable_by = ()
 
     @display(description=_("Last error"), empty_value="")
     def trouble(self, obj: Notification) -> str | None:
@@ -294,10 +238,7 @@ class HeartbeatAdmin(ReadOnlyAdmin):
     list_display = ["incarnation", "role", "life", "seen", "started_at"]
     list_filter = [("role", admin.AllValuesFieldListFilter)]
     ordering = ["-seen_at"]
-    sortable_by = ()
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("seen_at"))
+    aged_from = "seen_at"
 
     @display(description=_("Life"), label={"alive": "success", "silent": "danger"})
     def life(self, obj: Any) -> tuple[str, Any]:
@@ -314,7 +255,6 @@ class LeaderLeaseAdmin(ReadOnlyAdmin):
 
     list_display = ["name", "holder", "term", "elected_at", "left"]
     ordering = ["name"]
-    sortable_by = ()
 
     def get_queryset(self, request: HttpRequest) -> Any:
         left = ExpressionWrapper(F("expires_at") - Now(), output_field=DurationField())

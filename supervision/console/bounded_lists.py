@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib.admin import ShowFacets
+from django.contrib.admin import ShowFacets, SimpleListFilter
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
+from unfold.decorators import display
 from unfold.views import ChangeList
 
+from supervision.console.shared import may_operate, since
+from supervision.runtime.humanize import age_in_words
 from supervision.states import RunState
 
 COUNTED_UP_TO = 10_000
@@ -26,9 +32,36 @@ class BoundedChangeList(ChangeList):
             self.full_result_count = self.result_count
 
 
-class ReadOnlyAdmin(ModelAdmin):
-    """Rows that the engine writes and people only view. They are counted up to a bound only."""
+class FlagFilter(SimpleListFilter):
+    """A filter with yes and no. Yes: the rows whose `field` is still null."""
 
+    field: str
+    yes: Any
+    no: Any
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("yes", self.yes), ("no", self.no)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() not in ("yes", "no"):
+            return queryset
+        return queryset.filter(**{f"{self.field}__isnull": self.value() == "yes"})
+
+
+class OpenFilter(FlagFilter):
+    title, parameter_name, field = _("state"), "open", "closed_at"
+    yes, no = _("Open"), _("Closed")
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that the engine writes and people only view. They are counted up to a bound only.
+
+    aged_from: the column from which `age` counts. found_by: the columns that may equal what is typed into the search box.
+    """
+
+    aged_from = ""
+    found_by: Sequence[str] = ()
+    sortable_by: Sequence[str] = ()
     show_full_result_count = False
     list_per_page = 50
     list_max_show_all = 0
@@ -45,6 +78,38 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether this account may act. Django calls it before it offers an action."""
+        return may_operate(request)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)
+        return rows.annotate(console_age=since(self.aged_from)) if self.aged_from else rows
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        if not self.found_by:
+            return super().get_search_results(request, queryset, search_term)  # type: ignore[no-any-return]
+        term = search_term.strip()
+        return (queryset.filter(Q(*((column, term) for column in self.found_by), _connector=Q.OR)) if term else queryset), False
+
+    @display(description=_("Age"))
+    def age(self, obj: Any) -> str:
+        return age_in_words(obj.console_age)
+
+    def row(self, request: HttpRequest, object_id: Any) -> Any:
+        """The row that a page of its own shows."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, str(object_id))
+        if row is None:
+            raise Http404
+        return row
+
+    def page(self, request: HttpRequest, template: str, status: int = 200, **context: Any) -> HttpResponse:
+        """A page of the console with this context."""
+        context = {**self.admin_site.each_context(request), "opts": self.opts, **context}
+        return TemplateResponse(request, f"admin/supervision/{template}", context, status=status)
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **kwargs: Any) -> Paginator:
         return BoundedPaginator(queryset, per_page)

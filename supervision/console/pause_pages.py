@@ -13,8 +13,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import BooleanField, Case, Exists, OuterRef, QuerySet, When
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import Truncator
@@ -107,7 +106,6 @@ class PauseAdmin(ReadOnlyAdmin):
     list_display = ["what", "standing", "why", "paused_by", "paused_at", "until", "ended"]
     list_filter = [ActiveFilter, ("scope", admin.ChoicesFieldListFilter)]
     ordering = ["-paused_at", "-pk"]
-    sortable_by = ()
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         return may_operate(request) and self.has_view_permission(request)
@@ -163,21 +161,13 @@ class PauseAdmin(ReadOnlyAdmin):
         return self._pause_page(request, form, back)
 
     def _pause_page(self, request: HttpRequest, form: PauseForm, back: str) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": PAUSE.label, "opts": self.opts, "form": form, "verb": PAUSE, "back": back,
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/pause.html", context)
+        return self.page(request, "pause.html", title=PAUSE.label, form=form, verb=PAUSE, back=back)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """One pause with its whole record; while it is in force, the form that lifts it."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        held: Any = self.get_object(request, object_id)
-        if held is None:
-            raise Http404
+        held = self.row(request, object_id)
         may_resume, back = may_operate(request) and held.console_active, self._back(request)
         form = ReasonForm(request.POST if request.method == "POST" else None)
         form.fields["reason"].label = _("Reason to resume")
@@ -193,13 +183,10 @@ class PauseAdmin(ReadOnlyAdmin):
                 else:
                     messages.success(request, RESUME.done)
                 return HttpResponseRedirect(back)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": self.what(held), "opts": self.opts, "object": held, "original": held, "held": held, "back": back,
-            "form": form if may_resume else None, "verb": RESUME,
-            "order": run_address(held.run_id) if held.run_id else "",
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/pause_record.html", context)
+        return self.page(
+            request, "pause_record.html", title=self.what(held), object=held, original=held, held=held, back=back,
+            form=form if may_resume else None, verb=RESUME, order=run_address(held.run_id) if held.run_id else "",
+        )  # fmt: skip
 
     def _back(self, request: HttpRequest) -> str:
         back = request.GET.get("next", "")

@@ -12,8 +12,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Case, IntegerField, Q, QuerySet, When
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
@@ -22,7 +21,7 @@ from unfold.decorators import action, display
 from supervision.console.bounded_lists import BoundedChangeList, ErrorFirst
 from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import RUN_FILTERS
-from supervision.console.shared import TONES, since
+from supervision.console.shared import TONES
 from supervision.console.verb_forms import Verb, failed_step, verbs_for
 from supervision.console.verb_pages import RunVerbs
 from supervision.incidents import lifecycle
@@ -30,7 +29,6 @@ from supervision.insight import queries
 from supervision.insight.waiting import why_waiting
 from supervision.models import Alert, Incident, Run
 from supervision.models.labels import RUN_LABELS
-from supervision.runtime.humanize import age_in_words
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
 EVENTS_SHOWN = 200
@@ -61,7 +59,7 @@ class RunConsole(RunVerbs):
     actions = ["resubmit_selected", "cancel_selected"]
     list_filter = RUN_FILTERS
     list_filter_submit = False
-    sortable_by: Sequence[str] = ()
+    aged_from = "created_at"
     search_fields = ["pk"]  # makes the search box appear; `get_search_results` does the searching
 
     @property
@@ -77,9 +75,6 @@ class RunConsole(RunVerbs):
         return ()
 
     # --- List ---------------------------------------------------------------------------------------------------------
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(console_age=since("created_at"))
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
         rank = Case(When(**{f"{self.run_path}process_state": RunState.ERROR}, then=0), default=1)
@@ -117,10 +112,6 @@ class RunConsole(RunVerbs):
     def attempts(self, obj: Any) -> int | None:
         return obj.shown_step.attempt if obj.shown_step else None
 
-    @display(description=_("Age"))
-    def age(self, obj: Any) -> str:
-        return age_in_words(obj.console_age)
-
     @display(description=_("What holds it up"), empty_value="")
     def error(self, obj: Any) -> str | None:
         failed = obj.shown_step is not None and obj.shown_step.process_state == ProcessState.ERROR
@@ -155,33 +146,24 @@ class RunConsole(RunVerbs):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show everything about one run. The page takes no POST: verbs have pages of their own."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        obj = self.get_object(request, object_id)
-        if obj is None:
-            raise Http404
+        obj = self.row(request, object_id)
         run = self.run_of(obj)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
         history = queries.timeline(run.pk)
         shown = history if "all" in request.GET else history[-EVENTS_SHOWN:]
-        context = {
-            **self.admin_site.each_context(request),
-            "title": str(obj), "opts": self.opts, "object": obj, "original": obj, "run": run, "steps": steps,
-            "state_label": RUN_LABELS[RunState(run.process_state)], "tone": TONES[RunState(run.process_state)],
-            "facts": [(label, value) for label, value in self.facts(obj) if value not in (None, "")],
-            "lines": self.lines(obj), "failed": failed_step(steps),
-            "waiting_because": why_waiting([run.pk])[run.pk],
-            "timeline": shown, "hidden_events": len(history) - len(shown),
-            "alerts": Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
-            "incident": Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
-            "final": run.process_state in FINAL_RUN_STATES,
-            "may_operate": self.has_operate_permission(request),
-            "verbs": self._verbs(run, obj) if self.has_operate_permission(request) else [],
-            "back": self._address("changelist"),
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/run.html", context)
+        return self.page(
+            request, "run.html", title=str(obj), object=obj, original=obj, run=run, steps=steps,
+            state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
+            facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
+            lines=self.lines(obj), failed=failed_step(steps), waiting_because=why_waiting([run.pk])[run.pk],
+            timeline=shown, hidden_events=len(history) - len(shown),
+            alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
+            incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
+            final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),
+            verbs=self._verbs(run, obj) if self.has_operate_permission(request) else [], back=self._address("changelist"),
+        )  # fmt: skip
 
     def _verbs(self, run: Run, obj: Any) -> list[tuple[Verb, str]]:
         verbs = [(verb, self._address("operate", obj.pk, verb.name)) for verb in verbs_for(run)]

@@ -12,7 +12,6 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
@@ -155,13 +154,11 @@ class RunVerbs(ReadOnlyAdmin):
                     field.initial = typed.get(place, field.initial)
         undoing = verb.name in ("compensate", "cancel")
         rows = [row for row in plan.steps if not (undoing and row.action == "keep")] if plan else []
-        context = {
-            **self.admin_site.each_context(request),
-            "title": verb.label, "subtitle": str(obj), "opts": self.opts, "verb": verb, "object": obj, "run": run,
-            "step": step, "plan": plan, "rows": rows, "form": form, "amend": amend, "refusal": refusal, "changed": typed is not None,
-            "back": self._address("change", obj.pk),
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/operate.html", context, status=409 if typed is not None or refusal else 200)
+        return self.page(
+            request, "operate.html", 409 if typed is not None or refusal else 200,
+            title=verb.label, subtitle=str(obj), verb=verb, object=obj, run=run, step=step, plan=plan, rows=rows, form=form,
+            amend=amend, refusal=refusal, changed=typed is not None, back=self._address("change", obj.pk),
+        )  # fmt: skip
 
     # --- Many runs ----------------------------------------------------------------------------------------------------
 
@@ -187,13 +184,11 @@ class RunVerbs(ReadOnlyAdmin):
             run = self.run_of(obj)
             rows.append((obj, run, failed_step(steps.get(run.pk, []))))
         chosen = " ".join(f"{run.key}:{step.attempt if step else ''}" for _obj, run, step in rows)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": verb.label, "opts": self.opts, "verb": verb, "rows": rows, "more": more, "limit": BULK_LIMIT,
-            "form": form or BulkForm(initial={"chosen": chosen}), "stake": self.money_at_stake(objects),
-            "action": self._address("bulk", verb.name), "back": self._address("changelist"),
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/supervision/bulk.html", context)
+        return self.page(
+            request, "bulk.html", title=verb.label, verb=verb, rows=rows, more=more, limit=BULK_LIMIT,
+            form=form or BulkForm(initial={"chosen": chosen}), stake=self.money_at_stake(objects),
+            action=self._address("bulk", verb.name), back=self._address("changelist"),
+        )  # fmt: skip
 
     def bulk_view(self, request: HttpRequest, verb: str) -> HttpResponse:
         """Act on each order of the confirmed list by itself. One that has changed since is left alone and counted."""
