@@ -46,9 +46,9 @@ class ArchivedRunAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the archived run with all its steps and events, as it was."""
+        archived: ArchivedRun = self.row(request, object_id)
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        archived: ArchivedRun = self.row(request, object_id)
         run = archived.run
         return self.page(
             request, "run.html", title=str(archived), object=archived, original=archived, run=run,

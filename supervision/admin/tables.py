@@ -170,9 +170,9 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the letter's bytes as text and as hexadecimal digits. The browser gets both as plain text only."""
+        letter: DeadLetter = self.row(request, object_id)
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        letter: DeadLetter = self.row(request, object_id)
         body = bytes(letter.body)
         return self.page(
             request, "dead_letter.html", title=str(letter), original=letter, letter=letter, size=len(body),

@@ -146,9 +146,9 @@ class RunConsole(RunVerbs):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show everything about one run. The page takes no POST: verbs have pages of their own."""
+        obj = self.row(request, object_id)
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET"])
-        obj = self.row(request, object_id)
         run = self.run_of(obj)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
         history = queries.timeline(run.pk)

@@ -4,6 +4,6 @@
 are `scheduling`, `supervising`, `recording`, `consuming`, `governing` and `open_questions`. docs/requirements.md lists them.
 
 `tests/teeth` does another part: it switches bugs on inside one process, in every run of the tests, and proves the checks
-that many tests share (the random walk, the races). The mutations here change the source, and prove the tests that
+that many tests share (the simulation, the races). The mutations here change the source, and prove the tests that
 docs/requirements.md names.
 """

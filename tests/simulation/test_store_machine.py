@@ -258,14 +258,9 @@ def _tidy():
             cursor.execute("VACUUM supervision_run, supervision_stepstate, supervision_stepevent, supervision_submission")
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("shard", range(-(-EXAMPLES // SHARD)))
-def test_every_invariant_holds_after_every_step_of_any_scenario_and_every_order_ends(simulated, shard):
-    examples = min(SHARD, EXAMPLES - shard * SHARD)
-    print(f"SIMULATION_SEED={SEED} shard {shard}: {examples} scenarios of up to {STEPS} steps")
-    StoreMachine.seen.clear()
-    StoreMachine.steps = StoreMachine.count = 0
-    machine = hypothesis.seed(SEED + shard)(type("StoreMachine", (StoreMachine,), {}))
+def play(examples: int, seed: int, *phases: Phase) -> None:
+    """Play so many scenarios; raises what a broken invariant raises."""
+    machine = hypothesis.seed(seed)(type("StoreMachine", (StoreMachine,), {}))
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -275,10 +270,20 @@ def test_every_invariant_holds_after_every_step_of_any_scenario_and_every_order_
             database=None,
             report_multiple_bugs=False,
             print_blob=True,
-            phases=[Phase.generate, Phase.shrink],
+            phases=phases,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shard", range(-(-EXAMPLES // SHARD)))
+def test_every_invariant_holds_after_every_step_of_any_scenario_and_every_order_ends(simulated, shard):
+    examples = min(SHARD, EXAMPLES - shard * SHARD)
+    print(f"SIMULATION_SEED={SEED} shard {shard}: {examples} scenarios of up to {STEPS} steps")
+    StoreMachine.seen.clear()
+    StoreMachine.steps = StoreMachine.count = 0
+    play(examples, SEED + shard, Phase.generate, Phase.shrink)
     missing = ALLOWED - NEVER_TOLD - set(StoreMachine.seen)
     assert examples < SHARD or len(missing) <= len(ALLOWED) // 4, f"scenarios that never get somewhere prove nothing about it: {missing}"
     print(", ".join(f"{who} {source}->{target} {count}" for (who, source, target), count in sorted(StoreMachine.seen.items(), key=str)))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.db import connection, transaction
+from hypothesis import Phase
 
 from orders.agents.payment import PaymentAgent
 from orders.agents.stock import StockAgent
@@ -22,14 +23,39 @@ from supervision.runtime import failpoints
 from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
 from tests.engine import kit
+from tests.simulation import scenarios, test_store_machine
+from tests.simulation.world import World, failure
 from tests.support import toy
 from tests.support.requests import StepOfOrder
-from tests.teeth.walk import walks
+
+SCENARIOS = 60
+SIMULATED = {"the_simulation", "a_repeated_message", "a_postponed_call"}  # they need the simulation's store
 
 
-def the_walk(services: Any) -> None:
-    """The random walk: no order of events breaks an invariant."""
-    walks(*range(6))
+def the_simulation(services: Any) -> None:
+    """The simulation: no order of events breaks an invariant."""
+    test_store_machine.play(SCENARIOS, test_store_machine.SEED, Phase.generate)
+
+
+def a_repeated_message(services: Any) -> None:
+    """A message that comes twice starts its attempt once."""
+    world = World()
+    world.submit(scenarios.WORKFLOWS[0].name)
+    world.consume(born=False)
+    world.claim()
+    (message,) = world.messages
+    world.deliver(message, keep=True)
+    world.deliver(message)
+
+
+def a_postponed_call(services: Any) -> None:
+    """A service that asks to be called later has not failed."""
+    world = World()
+    world.submit(scenarios.WORKFLOWS[0].name)
+    world.consume(born=False)
+    world.claim()
+    (work,) = world.deliver(world.messages[0])
+    world.fail(work, failure("postponed"))
 
 
 def a_late_answer(services: Any) -> None:
@@ -241,7 +267,9 @@ def _until_blocked_or_done(threads: _Threads, count: int) -> None:
 CHECKS = {
     check.__name__: check
     for check in (
-        the_walk,
+        the_simulation,
+        a_repeated_message,
+        a_postponed_call,
         a_late_answer,
         two_claimers,
         two_sweepers,

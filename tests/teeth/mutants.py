@@ -14,7 +14,6 @@ from unittest import mock
 from django.db import connection
 
 from orders.agents import payment, stock
-from supervision.execution import runner
 from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.retry import Outcome, Retry
@@ -61,11 +60,7 @@ ATTEMPT, DEADLINE = "AND s.attempt = v.attempt", "AND s.complete_by > now()"
 
 
 def _key_with_attempt(real: Callable[..., Any]) -> Callable[..., Any]:
-    def asker(place: Any, *, checkpoints: bool) -> Any:
-        ask = real(place, checkpoints=checkpoints)
-        return lambda started: ask(started._replace(idempotency_key=f"{started.idempotency_key}:{started.attempt}"))
-
-    return asker
+    return lambda *args: [item._replace(idempotency_key=f"{item.idempotency_key}:{item.attempt}") for item in real(*args)]
 
 
 def _consumed_too_early(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,7 +139,7 @@ def _no_stock_guard(real: Callable[..., Any]) -> Callable[..., Any]:
 MUTANTS = (
     Mutant("FINISH does not name the attempt", _sql(("FINISH", ATTEMPT, ""), ("FINISH_LAST", ATTEMPT, "")), "a_late_answer"),
     Mutant("FINISH does not look at complete_by", _sql(("FINISH", DEADLINE, ""), ("FINISH_LAST", DEADLINE, "")), "a_late_answer"),
-    Mutant("START takes an attempt that has begun", _sql(("START", "AND s.started_at IS NULL", "")), "the_walk"),
+    Mutant("START takes an attempt that has begun", _sql(("START", "AND s.started_at IS NULL", "")), "a_repeated_message"),
     Mutant(
         "CLAIM takes what another scheduler takes",
         _sql(("CLAIM", "FOR UPDATE OF s SKIP LOCKED", ""), ("CLAIM", "AND s.process_state || '' = 'Pending'", "")),
@@ -171,18 +166,18 @@ MUTANTS = (
         _sql(("HOLD_OVERDUE", "s.complete_by < now()", "s.complete_by < now() + interval '10 minutes'")),
         "only_overdue_claims_expire",
     ),
-    Mutant("the idempotency key contains the attempt", _function(runner, "_asker", _key_with_attempt), "the_walk"),
+    Mutant("the idempotency key contains the attempt", _function(step_verbs, "start", _key_with_attempt), "the_simulation"),
     Mutant(
         "consumed_at is committed before the runs",
         _function(step_verbs, "take_submissions", _consumed_too_early),
         "a_consumer_dies",
     ),
-    Mutant("steps are undone in forward order", _function(run_verbs.LockedRun, "next_undo", _undo_forward), "the_walk"),
+    Mutant("steps are undone in forward order", _function(run_verbs.LockedRun, "next_undo", _undo_forward), "the_simulation"),
     Mutant("resubmit does not look at the attempt", _function(operator_verbs, "_failed", _any_attempt), "a_late_click"),
     Mutant("a client's key need not be unique", _no_unique_key, "one_key_twice"),
-    Mutant("a postponed step counts as a failure", _function(failures, "decide", _counted(Outcome.POSTPONED)), "the_walk"),
-    Mutant("a lost dispatch counts as a failure", _function(failures, "decide", _counted(Outcome.EXPIRED)), "the_walk"),
-    Mutant("an expired attempt has had no effect", _function(failures, "_row", _never_unknown), "the_walk"),
+    Mutant("a postponed step counts as a failure", _function(failures, "decide", _counted(Outcome.POSTPONED)), "a_postponed_call"),
+    Mutant("a lost dispatch counts as a failure", _function(failures, "decide", _counted(Outcome.EXPIRED)), "the_simulation"),
+    Mutant("an expired attempt has had no effect", _function(failures, "_row", _never_unknown), "the_simulation"),
     Mutant("stock is taken without looking", _function(stock, "_lock", _no_stock_guard), "the_last_piece"),
     Mutant("payment repeats without looking", _pay_blindly, "a_lost_charge"),
 )
