@@ -23,7 +23,7 @@ PARTS = (
     "requirements.txt",
 )
 
-# The new steps, as an expression over the old ones (0 stock, 1 payment, 2 shipping, 3 mail). QUEUES includes the new agent's.
+# The new steps, as an expression over the old ones (0 stock, 1 payment, 2 shipping, 3 mail).
 EDITS = {
     "added": '(*steps, Step("thank-customer", agent="email", complete_within=timedelta(seconds=30)))',
     "removed": "steps[:3]",
@@ -31,7 +31,6 @@ EDITS = {
     "budget": "tuple(replace(step, complete_within=timedelta(minutes=10)) for step in steps)",
     "renamed": '(*steps[:3], replace(steps[3], agent="post"))',
 }
-QUEUES = "agent.stock,agent.payment,agent.shipping,agent.email,agent.post"
 
 _EDIT = '''
 

@@ -194,10 +194,10 @@ def roles() -> Iterator[Finding]:
         age = ages.get(role)
         about = f"role {role}"
         if age is None:
-            yield Finding(about, Level.WARN, "never seen", f"start the `{role}` line of the Procfile")
+            yield Finding(about, Level.WARN, "never seen", f"start it: manage.py work {role}")
         elif age > patience:
             text = f"last seen {age:.0f} s ago"
-            yield Finding(about, Level.WARN, text, f"start the `{role}` line of the Procfile again")
+            yield Finding(about, Level.WARN, text, f"start it again: manage.py work {role}")
         else:
             yield Finding(about, Level.OK, f"seen {age:.0f} s ago")
 
@@ -206,6 +206,8 @@ def roles_of(name: str, queues: Any) -> set[str]:
     """The roles that a process has: the one in its name (`agents-417`), and those whose queues it serves."""
     served = queues or []
     played = {name.partition("-")[0]}
+    if "all" in played:
+        played.add("beat")
     if "submissions" in served or "scheduler" in served:
         played.add("scheduler")
     if "supervisor" in served:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from supervision.runtime.identity import me
 from supervision.runtime.periodic import PeriodicLoop
 
 EVERY_SECONDS = 5.0
+
+_beats_in = 0  # the process that has a heartbeat already
 
 _BEAT = """
 INSERT INTO supervision_heartbeat (incarnation, role, detail) VALUES (%(me)s, %(role)s, %(detail)s::jsonb)
@@ -29,5 +32,11 @@ def delete_old(days: int = 1) -> None:
 
 
 def keep_beating(role: str, describe: Callable[[], Mapping[str, Any]] = dict) -> None:
-    """Write a heartbeat every few seconds on a separate thread, as long as the process lives; `describe` is called each time."""
-    PeriodicLoop("heartbeat", EVERY_SECONDS, lambda: beat(role, describe()), at_once=True).start()
+    """Write a heartbeat every few seconds on a separate thread, as long as the process lives; `describe` is called each time.
+
+    A process has one heartbeat: the first call counts. So a worker that runs beat as well keeps its own.
+    """
+    global _beats_in
+    if _beats_in != os.getpid():
+        _beats_in = os.getpid()
+        PeriodicLoop("heartbeat", EVERY_SECONDS, lambda: beat(role, describe()), at_once=True).start()

@@ -1,10 +1,18 @@
-"""The commands schedule and supervise: one pass with --once, else a loop that ends cleanly."""
+"""The commands of the roles: work starts a worker with its queues; schedule and supervise make one pass, or loop."""
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from django.core.management import CommandError
 
 from supervision import testing
+from supervision.management.commands.work import agent_queues
 from supervision.models import DeadLetter
 from tests.commands.conftest import Manage, place_an_order
 
@@ -39,3 +47,52 @@ def test_supervise_finds_the_overdue_and_says_what_it_did(manage: Manage, an_ord
 
 def test_supervise_says_so_when_there_is_nothing_to_do(manage: Manage, db: None):
     assert set(manage("supervise", "--once").json.values()) == {0}
+
+
+def test_agents_serve_every_registered_agent_unless_some_are_named(settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "PARTITIONS": {"payment": 4}}
+
+    assert {"agent.email", "agent.payment", "agent.shipping", "agent.stock"} <= set(agent_queues())
+    assert agent_queues("payment") == ["agent.payment"]
+    assert agent_queues("agent.stock, payment.2") == ["agent.stock", "agent.payment.2"]  # as AGENT_QUEUES names them
+
+
+@pytest.mark.parametrize("name", ["paymnt", "payment.4", "stock.0", ""])
+def test_an_agent_that_no_workflow_has_is_refused_and_the_others_are_named(name: str, settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "PARTITIONS": {"payment": 4}}
+
+    with pytest.raises(CommandError, match=f"no agent named '{name}' is registered; there are: .*payment.*stock"):
+        agent_queues(f"stock,{name}")
+
+
+def test_only_belongs_to_the_agents(manage: Manage):
+    with pytest.raises(CommandError, match="--only belongs to the role agents"):
+        manage("work", "scheduler", "--only", "payment")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("role", "queues"),
+    [
+        ("scheduler", {"submissions", "scheduler"}),
+        ("supervisor", {"supervisor"}),
+        ("agents", {"agent.email", "agent.payment", "agent.shipping", "agent.stock"}),
+    ],
+)
+def test_a_role_is_a_worker_on_its_queues_that_ends_with_sigterm(role: str, queues: set[str]):
+    worker = subprocess.Popen(
+        [sys.executable, "manage.py", "work", role],
+        cwd=Path(__file__).resolve().parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = []
+    for line in worker.stdout:
+        said.append(line)
+        if " ready." in line:
+            worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0, "".join(said)
+    text = "".join(said)
+    assert f"{role}-{worker.pid}@" in text
+    assert set(re.findall(r"> (\S+) +exchange", text)) == queues

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from sasproject.roles import ROOT, procfile
+from sasproject.roles import ROOT
 from supervision.wakeup import notify
 from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, until
 
@@ -76,11 +76,7 @@ class Lane(Shop):
         if pid and given == environ and self.exit_code(pid) is None:
             return
         self.end(name)
-        command = procfile()[role].replace("exec celery", "printf '%s\\n' celery", 1)  # the shell's expansion, one per line
-        words = subprocess.run(["/bin/sh", "-c", command], env=self.env, capture_output=True, text=True, check=True).stdout
-        # The Procfile's $$ gives all workers this shell's process id, so each worker gets a unique name here.
-        arguments = [f"{role}-{uuid.uuid4().int % 10**6}@lane" if word.startswith(f"{role}-") else word for word in words.splitlines()]
-        pid = self.fork(name, arguments, **environ)
+        pid = self.fork(name, ["work", role], **environ)
         self.workers[name] = (pid, environ)
 
         def ready() -> bool:
@@ -173,7 +169,7 @@ class Lane(Shop):
         """Check every invariant of the store, and that the stock is short of exactly the pieces of the Processed orders."""
         sold = PIECES * self.rows("SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'")[0][0]
         assert self.available() == self.stock - sold
-        pid = self.fork("audit", ["manage.py", "audit"])
+        pid = self.fork("audit", ["audit"])
         until(lambda: self.exit_code(pid) is not None, what="the audit")
         assert "all hold" in self.log("audit"), self.log("audit")
 

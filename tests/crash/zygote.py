@@ -16,7 +16,6 @@ import sys
 from typing import Any
 
 import django
-from celery.bin.celery import main as celery
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
@@ -31,7 +30,7 @@ _ended: dict[int, int] = {}
 
 
 def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
-    """Start `celery ARGUMENTS` or `manage.py ARGUMENTS`; returns its process id."""
+    """Start `manage.py ARGUMENTS`; returns its process id."""
     pid = os.fork()
     if pid:
         _ended.pop(pid, None)  # the system reuses process ids
@@ -47,7 +46,7 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
         os.environ.update(environ)
         # The settings were read before the fork, so this one is read again from the new environment.
         settings.SUPERVISION = {**settings.SUPERVISION, "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=True)}
-        run(arguments)
+        call_command(*arguments)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
@@ -60,15 +59,6 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
 def die_with_the_parent() -> None:
     """Let the kernel kill this process when the zygote ends, which is when the tests close its standard input or die."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def run(arguments: list[str]) -> None:
-    """Run the command in the forked process until it ends."""
-    if arguments[0] == "celery":
-        sys.argv = arguments
-        celery()
-    else:
-        call_command(*arguments[1:])
 
 
 def poll(pid: int) -> int | None:

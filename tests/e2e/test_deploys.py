@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.releases import EDITS, QUEUES, release
+from chaos.releases import EDITS, release
 from sasproject.roles import procfile
 from tests.support.shop import Shop, open_shop, until
 
@@ -83,7 +83,7 @@ def ended(shop: Shop) -> bool:
 def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool = False) -> None:
     """Roll out: old processes, both releases, then only the new one. Orders come all the time and some are half done."""
     names = ("scheduler", "agents", "supervisor")
-    with open_shop("pgmq://", tmp_path, *names, "beat", SUPERVISION_SWEEP_SECONDS="1", AGENT_QUEUES=QUEUES) as shop:
+    with open_shop("pgmq://", tmp_path, *names, "beat", SUPERVISION_SWEEP_SECONDS="1") as shop:
         tree = release(tmp_path, edit, under_its_version=under_its_version)
         shop.manage("pause", "--agent", "payment", "--reason", "orders stand in the middle")
         place(shop, 5)

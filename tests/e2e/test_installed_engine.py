@@ -100,7 +100,6 @@ class Project:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         self.env |= {name: unquote(str(value)) for name, value in given.items() if value}
         self.env |= {"DJANGO_SETTINGS_MODULE": "hiring.settings", "SUPERVISION_SWEEP_SECONDS": "1", "PATH": f"{bin_}:{os.environ['PATH']}"}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self, *command: str) -> str:
         """Run a program of the environment in the project; returns what it printed."""
@@ -120,24 +119,22 @@ class Project:
         """A management command."""
         return self.run("python", "manage.py", *arguments)
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start one of the processes that the page names."""
-        [command] = [line.split() for line in PAGE.splitlines() if line.startswith(f"    celery -A hiring {' '.join(arguments)}")]
-        with (self.directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen([self.bin / "celery", *command[1:]], cwd=self.directory, env=self.env, stdout=log, stderr=log)
-        self.processes[name] = process
-        return process
+    def work(self) -> subprocess.Popen[bytes]:
+        """Start the process that the page names: every role in one."""
+        [command] = re.findall(r"^    python (manage\.py work .*)$", PAGE, re.M)
+        with (self.directory / "work.log").open("ab") as log:
+            words = [self.bin / "python", *command.split()]
+            self.process = subprocess.Popen(words, cwd=self.directory, env=self.env, stdout=log, stderr=log)
+        return self.process
 
     def stop(self) -> None:
-        """End every process."""
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End the process."""
+        self.process.terminate()
+        try:
+            self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def submit(self, name: str) -> str:
         """Submit a run; returns its key."""
@@ -220,9 +217,7 @@ def test_a_blank_project_passes_its_checks_and_has_no_migration_to_make(project:
 
 def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(project: Project):
     (project.app / "hold").touch()
-    project.start("scheduler", "worker", "-n", "scheduler")
-    project.start("beat", "beat")
-    victim = project.start("agents", "worker", "-n", "agents")
+    victim = project.work()
     first = project.submit("Ada")
     calls = project.app / "calls"
     project.waits(lambda: calls.is_file() and calls.read_text().startswith(f"{victim.pid} "), "the call by the worker")
@@ -231,7 +226,7 @@ def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(p
     victim.wait()
     (project.app / "hold").unlink()
     (project.app / "refuse").touch()
-    project.start("agents", "worker", "-n", "agents")
+    project.work()
     project.reaches(first, "Error")  # the first step was repeated by the new worker, and the second is refused
     made = [line.split()[1] for line in calls.read_text().splitlines()]
     assert len(made) >= 2

@@ -1,0 +1,85 @@
+"""Start one role of the engine: a Celery worker with the queues of that role, or beat."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from celery import current_app, signals
+from celery.beat import EmbeddedService
+from django.core.management.base import CommandError, CommandParser
+
+from supervision.agent import agents
+from supervision.dispatch import partitions
+from supervision.management.base import Command as Base
+from supervision.management.base import at_least
+
+SCHEDULER, SUPERVISOR = ("submissions", "scheduler"), ("supervisor",)
+CALLS = {"scheduler": 2, "agents": 4, "supervisor": 4, "all": 6}  # threads for tasks; agents' calls have threads of their own
+PREFIX = "agent."
+
+
+class Command(Base):
+    """A worker reads the queues of its role from the registered agents, so a new agent needs no change of any start line."""
+
+    help = (
+        "Start one role, any number of times, on any machine: scheduler, agents, supervisor or beat. `all` is every role in "
+        "one process, for a small installation or to try the engine. A Celery worker serves the queues of its role; those "
+        "of the agents are known from the registered workflows. SIGTERM ends the role without loss."
+    )
+    needs_database = False  # a role waits for its database
+    requires_system_checks = []  # Celery runs them when a worker starts
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("role", choices=[*CALLS, "beat"])
+        parser.add_argument("--only", metavar="AGENT,...", help="agents: serve these agents alone; payment.2 is one partition")
+        parser.add_argument("--concurrency", type=at_least(1), metavar="N", help="tasks at once (default: 2 to 6, by role)")
+        parser.add_argument("--loglevel", default="INFO", help="the least important messages in the log (default INFO)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        role, app = options["role"], current_app._get_current_object()  # type: ignore[attr-defined]
+        if options["only"] is not None and role != "agents":
+            raise CommandError("--only belongs to the role agents")
+        if role == "beat":
+            app.Beat(loglevel=options["loglevel"]).run()
+            return
+        served = agent_queues(options["only"])
+        queues = {"scheduler": SCHEDULER, "supervisor": SUPERVISOR, "agents": served, "all": (*SCHEDULER, *SUPERVISOR, *served)}
+        if role == "all":
+            beat = EmbeddedService(app, thread=True, scheduler_cls=app.conf.beat_scheduler)
+            signals.worker_ready.connect(lambda **_: beat.start(), weak=False)
+        name = os.environ.get("SAS_ROLE", "")  # `agents-order` tells one agents process from another
+        worker = app.Worker(
+            hostname=f"{name if name.startswith(role) else role}-{os.getpid()}@",
+            queues=queues[role],
+            pool="threads",
+            concurrency=options["concurrency"] or CALLS[role],
+            prefetch_multiplier=1,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            loglevel=options["loglevel"],
+        )
+        worker.start()
+        sys.exit(worker.exitcode)
+
+
+def agent_queues(only: str | None = None) -> list[str]:
+    """The queues of these agents (of all, without a list). only: names such as `payment,payment.2`, also as `agent.payment`.
+
+    Raises CommandError for an unknown agent.
+    """
+    known = {agent.queue: agent for agent in agents()}
+    if not known:
+        raise CommandError("no agent is registered: register the agents in the module `workflows` of an installed app")
+    if only is None:
+        return sorted(known)
+    wanted = [PREFIX + name.strip().removeprefix(PREFIX) for name in only.split(",")]
+    for queue in wanted:
+        name, _, number = queue.removeprefix(PREFIX).partition(".")
+        agent = known.get(PREFIX + name)
+        if agent is None or (number and queue not in partitions.queues(agent)):
+            there = ", ".join(sorted(agent.name for agent in known.values()))
+            raise CommandError(f"no agent named {queue.removeprefix(PREFIX)!r} is registered; there are: {there}")
+    return wanted
