@@ -40,6 +40,7 @@ USAGE = """usage: ./run COMMAND [arguments]
           `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
   mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   docs    build the documentation site in build/docs; a broken link is an error
+  lock    write the lock files again after a change of the ranges; --upgrade takes the newest versions
   manage  any Django command, with the demo's settings: ./run manage orders --state Error
   setup   only prepare .venv
   help    this text
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
     if command in ("help", "-h", "--help"):
         print(USAGE)
         return 0
-    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "docs", "manage", "setup"):
+    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "docs", "lock", "manage", "setup"):
         print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
         return 2
     ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
@@ -74,6 +75,7 @@ def main(arguments: list[str]) -> int:
         "chaos": ["-m", "pytest", *LONG[rest[0]], *rest[1:]] if rest and rest[0] in LONG else ["-m", "chaos", *rest],
         "mutants": ["-m", "tests.mutants", *rest],
         "bench": ["-m", "benchmarks", *rest],
+        "lock": ["scripts/lock.py", *rest],
         "docs": ["-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-c", "docs", ".", "build/docs", *rest],
     }[command]
     return os.execv(PYTHON, [str(PYTHON), *become])  # noqa: S606 - no shell wanted
