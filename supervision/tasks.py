@@ -108,7 +108,7 @@ def _tidy() -> None:
 
 
 @shared_task(name="supervision.canary", ignore_result=True)
-def sing(queue: str, number: int, hops: int = 0) -> None:
+def receive_canary(queue: str, number: int, hops: int = 0) -> None:
     """A canary: the process that receives it consumes this queue."""
     consumption_check.heard(queue, number, hops)
 
@@ -138,4 +138,4 @@ def deliver() -> None:
     delivery_worker.wake()
 
 
-__all__ = ["archive_finished", "consume", "deliver", "lifecycle", "perform", "reconcile", "schedule", "sing", "sweep"]
+__all__ = ["archive_finished", "consume", "deliver", "lifecycle", "perform", "receive_canary", "reconcile", "schedule", "sweep"]

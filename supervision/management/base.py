@@ -27,6 +27,7 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
 from supervision.plans import comparison, registry
+from supervision.runtime import identity
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +94,14 @@ class LoopCommand(Command):
     A pass that fails because the database is away is reported and tried again: the loop survives an outage.
     """
 
+    role: str
     default_interval = 1.0
     needs_database = False  # not at the start: the loop waits for it
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Run under the role's name, which histories show."""
+        identity.set_role(self.role)
+        return super().execute(*args, **options)
 
     @abstractmethod
     def one_pass(self) -> Mapping[str, int]:

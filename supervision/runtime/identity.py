@@ -12,7 +12,7 @@ _role = os.environ.get("SAS_ROLE", "")
 _ME = re.compile(r"([^@]+)@(.+)-([0-9]+)-[0-9a-f]{8}")
 
 
-def play(role: str) -> None:
+def set_role(role: str) -> None:
     """Set this process's role, which timelines show as part of its name. Call it before the name is first used."""
     global _role
     _role = role

@@ -36,8 +36,8 @@ class _Hinter:
 
     def __init__(self, task: str) -> None:
         self._task = task
-        self._rings = task == CONSUME and notify.is_heard()
-        self._rung_at: float | None = None  # when the NOTIFY was sent that no message has followed yet
+        self._notifies = task == CONSUME and notify.is_heard()
+        self._notified_at: float | None = None  # when the NOTIFY was sent that no message has followed yet
         self._wanted = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -51,16 +51,16 @@ class _Hinter:
 
     def _loop(self) -> None:
         pause = 0.0
-        tell: Callable[[], object] = self._ring if self._rings else partial(publish, self._task)
+        tell: Callable[[], object] = self._notify if self._notifies else partial(publish, self._task)
         while True:
-            if self._wanted.wait(None if self._rung_at is None else UNANSWERED_SECONDS):
+            if self._wanted.wait(None if self._notified_at is None else UNANSWERED_SECONDS):
                 self._wanted.clear()
                 tell()
-            if self._rung_at is not None and time.monotonic() - self._rung_at >= UNANSWERED_SECONDS:
-                self._rung_at = None
+            if self._notified_at is not None and time.monotonic() - self._notified_at >= UNANSWERED_SECONDS:
+                self._notified_at = None
                 if notify.is_unanswered(UNANSWERED_SECONDS / 2):
                     publish(self._task)
-            if not self._wanted.is_set() and self._rung_at is None:
+            if not self._wanted.is_set() and self._notified_at is None:
                 self._idle.set()
             # While hints follow each other without a gap, their reader is at work anyway: fewer and fewer are sent.
             shortest = conf.get().hint_seconds
@@ -69,10 +69,10 @@ class _Hinter:
             if not self._wanted.is_set():
                 pause = 0.0
 
-    def _ring(self) -> None:
-        notify.ring()
-        if self._rung_at is None:
-            self._rung_at = time.monotonic()
+    def _notify(self) -> None:
+        notify.send()
+        if self._notified_at is None:
+            self._notified_at = time.monotonic()
 
     def drain(self, seconds: float) -> bool:
         return self._idle.wait(seconds)

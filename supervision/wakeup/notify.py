@@ -33,7 +33,7 @@ def is_heard() -> bool:
     return not getattr(settings, "CELERY_BROKER_URL", "").startswith("memory:")
 
 
-def ring() -> None:
+def send() -> None:
     """Notify every scheduler that listens. Raises nothing."""
     _ask(f"SELECT pg_notify('{CHANNEL}', '')")
 

@@ -37,7 +37,7 @@ SWEEP_TASK = "look for overdue steps"
 def learn_queues(sender: str, instance: Any, **_: Any) -> None:
     """Remember which queues this worker serves: a cohort goes on in this process if it serves the next agent's queue."""
     failpoints.load()
-    identity.play(_role(sender))
+    identity.set_role(_role(sender))
     for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
         instance.app.amqp.queues.select_add(queue)
     runner.served.clear()
@@ -72,7 +72,7 @@ def begin_beating(sender: Any, **_: Any) -> None:
         response_cache.start()
     if "submissions" in queues:
         amqp_consumer.start(sender.app)
-    if (work := _when_rung(queues, begins=_works_here(type(sender.pool)) and local_pickup.applies_to(runner.served))) is not None:
+    if (work := _on_new_order(queues, begins=_works_here(type(sender.pool)) and local_pickup.applies_to(runner.served))) is not None:
         _listen(work)
     if failpoints.hit("worker.deaf"):
         sender.task_consumer.cancel()
@@ -86,7 +86,7 @@ def _works_here(pool: type) -> bool:
     return pool.__module__ != "celery.concurrency.prefork"
 
 
-def _when_rung(queues: Sequence[str], *, begins: bool) -> Callable[[], object] | None:
+def _on_new_order(queues: Sequence[str], *, begins: bool) -> Callable[[], object] | None:
     """The function that this worker's listener calls for a new order. begins: the worker schedules orders itself when it is idle."""
     consumes = "submissions" in queues
     if consumes and begins:

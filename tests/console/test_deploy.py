@@ -175,15 +175,15 @@ def test_a_role_is_the_procfiles_line_with_the_queue_of_its_agent(tmp_path: Path
     checkout = tmp_path / "sas"
     (checkout / "deploy").mkdir(parents=True)
     shutil.copy(ROOT / "deploy" / "role", checkout / "deploy")
-    (checkout / "Procfile").write_text('web: exec echo web\nagents: exec echo "queues ${AGENT_QUEUES:-all}"\n')
+    (checkout / "Procfile").write_text('web: exec echo web\nagents: exec echo "$SAS_ROLE: queues ${AGENT_QUEUES:-all}"\n')
 
     def say(*arguments: str) -> tuple[int, str]:
         said = subprocess.run([str(checkout / "deploy" / "role"), *arguments], capture_output=True, text=True, check=False)
         return said.returncode, (said.stdout + said.stderr).strip()
 
     assert say("web") == (0, "web")
-    assert say("agents") == (0, "queues all")
-    assert say("agents", "payment:2") == (0, "queues agent.payment")
+    assert say("agents") == (0, "agents: queues all")
+    assert say("agents", "payment:2") == (0, "agents-payment: queues agent.payment")
     assert say("no-such-role")[0] == 2
     assert "there are: web agents" in say("no-such-role")[1]
     assert all(f"agent.{name}" in {agent.queue for agent in agents()} for name in OURS)

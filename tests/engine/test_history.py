@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.core.management import call_command
 
 from supervision.errors import TransientFailure
 from supervision.execution import local_pickup, runner
@@ -76,11 +77,11 @@ def play() -> Iterator[Callable[[str], str]]:
     """Let this process play a role; the result is its name, as Celery shows it."""
 
     def begin(role: str) -> str:
-        identity.play(role)
+        identity.set_role(role)
         return f"{role}-{os.getpid()}@{socket.gethostname()}"
 
     yield begin
-    identity.play("")
+    identity.set_role("")
 
 
 def reasons(key: str) -> list[str]:
@@ -107,3 +108,12 @@ def test_an_order_that_idle_agents_picked_up_says_so(play, tuned):
     local_pickup.schedule()
 
     assert reasons(key) == [f"scheduled in {agents}"] * 2 + [f"handed over in {agents}"]
+
+
+def test_the_command_schedules_as_a_scheduler(play):
+    scheduler = play("scheduler")
+    play("")
+    key = submit("toy", {"n": 1})
+    call_command("schedule", "--once")
+
+    assert reasons(key) == [f"scheduled in {scheduler}"] * 2

@@ -253,9 +253,9 @@ def test_only_a_pool_in_this_process_is_known_to_be_idle(pool, here):
 
 
 def test_each_kind_of_worker_does_its_own_when_an_order_is_announced(tuned):
-    assert lifecycle._when_rung(["supervisor"], begins=False) is None
-    assert lifecycle._when_rung(["agent.alpha"], begins=True) is local_pickup.schedule
-    assert lifecycle._when_rung(["submissions", "agent.alpha"], begins=True) is local_pickup.schedule_or_consume
-    assert lifecycle._when_rung(["submissions"], begins=False).__func__ is local_pickup._Grace.consume
+    assert lifecycle._on_new_order(["supervisor"], begins=False) is None
+    assert lifecycle._on_new_order(["agent.alpha"], begins=True) is local_pickup.schedule
+    assert lifecycle._on_new_order(["submissions", "agent.alpha"], begins=True) is local_pickup.schedule_or_consume
+    assert lifecycle._on_new_order(["submissions"], begins=False).__func__ is local_pickup._Grace.consume
     tuned(LOCAL_PICKUP=False)
-    assert lifecycle._when_rung(["submissions"], begins=False) is scheduler.consume, "there is no process to wait for"
+    assert lifecycle._on_new_order(["submissions"], begins=False) is scheduler.consume, "there is no process to wait for"

@@ -13,6 +13,7 @@ from supervision.worker import heartbeats
 class Command(LoopCommand):
     """One pass with --once, else a loop."""
 
+    role = "scheduler"
     help = (
         "Consume waiting submissions, then claim due steps within capacity and dispatch them. Prints one JSON "
         "object per pass: consumed, dead_letters, claimed, dispatched. Any number may run at once; the loop "
@@ -23,4 +24,4 @@ class Command(LoopCommand):
         return report_of(scheduler.schedule_once(), ("consumed", "dead_letters", "claimed", "dispatched"))
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat("scheduler", {**report, "workflows": registry.told()})
+        heartbeats.beat(self.role, {**report, "workflows": registry.told()})

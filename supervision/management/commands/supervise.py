@@ -21,6 +21,7 @@ FIGURES = ("overdue", "retried", "redispatched", "waiting", "compensating", "err
 class Command(LoopCommand):
     """One sweep with --once, else a loop."""
 
+    role = "supervisor"
     help = (
         "Find steps whose complete-by has passed and recover them: retry, longer wait, undo, or Error with an "
         "alert; and send hints again for submissions that no scheduler consumed. Prints one JSON object per sweep: "
@@ -50,5 +51,5 @@ class Command(LoopCommand):
         return report_of(supervisor.sweep_once(), FIGURES)
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat("supervisor", {**report, "workflows": registry.told()})
+        heartbeats.beat(self.role, {**report, "workflows": registry.told()})
         delivery_worker.wake()
