@@ -55,3 +55,12 @@ def test_only_the_engine_is_packaged():
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 
     assert tool["packages"]["find"]["include"] == ["supervision*"]
+
+
+def test_hosted_ci_checks_every_version_that_the_classifiers_promise():
+    promised = "\n".join(PROJECT["classifiers"])
+    matrix = (ROOT / ".github" / "workflows" / "ci.yml").read_text().partition("include:")[2].partition("services:")[0]
+
+    for classifier, key in (("Python", "python"), ("Framework :: Django", "django")):
+        versions = set(re.findall(rf"{classifier} :: (\d+\.\d+)$", promised, re.M))
+        assert versions == set(re.findall(rf'{key}: "([\d.]+)"', matrix)), f"{key}: .github/workflows/ci.yml and the classifiers differ"
