@@ -18,28 +18,25 @@ KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
 
 
-def record_received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> None:
-    """Record that these orders have just been created with these numbers."""
-    entries.append(
-        KEY,
-        [
-            (
-                RECEIVED,
-                f"{run.key}:received",
-                {
-                    "order": run.key,
-                    "number": number,
-                    "placed_at": run.submitted_at.isoformat(),
-                    "customer": run.new.payload["shipping_address"]["name"],
-                    "country": run.new.payload["shipping_address"]["country"],
-                    "pieces": sum(line["quantity"] for line in run.new.payload["lines"]),
-                    "total": run.new.payload["total"],
-                    "currency": run.new.payload["currency"],
-                },
-            )
-            for run, number in zip(runs, numbers, strict=True)
-        ],
-    )
+def received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> list[entries.Event]:
+    """The events that say that these orders have just been created with these numbers."""
+    return [
+        (
+            RECEIVED,
+            f"{run.key}:received",
+            {
+                "order": run.key,
+                "number": number,
+                "placed_at": run.submitted_at.isoformat(),
+                "customer": run.new.payload["shipping_address"]["name"],
+                "country": run.new.payload["shipping_address"]["country"],
+                "pieces": sum(line["quantity"] for line in run.new.payload["lines"]),
+                "total": run.new.payload["total"],
+                "currency": run.new.payload["currency"],
+            },
+        )
+        for run, number in zip(runs, numbers, strict=True)
+    ]
 
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:

@@ -18,6 +18,7 @@ from orders import accounting
 from orders.archive import archive as archive  # the engine calls the intake's `archive` when an order leaves the hot tables
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
 from supervision.errors import UnreadableSubmission
+from supervision.journal import entries
 from supervision.workflow import AcceptedRun, NewRun
 
 _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,2})?")
@@ -96,7 +97,7 @@ def write(runs: Sequence[AcceptedRun]) -> None:
     orders: list[Any] = [keys, numbers, run_ids, accounts, emails, totals, currencies, times]
     with connection.cursor() as cursor:
         cursor.execute(_FILE_ORDERS, [*orders, line_runs, skus, names, quantities, prices])
-    accounting.record_received(runs, numbers)
+    entries.append(accounting.KEY, accounting.received(runs, numbers))
 
 
 # If the account was deleted meanwhile, the order has none. The join also saves one query per order.

@@ -1,4 +1,4 @@
-"""The settings in `settings.SUPERVISION` with types and defaults, read again whenever that dictionary is replaced.
+"""The settings in `settings.SUPERVISION` with types and defaults, read once; in tests also after Django's `setting_changed`.
 
 Every number says its unit in its name here; the dictionary's keys are documented in `docs/operations.md`.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
 
 DEFAULTS: dict[str, Any] = {
     "SWEEP_SECONDS": 5.0,
@@ -91,21 +93,16 @@ class Conf:
     journal_keep: timedelta | None
 
 
-_cache: tuple[Mapping[str, Any], Conf] | None = None
-
-
 def _seconds(value: Any) -> timedelta:
     return value if isinstance(value, timedelta) else timedelta(seconds=float(value))
 
 
+@cache
 def get() -> Conf:
-    """The settings in force."""
-    global _cache
+    """The settings in force. Code that replaces them in a running process calls `get.cache_clear`."""
     given: Mapping[str, Any] = getattr(settings, "SUPERVISION", {})
-    if _cache is not None and _cache[0] is given:
-        return _cache[1]
     value = {**DEFAULTS, **{RENAMED.get(key, key): it for key, it in given.items()}}
-    conf = Conf(
+    return Conf(
         sweep_every=_seconds(value["SWEEP_SECONDS"]),
         complete_within=None if value["COMPLETE_WITHIN"] is None else _seconds(value["COMPLETE_WITHIN"]),
         failure_threshold=int(value["FAILURE_THRESHOLD"]),
@@ -140,5 +137,6 @@ def get() -> Conf:
         journal_file_bytes=int(value["JOURNAL_FILE_BYTES"]),
         journal_keep=None if value["JOURNAL_KEEP_DAYS"] is None else timedelta(days=float(value["JOURNAL_KEEP_DAYS"])),
     )
-    _cache = (given, conf)
-    return conf
+
+
+setting_changed.connect(lambda **_: get.cache_clear(), dispatch_uid="supervision.conf", weak=False)

@@ -19,9 +19,9 @@ from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import held_time, leader_lease, supervisor
 from supervision.states import Claim, Direction
-from supervision.store.records import StepPosition
 from supervision.wakeup import hints
 from supervision.worker import consumption_check, heartbeats, lifecycle
+from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
     except (TypeError, ValueError, IndexError, DefinitionError) as error:
         dead_letters.keep_task(self.request, [claims, *place], f"{type(error).__name__}: {error}")
         return None
-    if not handback.has_plan(here):
+    if not here.is_known:
         handback.unknown(here, cohort)
         return None
     onward = runner.run(here, cohort)

@@ -17,8 +17,8 @@ from supervision.intake import submission
 from supervision.models import Run, StepState
 from supervision.postgres import db
 from supervision.states import Claim
-from supervision.store.records import StepPosition
 from supervision.wakeup import hints
+from supervision.workflow import StepPosition
 
 
 @contextmanager

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from supervision.agent import Agent, get_agent
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.retry import RetryPolicy
+from supervision.states import Direction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,3 +175,64 @@ def version_of(name: str, version: int) -> Workflow:
 def workflows() -> list[Workflow]:
     """Every registered workflow, by name and version."""
     return [_workflows[place] for place in sorted(_workflows)]
+
+
+def label_of(name: str, version: int) -> str:
+    """The name of a workflow's version in statements and heartbeats."""
+    return f"{name} {version}"
+
+
+def known_labels() -> list[str]:
+    """The labels of the versions that this process's code knows."""
+    return [f"{name} {version}" for name, version in _workflows]
+
+
+def known_names() -> list[str]:
+    """The names of the workflows that this process's code knows."""
+    return list({name: None for name, _ in _workflows})
+
+
+confirmed: list[Workflow] = []  # those that `plans.registry` has compared with the database's
+
+
+def unconfirmed() -> bool:
+    """Whether a definition has not been compared with the database's. By identity, so that a replaced registry counts as new."""
+    return not all(any(workflow is done for done in confirmed) for workflow in _workflows.values())
+
+
+class StepPosition(NamedTuple):
+    """A cohort's position in its workflow."""
+
+    workflow: str
+    version: int
+    direction: str
+    position: int
+
+    @property
+    def definition(self) -> Workflow:
+        """The workflow version its runs were written with. Raises DefinitionError if this process's code has dropped it."""
+        return version_of(self.workflow, self.version)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this process's code knows this version."""
+        return (self.workflow, self.version) in _workflows
+
+    @property
+    def following(self) -> StepPosition:
+        """The place of the next step forward."""
+        return self._replace(position=self.position + 1)
+
+    @property
+    def label(self) -> str:
+        """The step's name, with `undo:` before it when it is being undone. Failpoints are restricted by it."""
+        try:
+            name = self.definition.step(self.position).name
+        except (DefinitionError, IndexError):
+            name = str(self.position)
+        return f"undo:{name}" if self.direction == Direction.UNDO else name
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run becomes Processed together with this step."""
+        return self.direction == Direction.DO and self.position == self.definition.last

@@ -18,14 +18,14 @@ from django.db.models.signals import post_migrate
 from psycopg.pq import TransactionStatus
 
 from supervision.governance import circuit_breaker
-from supervision.postgres import scan_window
+from supervision.store import claiming
 from tests import services
 from tests.support.shop import throw_away
 
 settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
 connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TEST_TEMPLATE")  # tests/plugin.py migrates it
-scan_window.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
+claiming.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
 
@@ -66,7 +66,7 @@ def pytest_runtest_call() -> Generator[None, Any, Any]:
 def _no_memory_of_another_database() -> None:
     """Forget the breakers that an earlier test has read into this process."""
     circuit_breaker.forget()
-    scan_window.forget()
+    claiming.forget()
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_the_check_for_writers_sees_writes():
 def test_only_the_store_executes_the_guarded_statements():
     users = {path.stem for path in python_files(*PRODUCT) if "supervision.store.step_sql" in set(imports_of(path))}
 
-    assert users <= {"step_verbs", "failures", "scheduler", "consuming", "autoscaling"}  # the last three only read
+    assert users <= {"step_verbs", "claiming", "failures", "autoscaling"}  # the last one only reads
 
 
 # -------------------------------------------------------------------------------------------------------- style

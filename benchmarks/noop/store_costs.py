@@ -21,7 +21,7 @@ from benchmarks.noop import backlog  # noqa: E402
 from supervision.intake import consuming, submission  # noqa: E402
 from supervision.postgres import db  # noqa: E402
 from supervision.recovery import supervisor  # noqa: E402
-from supervision.store import step_verbs  # noqa: E402
+from supervision.store import claiming  # noqa: E402
 from supervision.wakeup import hints  # noqa: E402
 
 COHORT = 200
@@ -59,13 +59,13 @@ def finished(rows: int) -> dict[str, float]:
     db.fetch(FINISHED_STEPS)
     backlog.write(CLAIMS * COHORT + SWEEPS * EXPIRED)
     vacuum()
-    claims = [milliseconds(lambda: step_verbs.claim(COHORT)) for _ in range(CLAIMS)]
+    claims = [milliseconds(lambda: claiming.claim(COHORT)) for _ in range(CLAIMS)]
     db.fetch(EXPIRE)
     supervisor.sweep_once()
     sweeps = []
     for _ in range(SWEEPS):
         for _ in range(EXPIRED // COHORT):
-            step_verbs.claim(COHORT)
+            claiming.claim(COHORT)
         db.fetch(EXPIRE)
         reports = []
         sweeps.append(milliseconds(lambda reports=reports: reports.append(supervisor.sweep_once())))
@@ -90,7 +90,7 @@ def snapshot(orders: int, *, held: bool) -> dict[str, float]:
     took: list[int] = []
 
     def claim() -> None:
-        took.append(sum(map(len, step_verbs.claim(COHORT).values())))
+        took.append(sum(map(len, claiming.claim(COHORT).values())))
 
     for _ in range(orders // backlog.PORTION):
         now = time.monotonic()

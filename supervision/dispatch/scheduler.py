@@ -23,9 +23,9 @@ from supervision.governance import admission, circuit_breaker, probes, resources
 from supervision.intake import consuming
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
-from supervision.store import step_verbs
-from supervision.store.records import StepPosition
+from supervision.store import claiming
 from supervision.wakeup import hints
+from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 
@@ -97,19 +97,19 @@ def hand_out(places: Mapping[StepPosition, Sequence[Claim]], send: Dispatch = di
 def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
     """Claim one batch of due steps within the in-flight limit, and dispatch it; returns (claimed, dispatched)."""
     limit, cohort = conf.get().in_flight, conf.get().cohort
-    room = consuming.room(cohort)
+    room = claiming.in_flight.room(cohort)
     if room < max(1, min(cohort, limit // 8)):
         return 0, 0  # the in-flight limit is nearly reached: wait until there is room for a larger batch
-    governed = circuit_breaker.governed()
+    seen = resources.look()
     most = min(room, cohort)
-    places = step_verbs.claim(most, shut=[*circuit_breaker.shut_agents(), *resources.agents_of(governed)])
-    for resource in sorted(circuit_breaker.to_probe()):
+    places = claiming.claim(most, shut=seen.apart)
+    for resource in sorted(circuit_breaker.to_probe()) if seen.troubled else ():
         _gather(places, probes.claim(resource))
-    for service in governed:
+    for service in seen.governed_services:
         if within := admission.claimable(service, most)[0]:
-            _gather(places, step_verbs.claim(within, only=resources.agents_of([service])))
+            _gather(places, claiming.claim(within, only=resources.agents_of([service])))
     claimed = sum(map(len, places.values()))
-    consuming.take_room(claimed)
+    claiming.in_flight.add(claimed)
     if not claimed or failpoints.hit("scheduler.after_claim", [place.label for place in places]):
         return claimed, 0
     return claimed, hand_out(places, send)
@@ -222,17 +222,17 @@ def _claim_turn() -> bool:
     if due():
         _claiming.pause(_SATURATED_SECONDS * min(max(conf.get().in_flight / 1000, 1), 4))
         return True
-    if unseen := step_verbs.unseen_seconds():
+    if unseen := claiming.unseen_seconds():
         _claiming.pause(unseen)
-        step_verbs.see_everything()
+        claiming.see_everything()
         return True
     return False
 
 
 def due() -> bool:
     """Whether a step is due that may be claimed: now, as soon as its resource's rate allows, or as a probe of its resource."""
-    full = [service for service in circuit_breaker.governed() if not any(admission.claimable(service, 1))]
-    seen = resources.look().by_name
-    tried = resources.agents_of([seen[name].service for name in circuit_breaker.worth_probing() if name in seen])
-    shut = {*circuit_breaker.shut_agents(), *resources.agents_of(full)} - set(tried)
-    return step_verbs.any_due(shut=sorted(shut))
+    seen = resources.look()
+    full = [service for service in seen.governed_services if not any(admission.claimable(service, 1))]
+    tried = resources.agents_of([seen.by_name[name].service for name in circuit_breaker.worth_probing() if name in seen.by_name])
+    shut = {*seen.shut_agents, *resources.agents_of(full)} - set(tried)
+    return claiming.any_due(shut=sorted(shut))

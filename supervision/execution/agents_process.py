@@ -26,7 +26,8 @@ from supervision.governance import rate_limiter
 from supervision.governance.admission import CallPermit
 from supervision.retry import Failure
 from supervision.runtime import failpoints
-from supervision.store.records import Started, StepPosition
+from supervision.store.records import Started
+from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 

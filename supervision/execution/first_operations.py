@@ -12,7 +12,8 @@ from supervision.effects import Intention
 from supervision.ledger import effect_rows
 from supervision.runtime import failpoints
 from supervision.states import Direction
-from supervision.store.records import Started, StepPosition
+from supervision.store.records import Started
+from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 

@@ -11,21 +11,15 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from supervision.plans import registry
 from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
 from supervision.states import ATTEMPTS_PER_EPOCH, Claim
 from supervision.store import step_verbs
-from supervision.store.records import StepPosition
+from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 16
-
-
-def has_plan(place: StepPosition) -> bool:
-    """Whether this process's code knows this version."""
-    return registry.knows(place.workflow, place.version)
 
 
 def unknown(place: StepPosition, claims: Sequence[Claim]) -> None:

@@ -20,7 +20,8 @@ from supervision.recovery import failures
 from supervision.runtime import failpoints
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Started, StepPosition
+from supervision.store.records import Started
+from supervision.workflow import StepPosition
 
 
 class Note:

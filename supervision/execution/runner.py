@@ -24,7 +24,7 @@ from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
 from supervision.execution import first_operations, handback, notes
 from supervision.execution.agents_process import Answer, Workshop
 from supervision.execution.call_pool import Gathering
-from supervision.governance import admission, circuit_breaker
+from supervision.governance import admission, resources
 from supervision.ledger import effect_rows
 from supervision.postgres import db
 from supervision.recovery import attribution, failures
@@ -32,8 +32,9 @@ from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Done, Handover, Started, StepPosition
+from supervision.store.records import Done, Handover, Started
 from supervision.wakeup import hints
+from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ def _run(place: StepPosition, claims: Sequence[Claim]) -> tuple[StepPosition, li
 def _has_to_share(place: StepPosition) -> bool:
     """Whether a cohort's calls have to wait for this process's threads. If the service takes no calls, none has to wait."""
     service = place.definition.agent(place.position).resource
-    return not _quick(place) and (service is None or circuit_breaker.takes_calls(service))
+    return not _quick(place) and (service is None or not resources.look().shut(service))
 
 
 def _begin(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
@@ -146,7 +147,7 @@ def _serves_next(place: StepPosition, cohort: int) -> bool:
 def performs(place: StepPosition, cohort: int) -> bool:
     """Whether this worker performs this many orders at this place itself: it serves the queue and can begin them all."""
     agent = place.definition.agent(place.position)
-    if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or circuit_breaker.is_free(agent.resource)):
+    if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or resources.look().free(agent.resource)):
         return False
     return cohort <= _workshop().pool.size or _quick(place)
 
@@ -243,7 +244,10 @@ def _has_to_wait(place: StepPosition) -> bool:
     if place.direction == Direction.UNDO or place.is_last:
         return False
     service = place.definition.agent(place.position + 1).resource
-    return service is not None and circuit_breaker.must_wait(service)
+    if service is None:
+        return False
+    seen = resources.look()
+    return seen.governed(service) or seen.shut(service)
 
 
 def _together(parts: Sequence[Handover]) -> Handover:

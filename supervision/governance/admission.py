@@ -15,8 +15,8 @@ from supervision.postgres import db
 from supervision.retry import Failure, Outcome
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import StepPosition
 from supervision.wakeup import hints
+from supervision.workflow import StepPosition
 
 
 @dataclass(frozen=True)

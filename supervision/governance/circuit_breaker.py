@@ -71,38 +71,6 @@ def forget() -> None:
         memory.clear()
 
 
-def is_free(service: str) -> bool:
-    """Whether calls of this service need no admission, as far as this process has seen."""
-    seen = resources.look()
-    return not seen.governed(service) and all(known.closed for known in seen.serving.get(service, ()))
-
-
-def must_wait(service: str) -> bool:
-    """Whether only the scheduler may claim calls of this service: they have limits, or none of its resources takes calls."""
-    seen = resources.look()
-    return seen.governed(service) or _is_shut(seen.serving.get(service, ()))
-
-
-def takes_calls(service: str) -> bool:
-    """Whether a resource of this service takes calls, as far as this process has seen."""
-    return not _is_shut(resources.look().serving.get(service, ()))
-
-
-def governed() -> list[str]:
-    """The services whose calls are counted or routed, beyond the breaker."""
-    seen = resources.look()
-    return [service for service in seen.serving if seen.governed(service)]
-
-
-def _is_shut(members: Sequence[resources.Known]) -> bool:
-    return bool(members) and not any(known.closed and not known.paused for known in members)
-
-
-def shut_agents() -> list[str]:
-    """The agents of services none of whose resources takes calls now. Their steps are claimed for probes only."""
-    return resources.agents_of([service for service, members in resources.look().serving.items() if _is_shut(members)])
-
-
 def ready_for_probe() -> set[str]:
     """The resources that another call may probe."""
     now = time.monotonic()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from supervision.breaker import Breaker
 from supervision.governance import circuit_breaker, resources
 from supervision.states import Claim
-from supervision.store import step_verbs
-from supervision.store.records import StepPosition
+from supervision.store import claiming
+from supervision.workflow import StepPosition
 
 
 def claim(resource: str) -> dict[StepPosition, list[Claim]]:
@@ -22,7 +22,7 @@ def claim(resource: str) -> dict[StepPosition, list[Claim]]:
 
     def work(breaker: Breaker) -> dict[StepPosition, list[Claim]]:
         probes_left = breaker.probes_left()
-        places = step_verbs.claim_probes(probes_left, resource, agents) if probes_left > 0 and agents else {}
+        places = claiming.claim_probes(probes_left, resource, agents) if probes_left > 0 and agents else {}
         if places:
             breaker.probe([claim.run_id for claims in places.values() for claim in claims])
         return places

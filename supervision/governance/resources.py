@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -64,6 +65,35 @@ class Snapshot:
     def governed(self, service: str) -> bool:
         """Whether calls of this service are counted or routed, beyond the breaker."""
         return service in self.routed or any(known.limited for known in self.serving.get(service, ()))
+
+    def free(self, service: str) -> bool:
+        """Whether calls of this service need no admission."""
+        return not self.governed(service) and all(known.closed for known in self.serving.get(service, ()))
+
+    def shut(self, service: str) -> bool:
+        """Whether no resource of this service takes calls now."""
+        members = self.serving.get(service, ())
+        return bool(members) and not any(known.closed and not known.paused for known in members)
+
+    @cached_property
+    def troubled(self) -> bool:
+        """Whether a breaker is not closed."""
+        return not all(known.closed for known in self.by_name.values())
+
+    @cached_property
+    def governed_services(self) -> list[str]:
+        """The services whose calls are counted or routed, beyond the breaker."""
+        return list(filter(self.governed, self.serving))
+
+    @cached_property
+    def shut_agents(self) -> list[str]:
+        """The agents of services that are shut. Their steps are claimed for probes only."""
+        return agents_of(list(filter(self.shut, self.serving)))
+
+    @cached_property
+    def apart(self) -> list[str]:
+        """The agents whose steps are not claimed together with the others: those that are shut, and those of governed services."""
+        return [*self.shut_agents, *agents_of(self.governed_services)]
 
     def route(self, service: str, partition: str) -> tuple[str, int] | None:
         """The resource that an operator has chosen for this partition, with the version of that choice."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,19 +20,18 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 from supervision import conf
 from supervision.deadletters import dead_letters
 from supervision.errors import UnreadableSubmission
-from supervision.governance import circuit_breaker, resources
+from supervision.governance import resources
 from supervision.intake import fair_queueing, suspicion
 from supervision.models import DeadLetter
 from supervision.outbox import subscriptions
 from supervision.plans import registry
 from supervision.postgres import db
 from supervision.postgres.json_safe import text
-from supervision.postgres.scan_window import Front
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
-from supervision.store import epochs, run_verbs, sessions, step_verbs
-from supervision.store.records import NOTHING, LockedSubmission, Start, Started, StepPosition
-from supervision.workflow import AcceptedRun, NewRun, Workflow, newest
+from supervision.store import claiming, epochs, run_verbs, sessions, step_verbs
+from supervision.store.records import NOTHING, LockedSubmission, Start, Started
+from supervision.workflow import AcceptedRun, NewRun, StepPosition, Workflow, newest, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +67,18 @@ def consume_batch(limit: int | None = None, *, born: bool = True, performs: Perf
     A submission that another process had locked when it died is left out and read by itself afterwards (`suspicion`).
     Raises the application's error if it can write none of them; then all wait.
     """
-    registry.confirm()
+    if unconfirmed():
+        registry.confirm()
     wanted = limit or conf.get().cohort
     batch = _Batch()
+
+    def work() -> ConsumeReport:
+        began = time.monotonic()  # before the transaction's first statement, because the times in its rows count from there
+        taken = batch.without_suspects(claiming.take_submissions(wanted))
+        return _turn_into_runs(taken, born=born, performs=performs, began=began)
+
     try:
-        report = db.transact(lambda: _consume(batch, wanted, born=born, performs=performs))
+        report = db.transact(work)
     except (OperationalError, InterfaceError, failpoints.Injected):
         raise
     except Exception as error:
@@ -94,7 +100,8 @@ class _Batch:
 
     def without_suspects(self, taken: Sequence[LockedSubmission]) -> list[LockedSubmission]:
         """Those of these submissions that may be read together. The suspects among them are noted."""
-        found = suspicion.among([item for item in taken if item.id not in self.clean])
+        doubtful = [item for item in taken if (item.suspected or item.mark) and item.id not in self.clean]
+        found = suspicion.among(doubtful) if doubtful else set()
         if found:
             suspicion.remember(sorted(found))
             self.suspects |= found
@@ -102,33 +109,34 @@ class _Batch:
         return [item for item in taken if item.id not in found]
 
 
-def _consume(batch: _Batch, limit: int, *, born: bool, performs: Performs | None = None) -> ConsumeReport:
-    began = time.monotonic()  # before the transaction, because the times in its rows count from its beginning
-    taken = batch.without_suspects(step_verbs.take_submissions(limit))
-    return _turn_into_runs(taken, born=born, performs=performs, began=began)
-
-
 def _turn_into_runs(
     taken: Sequence[LockedSubmission], *, born: bool, performs: Performs | None = None, began: float = 0.0
 ) -> ConsumeReport:
+    """Write runs or dead letters for these submissions. Call it inside a transaction. began: a `time.monotonic()` value of its begin."""
     report = ConsumeReport()
-    good: dict[tuple[str, int], tuple[Workflow, list[LockedSubmission], list[NewRun]]] = {}
-    for item in taken:
-        try:
-            workflow = newest(item.workflow)
-            run = workflow.intake.read(item.payload)
-        except UnreadableSubmission as error:
-            _set_aside(item, str(error), report)
-        except Exception as error:
-            log.exception("the intake could not read submission %s", item.public_id)
-            _set_aside(item, dead_letters.because(error), report)
-        else:
-            _, items, runs = good.setdefault((workflow.name, workflow.version), (workflow, [], []))
-            items.append(item)
-            runs.append(run)
-    circle = _Circle(good.values(), report)
-    for workflow, items, runs in circle.groups:
-        _write(workflow, items, runs, circle, born=born, report=report, performs=performs, began=began)
+    groups = _read(taken, report)
+    if any(run.session_key is not None for group in groups for run in group.runs):
+        groups = _keep_sessions_in_order(groups, report)
+    for group in groups:
+        workflow = group.workflow
+        first = StepPosition(workflow.name, workflow.version, Direction.DO.value, 0)
+        _decide_starts(group, born=born)
+        begin = group.at_once and performs is not None and performs(first, len(group.items))
+        ids = step_verbs.write_runs(workflow, group.items, group.runs, group.starts, begin=begin)
+        written = [
+            AcceptedRun(run_id=ids[item.public_id], key=item.public_id, client=item.client, submitted_at=item.created_at, new=run)
+            for item, run in zip(group.items, group.runs, strict=True)
+        ]
+        workflow.intake.write(written)
+        _catch_up(group, ids)
+        report.consumed += len(written)
+        started = sorted((new for new, start in zip(written, group.starts, strict=True) if start.born), key=lambda new: new.run_id)
+        claiming.in_flight.add(len(started))
+        if started and begin:
+            deadline = began + step_verbs.first_budget(workflow)
+            report.begun.setdefault(first, []).extend(_begun(workflow, new, deadline) for new in started)
+        elif started:
+            report.born.setdefault(first, []).extend(Claim(new.run_id, 1) for new in started)
     if taken:
         failpoints.hit("submit.before_commit")
     return report
@@ -181,7 +189,7 @@ def _one_by_one(suspects: Sequence[int]) -> ConsumeReport:
 
 def _alone(submission_id: int, reading: suspicion.Alone) -> ConsumeReport:
     def work() -> ConsumeReport:
-        taken = step_verbs.take_submissions(1, only=[submission_id])
+        taken = claiming.take_submissions(1, only=[submission_id])
         reading.ended = bool(taken)
         report = _turn_into_runs(taken, born=False)
         reading.ended = bool(taken) and not report.deferred  # one that waits for its session is not written yet
@@ -197,115 +205,104 @@ def _alone(submission_id: int, reading: suspicion.Alone) -> ConsumeReport:
 
 
 def _consume_these(ids: Sequence[int]) -> ConsumeReport:
-    return _turn_into_runs(step_verbs.take_submissions(len(ids), only=ids), born=False)
+    return _turn_into_runs(claiming.take_submissions(len(ids), only=ids), born=False)
 
 
 def _give_up(submission_id: int, reason: str, deliveries: int = 1) -> ConsumeReport:
     report = ConsumeReport()
-    for item in step_verbs.take_submissions(1, only=[submission_id]):
+    for item in claiming.take_submissions(1, only=[submission_id]):
         _set_aside(item, reason, report, deliveries)
     return report
 
 
-Group = tuple[Workflow, list[LockedSubmission], list[NewRun]]
+# ------------------------------------------------------------------------------------------- from submission to run
 
 
-class _Circle:
-    """Facts about a batch that depend on other submissions or clients: sessions, turns, receivers of status messages."""
+@dataclass
+class _Group:
+    """The submissions of one workflow, which are written together, with what was read and how their runs start."""
 
-    def __init__(self, groups: Iterable[Group], report: ConsumeReport) -> None:
-        self.groups = list(groups)
-        pairs = [(item, run) for _, items, runs in self.groups for item, run in zip(items, runs, strict=True)]
-        members = [sessions.Member(item.id, item.client, run.session_key) for item, run in pairs]
-        late = sessions.overtaking(members)
-        if late:
-            report.deferred += len(late)
-            self.groups = [_without(group, late) for group in self.groups]
-            pairs = [(item, run) for item, run in pairs if item.id not in late]
-            members = [member for member in members if member.submission not in late]
-        self.blocked = sessions.blocked(members)
-        self._put_off = dict(zip((item.id for item, _ in pairs), fair_queueing.delays([item.client for item, _ in pairs]), strict=True))
-        listens = subscriptions.interested([item.client for item, _ in pairs], [run.reply_to for _, run in pairs])
-        self._notify = dict(zip((item.id for item, _ in pairs), listens, strict=True))
-
-    def start(self, item: LockedSubmission, *, born: bool) -> Start:
-        """How this submission's run begins."""
-        blocked = item.id in self.blocked
-        return Start(born=born and not blocked, blocked=blocked, put_off=self._put_off[item.id], notify=self._notify[item.id])
+    workflow: Workflow
+    items: list[LockedSubmission] = field(default_factory=list)
+    runs: list[NewRun] = field(default_factory=list)
+    blocked: set[int] = field(default_factory=set)  # those whose session has an unfinished earlier order
+    paused: set[str] = field(default_factory=set)  # the public ids of orders that were paused before they had a run
+    starts: list[Start] = field(default_factory=list)
+    at_once: bool = False  # whether the first steps are written as claimed
 
 
-def _without(group: Group, left_out: set[int]) -> Group:
-    workflow, items, runs = group
-    kept = [(item, run) for item, run in zip(items, runs, strict=True) if item.id not in left_out]
-    return workflow, [item for item, _ in kept], [run for _, run in kept]
+def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Group]:
+    groups: dict[str, _Group] = {}
+    for item in taken:
+        try:
+            workflow = newest(item.workflow)
+            run = workflow.intake.read(item.payload)
+        except UnreadableSubmission as error:
+            _set_aside(item, str(error), report)
+        except Exception as error:
+            log.exception("the intake could not read submission %s", item.public_id)
+            _set_aside(item, dead_letters.because(error), report)
+        else:
+            group = groups.setdefault(workflow.name, _Group(workflow))
+            group.items.append(item)
+            group.runs.append(run)
+    return list(groups.values())
 
 
-def _write(
-    workflow: Workflow,
-    items: Sequence[LockedSubmission],
-    runs: Sequence[NewRun],
-    circle: _Circle,
-    *,
-    born: bool,
-    report: ConsumeReport,
-    performs: Performs | None = None,
-    began: float = 0.0,
-) -> None:
-    if not items:
-        return
-    keys = [item.public_id for item in items]
-    gate = step_verbs.gate(workflow, 0, shut=[*circuit_breaker.shut_agents(), *resources.agents_of(circuit_breaker.governed())])
-    held = gate.orders.intersection(keys)
-    # A cancelled or paused order must not start. If the batch has one, no run in it is born claimed.
-    # The same holds for an order from before the database's epoch: services may know of a run that the database lost.
-    older = epochs.older([item.id for item in items])
-    calm = not gate.paused and not held and not older and not any(item.cancel_requested_at for item in items)
-    at_once = born and calm and not gate.others_wait and _is_free(workflow) and room(len(items)) >= len(items)
-    starts = [circle.start(item, born=at_once) for item in items]
-    first = StepPosition(workflow.name, workflow.version, Direction.DO.value, 0)
-    begin = at_once and performs is not None and performs(first, len(items))
-    ids = step_verbs.write_runs(workflow, items, runs, starts, begin=begin)
-    if older:
-        epochs.mark([ids[item.public_id] for item in items if item.id in older])
-    if held:
-        step_verbs.bind_pauses(sorted(held))
-    workflow.intake.write(
-        [
-            AcceptedRun(
-                run_id=ids[item.public_id],
-                key=item.public_id,
-                client=item.client,
-                submitted_at=item.created_at,
-                new=run,
-            )
-            for item, run in zip(items, runs, strict=True)
-        ]
-    )
-    cancelled = {ids[item.public_id]: item for item in items if item.cancel_requested_at}
-    if cancelled:
+def _keep_sessions_in_order(groups: list[_Group], report: ConsumeReport) -> list[_Group]:
+    """The groups without the submissions that must wait because an earlier one of their session waits. Notes which are blocked."""
+    pairs = [(item, run) for group in groups for item, run in zip(group.items, group.runs, strict=True)]
+    members = [sessions.Member(item.id, item.client, run.session_key) for item, run in pairs]
+    late = sessions.overtaking(members)
+    report.deferred += len(late)
+    blocked = sessions.blocked([member for member in members if member.submission not in late])
+    kept = []
+    for group in groups:
+        chosen = [(item, run) for item, run in zip(group.items, group.runs, strict=True) if item.id not in late]
+        if chosen:
+            items, runs = zip(*chosen, strict=True)
+            kept.append(_Group(group.workflow, list(items), list(runs), blocked))
+    return kept
+
+
+def _decide_starts(group: _Group, *, born: bool) -> None:
+    """Decide how the runs start. They are claimed at once only if no older step waits for the first agent and it may be called.
+
+    A cancelled or paused order must not start. If the group has one, no run in it is born claimed. The same holds for an order from
+    before the database's epoch: services may know of a run that the database lost.
+    """
+    clients = [item.client for item in group.items]
+    service, seen = group.workflow.agent(0).resource, resources.look()
+    gate = claiming.gate(group.workflow, 0, shut=seen.apart)
+    group.paused = gate.orders.intersection(item.public_id for item in group.items)
+    calm = not (gate.paused or group.paused or any(item.before_epoch or item.cancel_requested_at for item in group.items))
+    free = calm and not gate.others_wait and (service is None or seen.free(service))
+    group.at_once = born and free and claiming.in_flight.room(len(clients)) >= len(clients)
+    listens = [False] * len(clients)
+    if not subscriptions.WITHOUT_RECEIVERS.issuperset(clients) or any(run.reply_to is not None for run in group.runs):
+        listens = subscriptions.interested(clients, [run.reply_to for run in group.runs])
+    group.starts = [
+        Start(born=group.at_once and item.id not in group.blocked, blocked=item.id in group.blocked, put_off=delay, notify=listen)
+        for item, delay, listen in zip(group.items, fair_queueing.delays(clients), listens, strict=True)
+    ]
+
+
+def _catch_up(group: _Group, ids: Mapping[str, int]) -> None:
+    """Do to the new runs what happened to their submissions before: a new epoch, a pause, a cancellation."""
+    if older := [ids[item.public_id] for item in group.items if item.before_epoch]:
+        epochs.mark(older)
+    if group.paused:
+        step_verbs.bind_pauses(sorted(group.paused))
+    if cancelled := {ids[item.public_id]: item for item in group.items if item.cancel_requested_at}:
         for locked in run_verbs.lock(sorted(cancelled)):
             item = cancelled[locked.run.pk]
             locked.undo(item.cancelled_by, item.cancel_reason, cancel_requested_at=item.cancel_requested_at)
-    report.consumed += len(items)
-    children = [(ids[item.public_id], item, run) for item, run, start in zip(items, runs, starts, strict=True) if start.born]
-    children.sort(key=lambda child: child[0])
-    take_room(len(children))
-    if children and begin:
-        deadline = began + step_verbs.first_budget(workflow)
-        report.begun.setdefault(first, []).extend(_begun(workflow, *child, deadline) for child in children)
-    elif children:
-        report.born.setdefault(first, []).extend(Claim(run_id, 1) for run_id, _, _ in children)
 
 
-def _begun(workflow: Workflow, run_id: int, item: LockedSubmission, run: NewRun, deadline: float) -> Started:
-    payload = json.loads(json.dumps(run.payload))  # the same types as if read from the row
-    key = f"{item.public_id}:{workflow.steps[0].name}:do:1"
-    return Started(Claim(run_id, 1), 1, key, NOTHING, item.public_id, payload, deadline=deadline)
-
-
-def _is_free(workflow: Workflow) -> bool:
-    service = workflow.agent(0).resource
-    return service is None or circuit_breaker.is_free(service)
+def _begun(workflow: Workflow, new: AcceptedRun, deadline: float) -> Started:
+    payload = json.loads(json.dumps(new.new.payload))  # the same types as if read from the row
+    key = f"{new.key}:{workflow.steps[0].name}:do:1"
+    return Started(Claim(new.run_id, 1), 1, key, NOTHING, new.key, payload, deadline=deadline)
 
 
 def _set_aside(item: LockedSubmission, reason: str, report: ConsumeReport, deliveries: int = 1) -> None:
@@ -320,42 +317,3 @@ def _set_aside(item: LockedSubmission, reason: str, report: ConsumeReport, deliv
     )
     db.fetch("UPDATE supervision_submission SET consumed_at = now() WHERE id = %(id)s", {"id": item.id})
     report.dead_letters += 1
-
-
-_seen: tuple[float, int] = (0.0, 0)  # when `in_flight` was read, and its number plus this process's claims since
-_SEEN_SECONDS = 0.25
-
-
-def room(wanted: int) -> int:
-    """How many more steps may be claimed, as far as this process knows.
-
-    The number in flight is read four times a second, and ten times as often if it leaves too little room. It only bounds
-    how many messages wait at the broker; correctness does not depend on it. Counting thousands of rows takes milliseconds.
-    """
-    global _seen
-    now, limit = time.monotonic(), conf.get().in_flight
-    age = now - _seen[0]
-    if age > _SEEN_SECONDS or (_seen[1] + wanted > limit and age > _SEEN_SECONDS / 10):
-        _seen = (now, in_flight())
-    return limit - _seen[1]
-
-
-def take_room(count: int) -> None:
-    """Note that this process has just claimed this many steps."""
-    global _seen
-    _seen = (_seen[0], _seen[1] + count)
-
-
-_IN_FLIGHT = """
-SELECT count(*), coalesce((array_agg(run_id))[count(*) / 10 + 1], %(since)s::bigint)
-  FROM (SELECT run_id FROM supervision_stepstate
-         WHERE process_state = 'Processing' AND run_id >= %(since)s::bigint ORDER BY run_id LIMIT %(n)s) s
-"""
-_in_flight = Front(0)
-
-
-def in_flight() -> int:
-    """How many steps are claimed, counted up to the limit."""
-    params = {"n": conf.get().in_flight}
-    rows = _in_flight.look(lambda since: db.fetch(_IN_FLIGHT, {**params, "since": since}), lambda rows: int(rows[0][1]))
-    return int(rows[0][0])

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 OWN_COLUMNS = ("event_id", "recorded_at")
@@ -33,6 +34,7 @@ class Unwritable(Exception):
     """This entry cannot be a line of a CSV file; the message says why."""
 
 
+@lru_cache
 def is_name(text: str) -> bool:
     """Whether this can be a key or an event type: folders and files are named after them."""
     return bool(_NAME.fullmatch(text)) and ".." not in text

@@ -18,7 +18,7 @@ from django.db import InterfaceError, OperationalError
 
 from supervision.errors import PlanChanged
 from supervision.postgres import db
-from supervision.workflow import Workflow, workflows
+from supervision.workflow import Workflow, confirmed, unconfirmed, workflows
 
 Definition = Mapping[str, Any]
 
@@ -33,7 +33,6 @@ ON CONFLICT (name, version) DO NOTHING
 """
 
 _seen: set[tuple[str, int]] = set()  # found registered in the database; a version stays registered
-_confirmed: list[Workflow] = []  # compared by identity, so that a replaced registry is confirmed again
 
 
 def definition_of(workflow: Workflow) -> dict[str, Any]:
@@ -59,26 +58,6 @@ def fingerprint(definition: Definition) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def label(name: str, version: int) -> str:
-    """The name of a workflow's version in statements and heartbeats."""
-    return f"{name} {version}"
-
-
-def known() -> list[str]:
-    """The labels of the versions that this process's code knows."""
-    return [label(workflow.name, workflow.version) for workflow in workflows()]
-
-
-def names() -> list[str]:
-    """The names of the workflows that this process's code knows."""
-    return sorted({workflow.name for workflow in workflows()})
-
-
-def knows(name: str, version: int) -> bool:
-    """Whether this process's code knows this version of this workflow."""
-    return label(name, version) in known()
-
-
 def told() -> dict[str, list[int]]:
     """The versions that this process's code knows, by workflow, for its heartbeat."""
     found: dict[str, list[int]] = {}
@@ -92,16 +71,16 @@ def confirm(*, again: bool = False) -> None:
 
     Definitions confirmed once are not checked again, except with `again`. Call it outside a transaction.
     """
-    mine = workflows()
-    if not again and all(any(workflow is done for done in _confirmed) for workflow in mine):
+    if not again and not unconfirmed():
         return
+    mine = workflows()
     kept = _kept(mine)
     if missing := [workflow for workflow in mine if (workflow.name, workflow.version) not in kept]:
         _register(missing)
         kept = _kept(mine)
     if found := _differences(mine, kept):
         raise PlanChanged(found[0])
-    _confirmed[:] = mine
+    confirmed[:] = mine
 
 
 def differences() -> list[str]:
@@ -112,7 +91,7 @@ def differences() -> list[str]:
 
 def forget() -> None:
     """Forget what was confirmed, because the tables are no longer the same."""
-    _confirmed.clear()
+    confirmed.clear()
     _seen.clear()
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from supervision.incidents.lifecycle import Cause, detector
-from supervision.plans import registry
 from supervision.postgres import db
+from supervision.workflow import known_labels, label_of
 
 ALIVE_SECONDS = 60.0
 KIND = "unknown_version"
@@ -40,7 +40,7 @@ def _labels(workflows: Any) -> set[str] | None:
     """The labels of the versions that a heartbeat's process knows; None where the heartbeat does not report them."""
     if not isinstance(workflows, dict):
         return None
-    return {registry.label(name, version) for name, versions in workflows.items() for version in versions}
+    return {label_of(name, version) for name, versions in workflows.items() for version in versions}
 
 
 def _played(role: str, queues: Any) -> Iterator[str]:
@@ -72,7 +72,7 @@ def unknown_versions() -> Iterable[Cause]:
     """Unfinished runs of a version that no living process of some role knows: one cause for each version."""
     known = known_by_role()
     lacking: dict[str, list[str]] = {}
-    names = {registry.label(name, version): (name, version) for name, version in db.run(_REGISTERED)}
+    names = {label_of(name, version): (name, version) for name, version in db.run(_REGISTERED)}
     for label in names:
         if roles := [role for role in ROLES if (labels := known.get(role)) is not None and label not in labels]:
             lacking[label] = roles
@@ -93,4 +93,4 @@ def beyond_the_leader() -> list[str]:
     """The labels of the versions that this process knows and the leading supervisor does not."""
     rows = db.run(_OF_THE_LEADER)
     leaders = _labels(rows[0][0]) if rows else None
-    return [] if leaders is None else sorted(set(registry.known()) - leaders)
+    return [] if leaders is None else sorted(set(known_labels()) - leaders)

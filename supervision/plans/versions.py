@@ -7,7 +7,7 @@ from datetime import datetime
 
 from supervision.plans import registry, unknown_versions
 from supervision.postgres import db
-from supervision.workflow import newest, workflows
+from supervision.workflow import label_of, newest, workflows
 
 # Unfinished runs are few beside the finished ones and have an index of their own; running steps are bounded (IN_FLIGHT).
 _VERSIONS = """
@@ -67,7 +67,7 @@ def _version(
     known: bool,
     told: dict[str, set[str] | None],
 ) -> Version:
-    label = registry.label(name, version)
+    label = label_of(name, version)
     latest = known and newest(name).version == version
     return Version(
         name=name,

@@ -16,8 +16,8 @@ from supervision.postgres import db
 from supervision.retry import Failure, Outcome
 from supervision.states import Claim
 from supervision.store import failure_sql
-from supervision.store.records import StepPosition
 from supervision.store.step_verbs import addressed
+from supervision.workflow import StepPosition
 
 
 def tell(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> Sequence[tuple[Claim, Failure]]:

@@ -27,7 +27,6 @@ from supervision.errors import (
 )
 from supervision.incidents.lifecycle import INFO, WARNING
 from supervision.models import Alert
-from supervision.plans import registry
 from supervision.postgres import db
 from supervision.recovery import attribution, held_time
 from supervision.retry import (
@@ -50,9 +49,8 @@ from supervision.runtime import failpoints
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, Effect, ProcessState
 from supervision.store import failure_sql, run_verbs
-from supervision.store.records import StepPosition
 from supervision.store.step_verbs import addressed, lock_earlier, record_strays
-from supervision.workflow import version_of
+from supervision.workflow import StepPosition, known_labels, version_of
 
 NO_TIME, CLAIM_LOST, UNRECORDED = "no_time", "claim_lost", "unrecorded"
 OUR_OWN = (NO_TIME, CLAIM_LOST, UNRECORDED)  # transient failures for which the remote service is not to blame
@@ -178,7 +176,7 @@ def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence
     passed_over: runs to leave alone. Runs that could not be settled now are added to it.
     versions: labels of the workflow versions to recover. None: all versions that this process's code knows.
     """
-    known = registry.known() if versions is None else list(versions)
+    known = known_labels() if versions is None else list(versions)
     left = set() if passed_over is None else passed_over
 
     def work() -> tuple[Tally, list[str], set[int]]:

@@ -6,9 +6,9 @@ import os
 import re
 import socket
 import uuid
+from functools import cache
 
-_names: dict[int, str] = {}
-_role = os.environ.get("SAS_ROLE", "")
+_role, _incarnation = os.environ.get("SAS_ROLE", ""), ""
 _ME = re.compile(r"([^@]+)@(.+)-([0-9]+)-[0-9a-f]{8}")
 
 
@@ -16,17 +16,23 @@ def set_role(role: str) -> None:
     """Set this process's role, which timelines show as part of its name. Call it before the name is first used."""
     global _role
     _role = role
-    _names.pop(os.getpid(), None)
+    me.cache_clear()
 
 
+@cache
 def me() -> str:
     """`role@host-pid-random`, new with every start of a process and after every fork."""
-    pid = os.getpid()
-    name = _names.get(pid)
-    if name is None:
-        incarnation = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}"
-        name = _names[pid] = f"{_role}@{incarnation}" if _role else incarnation
-    return name
+    return f"{_role}@{_incarnation}" if _role else _incarnation
+
+
+def _begin() -> None:
+    global _incarnation
+    _incarnation = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    me.cache_clear()
+
+
+_begin()
+os.register_at_fork(after_in_child=_begin)
 
 
 def role_and_process(actor: str) -> tuple[str, str]:

@@ -18,7 +18,6 @@ same database as their steps, so both were lost or restored together.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +32,6 @@ from supervision.states import ATTEMPTS_PER_EPOCH
 log = logging.getLogger(__name__)
 
 NUMBERS_PER_EPOCH = 1_000_000
-FRESH_SECONDS = 5.0
 _LOCK = 7_215_012
 
 
@@ -126,7 +124,7 @@ UPDATE supervision_stepstate s
    AND s.attempt < %(jump)s::int
 """
 
-_current: tuple[float, Epoch | None] = (float("-inf"), None)
+_current: Epoch | None = None  # the newest that this process has seen
 
 
 def look() -> Epoch | None:
@@ -182,14 +180,6 @@ def begin(reason: str, *, by: str = "", expected: Epoch | None = None, declared:
     return epoch
 
 
-def older(submissions: Sequence[int]) -> set[int]:
-    """The submissions among these that were accepted before the current epoch: their orders may have been under way."""
-    if time.monotonic() - _current[0] > FRESH_SECONDS:
-        _remember(_newest())
-    first = _current[1].first_submission_id if _current[1] is not None else 0
-    return {one for one in submissions if one < first}
-
-
 def mark(runs: Sequence[int]) -> None:
     """Make these new runs look before they act, because their submissions are older than the epoch."""
     db.run(_MARK, {"runs": list(runs), "jump": ATTEMPTS_PER_EPOCH, "transactional": _transactional()})
@@ -201,7 +191,7 @@ def on_connection(sender: Any, connection: Any, **_: Any) -> None:
         return
     try:
         identity = _identity()
-        if identity is not None and (_current[1] is None or _current[1].identity != identity):
+        if identity is not None and (_current is None or _current.identity != identity):
             look()
     except DatabaseError as problem:
         # The next sweep checks again. A caller that only reads must not fail because of this.
@@ -220,7 +210,7 @@ def _newest() -> Epoch | None:
 
 def _remember(epoch: Epoch | None) -> None:
     global _current
-    _current = (time.monotonic(), epoch)
+    _current = epoch
 
 
 def _next(table: str) -> int:

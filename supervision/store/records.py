@@ -1,4 +1,4 @@
-"""The arguments and results of the functions in `step_verbs`: places, submissions taken, steps started, cohorts handed over."""
+"""The arguments and results of the functions in `step_verbs` and `claiming`: submissions taken, steps started, cohorts handed over."""
 
 from __future__ import annotations
 
@@ -7,51 +7,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from supervision.errors import DefinitionError
-from supervision.states import Claim, Direction
-from supervision.workflow import Workflow, version_of
+from supervision.states import Claim
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class StepPosition(NamedTuple):
-    """A cohort's position in its workflow."""
-
-    workflow: str
-    version: int
-    direction: str
-    position: int
-
-    @property
-    def definition(self) -> Workflow:
-        """The workflow version its runs were written with."""
-        return version_of(self.workflow, self.version)
-
-    @property
-    def following(self) -> StepPosition:
-        """The place of the next step forward."""
-        return self._replace(position=self.position + 1)
-
-    @property
-    def label(self) -> str:
-        """The step's name, with `undo:` before it when it is being undone. Failpoints are restricted by it."""
-        try:
-            name = self.definition.step(self.position).name
-        except (DefinitionError, IndexError):
-            name = str(self.position)
-        return f"undo:{name}" if self.direction == Direction.UNDO else name
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the run becomes Processed together with this step."""
-        return self.direction == Direction.DO and self.position == self.definition.last
 
 
 @dataclass(frozen=True)
 class LockedSubmission:
     """A waiting submission, locked until the transaction ends.
 
-    mark: the 32-bit number of the transaction that locked it last, 0 if none did. suspected: see `suspicion`.
+    mark: the 32-bit number of the transaction that locked it last, 0 if none did. suspected: see `suspicion`. before_epoch:
+    it was accepted before the current epoch, so its order may have been under way.
     """
 
     id: int
@@ -65,6 +31,7 @@ class LockedSubmission:
     cancel_reason: str
     suspected: bool
     mark: int
+    before_epoch: bool
 
 
 class Started(NamedTuple):
@@ -94,23 +61,6 @@ class Started(NamedTuple):
     def attempt(self) -> int:
         """The fencing token in every write about this step."""
         return self.claim.attempt
-
-
-def begun(row: tuple[Any, ...], at: float) -> Started:
-    """The step of a row that START returned. at: `time.monotonic()` from before the statement was sent."""
-    run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining = row
-    return Started(
-        Claim(run_id, attempt),
-        generation,
-        own_key,
-        checkpoint or NOTHING,
-        key,
-        payload,
-        perform_key,
-        performed,
-        performed_checkpoint or NOTHING,
-        at + remaining,
-    )
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from supervision.store.known_versions import known_only
 
 # Up to `limit` submissions that no other consumer is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
 # The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
-# letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `scan_window`; xmax, as it
+# letter, never both and never two; a consumer that dies in between leaves it waiting. `since`: see `claiming`; xmax, as it
 # was before this lock: see `suspicion`.
 # A workflow that other code has registered and this code does not know (`names`) is left to that other code.
 TAKE_SUBMISSIONS = """
 SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason,
-       suspected_at IS NOT NULL, xmax::text::bigint
+       suspected_at IS NOT NULL, xmax::text::bigint,
+       coalesce(id < (SELECT e.first_submission_id FROM supervision_epoch e ORDER BY e.number DESC LIMIT 1), false)
   FROM supervision_submission
  WHERE consumed_at IS NULL AND id >= %(since)s::bigint AND (%(only)s::bigint[] IS NULL OR id = ANY (%(only)s))
    AND workflow <> ALL (ARRAY(SELECT DISTINCT w.name FROM supervision_workflowversion w WHERE w.name <> ALL (%(names)s::text[])))

@@ -17,14 +17,13 @@ from typing import Any
 from django.db import connection
 
 from supervision import conf
-from supervision.plans import registry
 from supervision.postgres import db
-from supervision.postgres.scan_window import Front
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
-from supervision.store.records import NOTHING, Done, Gate, Handover, LockedSubmission, Start, Started, StepPosition, begun
-from supervision.workflow import ClosedRun, NewRun, Workflow
+from supervision.store.claiming import lease
+from supervision.store.records import NOTHING, Done, Handover, LockedSubmission, Start, Started
+from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow
 
 log = logging.getLogger(__name__)
 
@@ -35,34 +34,9 @@ def budget(step_within: timedelta) -> float:
     return (override or step_within).total_seconds()
 
 
-def lease() -> float:
-    """Seconds a claim may wait for an agent to start it."""
-    settings = conf.get()
-    return (settings.complete_within or settings.dispatch_within).total_seconds()
-
-
 def first_budget(workflow: Workflow) -> float:
     """Seconds the first step of a new run may take: its own limit, but at most that of the whole run."""
     return min(budget(workflow.steps[0].complete_within), workflow.complete_within.total_seconds())
-
-
-# A transaction that began earlier may commit later. So a look begins this far before the last row that was taken (`scan_window`).
-_CLOSE = 5_000
-_CLOSE_IN_TIME = timedelta(seconds=5)
-_waiting = Front(0)
-_due: Front[Any] = Front("-infinity")
-_due_at: dict[tuple[str, ...], Front[Any]] = {}  # by the agents of one service
-_first_due: Front[Any] = Front("-infinity")
-
-
-def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[LockedSubmission]:
-    """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take."""
-    params: dict[str, Any] = {"limit": limit, "only": None, "since": 0, "names": registry.names()}
-    if only is not None:
-        params |= {"limit": len(only), "only": list(only), "since": min(only, default=0)}
-        return [LockedSubmission(*row) for row in db.fetch(step_sql.TAKE_SUBMISSIONS, params)]
-    look = lambda since: db.fetch(step_sql.TAKE_SUBMISSIONS, {**params, "since": since})  # noqa: E731
-    return [LockedSubmission(*row) for row in _waiting.look(look, lambda rows: rows[-1][0] - _CLOSE)]
 
 
 def write_runs(
@@ -99,73 +73,9 @@ def write_runs(
     return {key: run_id for run_id, key in rows}
 
 
-def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
-    """What delays the claims of new runs: pauses, older due steps. shut: agents whose steps do not count. Inside a transaction."""
-    step = workflow.steps[position]
-    params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": registry.known()}
-    rows = _first_due.look(lambda since: db.fetch(step_sql.GATE, {**params, "since": since}), _turns)
-    paused, orders, turn = rows[0]
-    return Gate(paused, set(orders), turn is not None)
-
-
 def bind_pauses(keys: Sequence[str]) -> None:
     """Bind the pauses of these orders, which were paused before they had a run, to their runs."""
     db.fetch(step_sql.BIND_PAUSES, {"keys": list(keys)})
-
-
-def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None) -> dict[StepPosition, list[Claim]]:
-    """Claim up to `limit` due steps for dispatch, exclusively, most urgent first.
-
-    shut: agents whose steps are not claimed. only: claim the steps of these agents and no others.
-    """
-    params = {
-        "limit": limit,
-        "shut": list(shut),
-        "only": None if only is None else list(only),
-        "known": registry.known(),
-        "me": me(),
-        "lease": lease(),
-    }
-    front = _due if only is None else _due_at.setdefault(tuple(only), Front("-infinity"))
-    return _by_place(front.look(lambda since: db.run(step_sql.CLAIM, {**params, "since": since}), _turns))
-
-
-def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[StepPosition, list[Claim]]:
-    """Claim up to `limit` due steps of these agents as probes of this resource, first those that have not failed there."""
-    params = {"only": list(agents), "resource": resource, "known": registry.known(), "me": me(), "lease": lease()}
-    rows = db.run(step_sql.PROBE_WITH_ANOTHER, {**params, "limit": limit})
-    if len(rows) < limit:
-        rows += db.run(step_sql.PROBE_AGAIN, {**params, "limit": limit - len(rows)})
-    return _by_place(rows)
-
-
-def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[StepPosition, list[Claim]]:
-    places: dict[StepPosition, list[Claim]] = {}
-    for run_id, attempt, direction, position, workflow, version, _ in rows:
-        places.setdefault(StepPosition(workflow, version, direction, position), []).append(Claim(run_id, attempt))
-    return places
-
-
-def _turns(rows: Sequence[tuple[Any, ...]]) -> Any:
-    turns = [row[-1] for row in rows if row[-1] is not None]
-    return max(turns) - _CLOSE_IN_TIME if turns else None
-
-
-def any_due(*, shut: Sequence[str]) -> bool:
-    """Whether a step is due whose agent is not shut off."""
-    params = {"shut": list(shut), "known": registry.known()}
-    return bool(_first_due.look(lambda since: db.run(step_sql.ANY_DUE, {**params, "since": since}), _turns))
-
-
-def unseen_seconds() -> float:
-    """For how long due steps may stay unseen, because the last looks skipped a part of the index that takes too long to read."""
-    return max(front.blind_seconds() for front in (_due, _first_due, *_due_at.values()))
-
-
-def see_everything() -> None:
-    """Let the next looks for due steps skip nothing."""
-    for front in (_due, _first_due, *_due_at.values()):
-        front.see_everything()
 
 
 def addressed(place: StepPosition, claims: Sequence[Claim]) -> dict[str, Any]:
@@ -188,7 +98,23 @@ def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
         elapsed = time.monotonic() - began + 1.0
         return db.with_lost(lambda: db.fetch(step_sql.START, params), lost_sql.START, {**params, "elapsed": elapsed})
 
-    return [begun(row, began) for row in db.run(step_sql.START, params, after_loss=with_lost)]
+    return [
+        Started(
+            Claim(run_id, attempt),
+            generation,
+            own_key,
+            checkpoint or NOTHING,
+            key,
+            payload,
+            perform_key,
+            performed,
+            performed_checkpoint or NOTHING,
+            began + remaining,
+        )
+        for (
+            run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining
+        ) in db.run(step_sql.START, params, after_loss=with_lost)
+    ]  # fmt: skip
 
 
 def mistaken(place: StepPosition, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:

@@ -21,8 +21,8 @@ from supervision.postgres import db
 from supervision.recovery import supervisor
 from supervision.runtime import failpoints
 from supervision.store import step_verbs
-from supervision.store.records import StepPosition
 from supervision.wakeup import hints
+from supervision.workflow import StepPosition
 from tests.engine import kit
 from tests.support import toy
 

@@ -23,6 +23,7 @@ from django.db import connections
 from sasproject.celery import app
 from sasproject.children import PR_SET_PDEATHSIG
 from sasproject.env import env_bool
+from supervision import conf
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 
@@ -46,6 +47,7 @@ def fork(arguments: list[str], environ: dict[str, str], log: str) -> int:
         os.environ.update(environ)
         # The settings were read before the fork, so this one is read again from the new environment.
         settings.SUPERVISION = {**settings.SUPERVISION, "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=True)}
+        conf.get.cache_clear()
         call_command(*arguments)
         code = 0
     except SystemExit as end:

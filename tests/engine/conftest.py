@@ -17,7 +17,6 @@ from django.test.utils import setup_databases, teardown_databases
 from supervision import testing
 from supervision.execution import runner
 from supervision.governance import circuit_breaker
-from supervision.intake import consuming
 from supervision.plans import registry
 from supervision.runtime import failpoints
 from tests.support import toy
@@ -69,7 +68,6 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
         runner.served.clear()
         circuit_breaker.forget()
         registry.forget()
-        consuming._seen = (0.0, 0)
         if runner._the_workshop is not None:
             runner._the_workshop.pool._pace.clear()  # forget how quick the agents of earlier tests were
         try:

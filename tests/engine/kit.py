@@ -25,8 +25,9 @@ from supervision.models import Alert, Incident, Notification, Run, StepEvent, St
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.store.records import Handover, Started, StepPosition
+from supervision.store.records import Handover, Started
 from supervision.testing import expire, run_of, schedule, step, submit
+from supervision.workflow import StepPosition
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from supervision.dispatch import scheduler  # noqa: E402
 from supervision.operations import archive  # noqa: E402
 from supervision.recovery import supervisor  # noqa: E402
 from supervision.runtime import failpoints  # noqa: E402
-from supervision.store import step_verbs  # noqa: E402
+from supervision.store import claiming  # noqa: E402
 from supervision.wakeup import hints  # noqa: E402
 from tests.support import toy  # noqa: E402, F401
 
@@ -26,7 +26,7 @@ from tests.support import toy  # noqa: E402, F401
 def claim(size: str) -> list[int]:
     """Claim until no step is left; returns the run ids in the order of the claims."""
     mine: list[int] = []
-    while places := step_verbs.claim(int(size)):
+    while places := claiming.claim(int(size)):
         mine += [item.run_id for claims in places.values() for item in claims]
     return mine
 

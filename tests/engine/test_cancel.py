@@ -16,7 +16,7 @@ from supervision.models import Run, StepState
 from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.recovery import failures, supervisor
-from supervision.store import step_verbs
+from supervision.store import claiming
 from supervision.testing import expire, make_due, run_of, run_until_idle, submit, submit_many
 from tests.support import toy
 
@@ -179,7 +179,7 @@ def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exa
     def worker() -> None:
         for _ in range(60):
             consuming.consume_batch(4)
-            for place, claims in step_verbs.claim(8).items():
+            for place, claims in claiming.claim(8).items():
                 kit.go([(place, [claim]) for claim in claims])
 
     answers = kit.at_once(lambda: customer(order[:120]), lambda: customer(order[120:200]), worker, worker)

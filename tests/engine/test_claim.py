@@ -10,7 +10,7 @@ from supervision.intake import consuming
 from supervision.models import StepEvent, StepState
 from supervision.operations import operator_verbs
 from supervision.recovery import failures
-from supervision.store import step_verbs
+from supervision.store import claiming, step_verbs
 from supervision.testing import make_due, run_until_idle, submit, submit_many
 
 from . import kit
@@ -47,7 +47,7 @@ def test_real_processes_claim_each_waiting_run_exactly_once(processes, runs):
 def test_a_claim_takes_exactly_as_many_as_it_may(limit):
     waiting_runs(60)
 
-    claimed = sum(len(claims) for claims in step_verbs.claim(limit).values())
+    claimed = sum(len(claims) for claims in claiming.claim(limit).values())
 
     assert claimed == limit
     assert StepState.objects.filter(process_state="Processing").count() == limit
@@ -56,7 +56,7 @@ def test_a_claim_takes_exactly_as_many_as_it_may(limit):
 def test_eight_threads_never_take_more_than_there_is():
     waiting_runs(50)
 
-    answers = kit.at_once(*[lambda: sum(len(claims) for claims in step_verbs.claim(20).values())] * 8)
+    answers = kit.at_once(*[lambda: sum(len(claims) for claims in claiming.claim(20).values())] * 8)
 
     assert sum(answers) == 50
 
@@ -66,7 +66,7 @@ def test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline():
     bystander = submit("toy-plain", {"n": 2})
     kit.fetch("UPDATE supervision_stepstate SET process_state = 'Pending', locked_by = NULL WHERE run_id = %s", [claims[0].run_id])
 
-    (again,) = step_verbs.claim(1).values()
+    (again,) = claiming.claim(1).values()
 
     assert [claim.attempt for claim in again] == [2]
     row = StepState.objects.get(run__key=key, position=0)
@@ -83,16 +83,16 @@ def test_a_step_is_not_claimed_before_its_time():
         [early],
     )
 
-    assert sum(len(claims) for claims in step_verbs.claim(10).values()) == 1
+    assert sum(len(claims) for claims in claiming.claim(10).values()) == 1
     assert (kit.states(early)[0], kit.states(due)[0]) == ("Pending", "Processing")
     make_due(early)
-    assert sum(len(claims) for claims in step_verbs.claim(10).values()) == 1
+    assert sum(len(claims) for claims in claiming.claim(10).values()) == 1
 
 
 def test_a_later_step_is_not_claimed_before_its_predecessor_is_done():
     kit.claimed()
 
-    assert step_verbs.claim(10) == {}
+    assert claiming.claim(10) == {}
 
 
 def test_a_locked_row_sends_the_second_scheduler_to_other_work():
@@ -103,7 +103,7 @@ def test_a_locked_row_sends_the_second_scheduler_to_other_work():
             [first],
         )
 
-        step_verbs.claim(10)
+        claiming.claim(10)
 
         assert (kit.states(first)[0], kit.states(second)[0]) == ("Pending", "Processing")
 
@@ -112,9 +112,9 @@ def test_an_undo_waits_until_the_running_step_of_its_order_has_ended():
     key, place, items = kit.at_step(1)
     operator_verbs.cancel(key, by="customer", reason="no")
 
-    before = step_verbs.claim(10)
+    before = claiming.claim(10)
     kit.finish(place, items)
-    after = step_verbs.claim(10)
+    after = claiming.claim(10)
 
     assert before == {}
     assert [(there.direction, there.position) for there in after] == [("undo", 1)]
@@ -128,7 +128,7 @@ def test_nothing_is_claimed_beyond_what_may_be_in_flight(tuned):
     claimed = [running.count() for _ in range(4) if kit.schedule() is not None]
 
     assert claimed == [3, 3, 3, 3]
-    assert consuming.in_flight() == 3
+    assert claiming.in_flight.count() == 3
 
 
 def leave(sent: list, count: int) -> None:
@@ -143,13 +143,13 @@ def test_at_the_limit_steps_are_claimed_in_cohorts_and_not_in_crumbs(tuned):
     tuned(IN_FLIGHT=40, COHORT=5)
     waiting_runs(60)
     sent = kit.schedule()
-    assert consuming.in_flight() == 40
+    assert claiming.in_flight.count() == 40
 
     leave(sent, 4)
-    consuming._seen = (0.0, 0)
+    claiming.in_flight.forget()
     assert kit.schedule() == []
     leave(sent[1:], 1)
-    consuming._seen = (0.0, 0)
+    claiming.in_flight.forget()
 
     assert sum(len(claims) for _, claims in kit.schedule()) == 5
 
@@ -157,20 +157,20 @@ def test_at_the_limit_steps_are_claimed_in_cohorts_and_not_in_crumbs(tuned):
 def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
     tuned(IN_FLIGHT=100)
     waiting_runs(10)
-    consuming._seen = (0.0, 0)
-    assert consuming.room(1) == 100
+    claiming.in_flight.forget()
+    assert claiming.in_flight.room(1) == 100
 
-    consuming.take_room(3)
-    assert consuming.room(1) == 97
-    step_verbs.claim(5)  # stands for a claim by another process
+    claiming.in_flight.add(3)
+    assert claiming.in_flight.room(1) == 97
+    claiming.claim(5)  # stands for a claim by another process
 
-    assert kit.until(lambda: consuming.room(1) == 95, within=5)
+    assert kit.until(lambda: claiming.in_flight.room(1) == 95, within=5)
 
 
 def test_a_claim_moves_its_run_on_and_a_bystander_stays():
     mine, other = waiting_runs(2)
 
-    step_verbs.claim(1)
+    claiming.claim(1)
 
     assert (kit.state(mine), kit.state(other)) == ("Processing", "Pending")
     run_until_idle()

@@ -156,7 +156,7 @@ def test_a_new_connection_sees_that_it_leads_to_another_life_of_the_database():
     with kit.another_connection() as other:
         other.execute("UPDATE supervision_epoch SET timeline = timeline - 1")
         other.commit()
-    epochs._current = (0.0, None)  # a process that has just started knows no epoch
+    epochs._current = None  # a process that has just started knows no epoch
     connection.close()
 
     connection.ensure_connection()

@@ -20,7 +20,7 @@ from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.recovery import failures, supervisor
 from supervision.states import FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES
-from supervision.store import step_verbs
+from supervision.store import claiming, step_verbs
 from supervision.testing import expire, make_due, run_until_idle, submit
 from tests.support import toy
 
@@ -57,7 +57,7 @@ class History:
         self.messages += report.born.items()
 
     def claim(self) -> None:
-        self.messages += step_verbs.claim(self.dice.randint(1, 3)).items()
+        self.messages += claiming.claim(self.dice.randint(1, 3)).items()
 
     def deliver(self) -> None:
         for place, claims in self.dice.sample(self.messages, min(2, len(self.messages))):
@@ -196,7 +196,7 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
     def worker() -> None:
         for _ in range(25):
             consuming.consume_batch(10)
-            kit.go(list(step_verbs.claim(5).items()))
+            kit.go(list(claiming.claim(5).items()))
             db.guarded(make_due)
 
     def supervise() -> None:

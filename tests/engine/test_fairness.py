@@ -6,7 +6,7 @@ import pytest
 
 from supervision.intake import consuming, fair_queueing
 from supervision.models import Run
-from supervision.store import step_verbs
+from supervision.store import claiming
 from supervision.testing import run_of, submit
 from tests.engine import kit
 
@@ -20,7 +20,7 @@ def _fresh():
 
 def claimed_order(count):
     """The keys in the order in which CLAIM takes them, one by one."""
-    taken = [claims[0].run_id for _ in range(count) for claims in step_verbs.claim(1).values()]
+    taken = [claims[0].run_id for _ in range(count) for claims in claiming.claim(1).values()]
     names = dict(Run.objects.filter(pk__in=taken).values_list("pk", "key"))
     return [names[run_id] for run_id in taken]
 

@@ -9,8 +9,7 @@ from django.db import connection
 
 from supervision.dispatch import scheduler
 from supervision.intake import consuming
-from supervision.postgres import scan_window
-from supervision.store import step_sql, step_verbs
+from supervision.store import claiming, step_sql
 from supervision.testing import submit, submit_many
 
 from . import kit
@@ -21,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 @pytest.fixture
 def slow(monkeypatch):
     """Let every look count as slow."""
-    monkeypatch.setattr(scan_window, "SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(scan_window, "SHARE", 1e-6)  # so that only `forget` or time makes a look start at the first row again
+    monkeypatch.setattr(claiming, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(claiming, "SHARE", 1e-6)  # so that only `forget` or time makes a look start at the first row again
 
 
 def pages(statement: str, params: dict[str, object]) -> int:
@@ -53,41 +52,41 @@ def test_what_was_consumed_while_a_snapshot_is_held_is_not_walked_over_again():
 
 
 def test_after_a_slow_look_the_next_begins_near_the_newest_row(slow, monkeypatch):
-    monkeypatch.setattr(step_verbs, "_CLOSE", 10)
+    monkeypatch.setattr(claiming, "OVERLAP_IDS", 10)
     submit_many("toy-plain", [{"n": n} for n in range(30)])
-    assert len(step_verbs.take_submissions(20)) == 20
-    mark = step_verbs._waiting._mark
+    assert len(claiming.take_submissions(20)) == 20
+    mark = claiming._waiting._mark
 
     assert mark == kit.fetch("SELECT min(id) + 9 FROM supervision_submission")[0][0]
-    assert [taken.id for taken in step_verbs.take_submissions(3)] == [mark, mark + 1, mark + 2]
+    assert [taken.id for taken in claiming.take_submissions(3)] == [mark, mark + 1, mark + 2]
 
 
 def test_what_lies_behind_that_point_is_found_when_its_time_is_over(slow, monkeypatch):
-    monkeypatch.setattr(step_verbs, "_CLOSE", 0)
-    monkeypatch.setattr(scan_window, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(claiming, "OVERLAP_IDS", 0)
+    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
     early = submit("toy-plain", {"n": 1})
     submit_many("toy-plain", [{"n": n} for n in range(5)])
-    step_verbs.take_submissions(10)
+    claiming.take_submissions(10)
 
-    assert early not in {taken.public_id for taken in step_verbs.take_submissions(10)}
-    assert kit.until(lambda: early in {taken.public_id for taken in step_verbs.take_submissions(10)}, within=5)
+    assert early not in {taken.public_id for taken in claiming.take_submissions(10)}
+    assert kit.until(lambda: early in {taken.public_id for taken in claiming.take_submissions(10)}, within=5)
 
 
 def test_claims_look_near_the_newest_turn_and_come_back_for_the_others(slow, monkeypatch):
-    monkeypatch.setattr(scan_window, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
     submit("toy-plain", {"n": 1})
     consuming.consume_batch(born=False)
-    assert step_verbs.claim(5)
+    assert claiming.claim(5)
     old = submit("toy-plain", {"n": 2})
     consuming.consume_batch(born=False)
     kit.fetch("UPDATE supervision_stepstate SET turn_at = now() - interval '1 hour' WHERE idempotency_key LIKE %s", [f"{old}:%"])
 
-    assert step_verbs.claim(5) == {}
-    assert kit.until(lambda: step_verbs.claim(5), within=5)
+    assert claiming.claim(5) == {}
+    assert kit.until(lambda: claiming.claim(5), within=5)
 
 
 def test_the_scheduler_ends_its_turn_only_when_it_has_seen_everything(slow, monkeypatch):
-    monkeypatch.setattr(scan_window, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(scheduler, "dispatch", lambda *_: None)
     submit("toy-plain", {"n": 1})
     consuming.consume_batch(born=False)
@@ -102,17 +101,17 @@ def test_the_scheduler_ends_its_turn_only_when_it_has_seen_everything(slow, monk
 
 
 def test_quick_looks_always_see_everything(monkeypatch):
-    monkeypatch.setattr(scan_window, "SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(claiming, "SLOW_SECONDS", 60.0)
     submit_many("toy-plain", [{"n": n} for n in range(5)])
 
-    assert len(step_verbs.take_submissions(2)) == 2
-    assert len(step_verbs.take_submissions(5)) == 5
-    assert step_verbs._waiting._everything_at == 0.0
+    assert len(claiming.take_submissions(2)) == 2
+    assert len(claiming.take_submissions(5)) == 5
+    assert claiming._waiting._everything_at == 0.0
 
 
 def test_steps_in_flight_are_counted_from_a_point_behind_which_few_are(slow):
     submit_many("toy-plain", [{"n": n} for n in range(40)])
     consuming.consume_batch()
 
-    assert consuming.in_flight() == 40
-    assert 36 <= consuming.in_flight() <= 40
+    assert claiming.in_flight.count() == 40
+    assert 36 <= claiming.in_flight.count() <= 40

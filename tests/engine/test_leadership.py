@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -69,10 +71,8 @@ def test_of_many_who_ask_at_once_one_leads(monkeypatch):
     assert sorted(answers, key=str) == [1] + [None] * 7
 
 
-def test_every_incarnation_has_a_name_of_its_own(monkeypatch):
-    before = identity.me()
-    monkeypatch.setattr(identity.os, "getpid", lambda: 4242)
+def test_every_incarnation_has_a_name_of_its_own():
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as forked:
+        names = [identity.me(), *(forked.submit(identity.me).result() for _ in range(2))]
 
-    assert identity.me() != before
-    assert identity.me() == identity.me()
-    assert "-4242-" in identity.me()
+    assert names[1] == names[2] != names[0] == identity.me()

@@ -8,7 +8,7 @@ from django.db import connection
 
 from supervision.execution import runner
 from supervision.postgres import db
-from supervision.store import step_verbs
+from supervision.store import claiming, step_verbs
 from supervision.testing import expire, run_until_idle, schedule, step, submit
 from tests.support import toy
 
@@ -153,7 +153,7 @@ def test_a_successor_that_was_claimed_anew_meanwhile_is_not_performed_twice(lose
         """Between the lost answer and the repetition the successor has expired and was claimed again."""
         kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
         kit.failures.sweep(10)
-        step_verbs.claim(10)
+        claiming.claim(10)
         return original(*arguments)
 
     db.with_lost = later

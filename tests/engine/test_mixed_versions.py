@@ -11,7 +11,7 @@ import pytest
 from supervision import Step, Workflow, tasks, workflow
 from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError
-from supervision.execution import handback, runner
+from supervision.execution import runner
 from supervision.plans import registry, unknown_versions
 from supervision.recovery import supervisor
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit
@@ -234,7 +234,7 @@ def test_a_message_is_no_nonsense_while_the_database_cannot_say_whether_it_is(co
     here, cohort = tasks._cohort(claims, *place)
 
     assert (here, len(cohort)) == (place, 1)
-    assert not handback.has_plan(here)
+    assert not here.is_known
 
 
 def test_an_order_behind_one_of_an_unknown_workflow_in_its_session_waits_and_stops_no_pass(code):

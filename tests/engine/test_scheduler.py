@@ -17,7 +17,7 @@ from supervision.execution import runner
 from supervision.intake import consuming, submission
 from supervision.models import DeadLetter
 from supervision.operations import operator_verbs
-from supervision.store import step_verbs
+from supervision.store import claiming
 from supervision.testing import run_of, run_until_idle, schedule, submit, submit_many
 from supervision.wakeup import hints
 from supervision.workflow import Workflow
@@ -132,7 +132,7 @@ def test_whether_something_is_due_or_waits_is_answered_by_the_rows():
     assert (scheduler.due(), submission.waiting(), submission.waiting(60)) == (False, True, False)
     consuming.consume_batch(born=False)
     assert (scheduler.due(), submission.waiting()) == (True, False)
-    step_verbs.claim(1)
+    claiming.claim(1)
     assert scheduler.due() is False
 
 
@@ -215,7 +215,7 @@ def test_a_chain_ends_where_a_step_was_refused(worker):
 def test_a_message_delivered_twice_carries_its_order_on_once(worker, broker):
     key = submit("toy", {"n": 1})
     consuming.consume_batch(born=False)
-    ((place, claims),) = step_verbs.claim(1).items()
+    ((place, claims),) = claiming.claim(1).items()
     scheduler.dispatch(place, claims)
     scheduler.dispatch(place, claims)
 

@@ -8,7 +8,7 @@ from supervision.intake import consuming
 from supervision.models import Run
 from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
-from supervision.store import sessions
+from supervision.store import claiming, sessions
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
 from tests.support import pages, toy
@@ -255,7 +255,7 @@ def test_priority_and_session_go_together():
     urgent = submit("toy-plain", {"n": 1, "session_key": "high", "priority": 1})
     consuming.consume_batch(born=False)
 
-    order = [claims[0].run_id for _ in range(2) for claims in kit.step_verbs.claim(1).values()]
+    order = [claims[0].run_id for _ in range(2) for claims in claiming.claim(1).values()]
 
     assert order == [run_of(urgent).pk, run_of(plain[0]).pk]
-    assert kit.step_verbs.claim(5) == {}
+    assert claiming.claim(5) == {}

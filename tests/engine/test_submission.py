@@ -13,7 +13,7 @@ from supervision.intake.submission import NewSubmission, accept
 from supervision.models import DeadLetter, Run, StepEvent, StepState, Submission
 from supervision.operations import operator_verbs
 from supervision.runtime import failpoints
-from supervision.store import step_verbs
+from supervision.store import claiming
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
@@ -269,7 +269,7 @@ def test_urgent_orders_go_first_and_waiting_makes_up_for_it():
     consume_batch(born=False)
     kit.fetch("UPDATE supervision_stepstate SET turn_at = turn_at - interval '30 min' WHERE run_id = %s", [run_of(patient).pk])
 
-    order = [claims[0].run_id for _ in range(4) for claims in step_verbs.claim(1).values()]
+    order = [claims[0].run_id for _ in range(4) for claims in claiming.claim(1).values()]
 
     assert order == [run_of(key).pk for key in (patient, high, normal, low)]
 

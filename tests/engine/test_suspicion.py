@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from supervision.intake import consuming, suspicion
 from supervision.models import DeadLetter, Run, Submission
-from supervision.store import step_verbs
+from supervision.store import claiming
 from supervision.testing import submit, submit_many
 from tests.engine import kit
 from tests.support import toy
@@ -184,7 +184,7 @@ def test_what_older_code_counted_is_no_evidence():
 def test_what_a_consumer_put_back_is_no_suspect(batches):
     keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
     with transaction.atomic():
-        step_verbs.take_submissions(3)  # this transaction locked the rows, wrote nothing and committed
+        claiming.take_submissions(3)  # this transaction locked the rows, wrote nothing and committed
 
     assert consuming.consume_batch().consumed == 3
     assert batches == [keys]

@@ -12,8 +12,8 @@ from supervision.intake import consuming
 from supervision.models import StepState, StrayReply
 from supervision.recovery import failures, supervisor
 from supervision.store import step_verbs
-from supervision.store.records import StepPosition
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
+from supervision.workflow import StepPosition
 from tests.support import toy
 
 from . import kit

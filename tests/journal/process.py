@@ -18,6 +18,7 @@ from django.db import connection
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 django.setup()
 
+from supervision import conf  # noqa: E402
 from supervision.journal.writer import Writer  # noqa: E402
 from supervision.runtime import failpoints  # noqa: E402
 from tests.crash.zygote import die_with_the_parent  # noqa: E402
@@ -39,6 +40,7 @@ def write(request: dict[str, Any]) -> None:
     """Run a writer without pauses between its looks."""
     connection.settings_dict["NAME"] = request["database"]
     settings.SUPERVISION = {**settings.SUPERVISION, "JOURNAL_DIR": request["directory"], **request["settings"]}
+    conf.get.cache_clear()
     failpoints.load({"FAILPOINTS": request["failpoints"], "ALLOW_FAILPOINTS": "1"})
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], resource.RLIM_INFINITY))

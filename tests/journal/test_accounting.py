@@ -141,8 +141,8 @@ def test_a_batch_of_orders_is_one_statement(shop, monkeypatch):
 def test_every_order_that_is_written_is_told_of_even_when_its_batch_is_tried_again(shop):
     """The event's id contains its order's id, so a process that repeats a commit whose answer was lost appends it once."""
     runs: list[AcceptedRun] = [accepted(1)]
-    accounting.record_received(runs, ["1"])
-    accounting.record_received(runs, ["1"])
+    for _ in range(2):
+        entries.append(accounting.KEY, accounting.received(runs, ["1"]))
 
     assert waiting() == ["key-1:received"]
 

@@ -22,9 +22,9 @@ TABLE = (
     (
         "C3",
         "claims take no account of what is in flight",
-        "supervision/intake/consuming.py",
-        "    return limit - _seen[1]\n",
-        "    return limit\n",
+        "supervision/store/claiming.py",
+        "        return limit - self._number\n",
+        "        return limit\n",
         "test_nothing_is_claimed_beyond_what_may_be_in_flight",
     ),
     (

@@ -9,7 +9,6 @@ import pytest
 from django.db import connection
 
 from supervision import testing
-from supervision.intake import consuming
 from supervision.plans import registry
 from tests.engine.conftest import empty_the_store, store_database  # noqa: F401 - a fixture
 from tests.simulation import scenarios
@@ -31,7 +30,6 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
             cursor.execute("SET synchronous_commit = off")
         empty_the_store()
         registry._register(scenarios.WORKFLOWS)  # a process registers plans before it writes runs
-        consuming._seen = (0.0, 0)
         try:
             yield
         finally:

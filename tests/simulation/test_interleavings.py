@@ -21,7 +21,7 @@ from supervision.models import StrayReply
 from supervision.operations import operator_verbs
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
-from supervision.store import step_verbs
+from supervision.store import claiming, step_verbs
 from tests.simulation.interleaving import Stage, stage
 from tests.simulation.invariants import Broken
 from tests.simulation.world import Message, Work, World, failure
@@ -144,7 +144,7 @@ def verbs(scene: Scene) -> dict[str, Callable[[], Any]]:
     """The verbs that are possible at this order now."""
     work, message, key = scene.work, scene.message, scene.key
     acts: dict[str, Callable[[], Any]] = {
-        "claim": lambda: step_verbs.claim(5),
+        "claim": lambda: claiming.claim(5),
         "sweep": supervisor.sweep_once,
         "cancel": _refusing(lambda: operator_verbs.cancel(key, by="customer", reason="r")),
         "undo": _refusing(lambda: operator_verbs.compensate(key, by="olga", reason="r")),

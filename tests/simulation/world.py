@@ -21,8 +21,9 @@ from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
-from supervision.store import step_verbs
-from supervision.store.records import Started, StepPosition
+from supervision.store import claiming, step_verbs
+from supervision.store.records import Started
+from supervision.workflow import StepPosition
 from tests.simulation import scenarios
 from tests.simulation.invariants import At, Broken, Order, Row, Watch
 from tests.simulation.remote import Remote
@@ -124,7 +125,7 @@ class World:
     def claim(self, limit: int = 10) -> None:
         """Claim due steps and send their messages."""
         due = {at for at, row in self.rows.items() if row.state == "Pending" and row.due}
-        for place, claims in step_verbs.claim(limit).items():
+        for place, claims in claiming.claim(limit).items():
             taken = {(claim.run_id, place.direction, place.position) for claim in claims}
             if not taken <= due:
                 raise Broken(f"CLAIM took what was not due: {taken - due}")

@@ -20,7 +20,7 @@ from supervision.models import Run, Submission
 from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.runtime import failpoints
-from supervision.store import step_verbs
+from supervision.store import claiming, step_verbs
 from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
 from tests.engine import kit
 from tests.simulation import scenarios, test_store_machine
@@ -81,11 +81,11 @@ def two_claimers(services: Any) -> None:
     consuming.consume_batch(born=False)
     with kit.another_connection() as other:
         other.execute("SELECT 1 FROM supervision_stepstate WHERE position = 0 FOR UPDATE")
-        claimers = _in_threads(lambda: step_verbs.claim(10), lambda: step_verbs.claim(10))
+        claimers = _in_threads(lambda: claiming.claim(10), lambda: claiming.claim(10))
         _until_blocked_or_done(claimers, 2)
         other.commit()
     claims = [claim for places in claimers.answers() for found in places.values() for claim in found]
-    claims += [claim for found in step_verbs.claim(10).values() for claim in found]
+    claims += [claim for found in claiming.claim(10).values() for claim in found]
     assert len(claims) == 1, f"claimed {len(claims)} times"
     assert step(key, "alpha-step").attempt == 1
 
@@ -118,7 +118,7 @@ def two_sweepers(services: Any) -> None:
 def _sweep_and_claim() -> None:
     failures.sweep(10)
     kit.fetch("UPDATE supervision_stepstate SET not_before = now() WHERE process_state = 'Pending' AND not_before > now()")
-    step_verbs.claim(10)
+    claiming.claim(10)
 
 
 def only_overdue_claims_expire(services: Any) -> None:

@@ -17,7 +17,7 @@ from orders.agents import payment, stock
 from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.retry import Outcome, Retry
-from supervision.store import failure_sql, run_verbs, step_sql, step_verbs
+from supervision.store import claiming, failure_sql, run_verbs, step_sql, step_verbs
 from supervision.store.records import LockedSubmission
 from tests.engine import kit
 
@@ -68,7 +68,7 @@ def _consumed_too_early(real: Callable[..., Any]) -> Callable[..., Any]:
         with kit.another_connection() as other:
             rows = other.execute(
                 "UPDATE supervision_submission SET consumed_at = now() WHERE consumed_at IS NULL RETURNING id, public_id,"
-                " workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, false, 0"
+                " workflow, payload, client, created_at, cancel_requested_at, cancelled_by, cancel_reason, false, 0, false"
             ).fetchall()
             other.commit()
         return [LockedSubmission(*row) for row in rows]
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant("the idempotency key contains the attempt", _function(step_verbs, "start", _key_with_attempt), "the_simulation"),
     Mutant(
         "consumed_at is committed before the runs",
-        _function(step_verbs, "take_submissions", _consumed_too_early),
+        _function(claiming, "take_submissions", _consumed_too_early),
         "a_consumer_dies",
     ),
     Mutant("steps are undone in forward order", _function(run_verbs.LockedRun, "next_undo", _undo_forward), "the_simulation"),
