@@ -36,6 +36,6 @@ os.register_at_fork(after_in_child=_begin)
 
 
 def role_and_process(actor: str) -> tuple[str, str]:
-    """The role in a process's name, and the name that Celery and `ps` show for it: `agents-4711@host`. No role: not from `me`."""
+    """The role in a process's name, and its name as a Celery worker, `agents-4711@host`. No role: not from `me`."""
     found = _ME.fullmatch(actor)
     return (found[1], f"{found[1]}-{found[3]}@{found[2]}") if found else ("", actor)
