@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
 
 from orders import accounting
-from orders.archive import archive as archive  # the engine calls the intake's `archive` when an order leaves the hot tables
+from orders.archive import archive
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
 from supervision.errors import UnreadableSubmission
 from supervision.journal import entries
-from supervision.workflow import AcceptedRun, NewRun
+from supervision.workflow import AcceptedRun, Intake, NewRun
 
 _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,2})?")
 _TOTAL = re.compile(r"[0-9]{1,10}(\.[0-9]{1,2})?")
@@ -214,8 +214,15 @@ def _storable(value: Any, path: str = "the body") -> None:
             _storable(part, path)
 
 
-def check_amendment(changed: dict[str, Any]) -> None:
+def check_amendment(changed: Mapping[str, Any]) -> None:
     """Check an operator's corrections by the rules of an order request. Raises UnreadableSubmission."""
     serializer = AmendSerializer(data=changed)
     if not serializer.is_valid():
         raise UnreadableSubmission(f"the correction is not valid: {json.dumps(serializer.errors)}", serializer.errors)
+
+
+class OrderIntake(Intake):
+    """The functions of this module, and the facts that an order leaves behind in the archive."""
+
+    read, write = staticmethod(read), staticmethod(write)
+    check_amendment, archive = staticmethod(check_amendment), staticmethod(archive)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +20,7 @@ from orders.lifecycle import STOCK_STEP
 from orders.models import Order, OrderLine, Product
 from supervision.incidents import lifecycle
 from supervision.insight import queries as engine
+from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
 from supervision.models import ArchivedRun, Run, StepState, Submission
 from supervision.states import Direction, ProcessState, RunState
@@ -176,7 +177,7 @@ def answer(view: OrderView) -> dict[str, Any]:
         "created_at": iso(view.created_at),
         "finished_at": iso(view.finished_at),
         "cancel_requested_at": iso(view.cancel_requested_at),
-        "steps": [_step_answer(step) for step in view.steps],
+        "steps": [engine.step_answer(step) for step in view.steps],
     }
 
 
@@ -218,11 +219,6 @@ def in_state(orders: QuerySet[Order], state: str) -> QuerySet[Order]:
 def products() -> QuerySet[Product]:
     """The products on sale."""
     return Product.objects.filter(active=True).order_by("name", "id")
-
-
-def iso(at: datetime | None) -> str | None:
-    """A time in the API's form: ISO 8601, UTC."""
-    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _view(
@@ -291,23 +287,3 @@ def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False
     held = lifecycle.standing("dead_letters" if stuck else "starvation:submissions") if stuck or asked else None
     told = {"cancel_requested_at": cancelled, "waiting_because": because, "stuck": stuck, "incident": held}
     return OrderView(**{**vars(view), **told})
-
-
-def _step_answer(step: StepState) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "position": step.position,
-        "direction": str(step.direction),
-        "agent": step.agent,
-        "process_state": str(step.process_state),
-        "effect": str(step.effect),
-        "attempt": step.attempt,
-        "generation": step.generation,
-        "failure_count": step.failure_count,
-        "locked_by": step.locked_by,
-        "complete_by": iso(step.complete_by),
-        "not_before": iso(step.not_before),
-        "last_error": step.last_error,
-        "started_at": iso(step.started_at),
-        "finished_at": iso(step.finished_at),
-    }

@@ -240,6 +240,7 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
 def _submission(item: Item, payload: str, account: AbstractBaseUser | None) -> NewSubmission:
     return NewSubmission(
         public_id=new_public_id(),
+        workflow="fulfil-order",
         payload=payload,
         client=client_of(account, item.idempotency_key),
         client_key=item.idempotency_key,

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from orders import accounting, intake, lifecycle
+from orders import accounting, lifecycle
 from orders.agents.email import EmailAgent
 from orders.agents.payment import PaymentAgent
 from orders.agents.shipping import ShippingAgent
 from orders.agents.stock import StockAgent
+from orders.directory import OrderDirectory
+from orders.intake import OrderIntake
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
+from supervision.insight import directory
 
 for agent in (StockAgent(), PaymentAgent(), ShippingAgent(), EmailAgent()):
     register_agent(agent)
@@ -48,8 +51,10 @@ FULFIL_ORDER = register(
                 amendable=("email",),
             ),
         ),
-        intake=intake,
+        intake=OrderIntake(),
         on_processed=accounting.record_processed,
         on_cancelled=lifecycle.close_cancelled,
     )
 )
+
+directory.use(OrderDirectory())

@@ -12,13 +12,14 @@ from supervision.errors import (
     UnreadableSubmission,
 )
 from supervision.retry import OnExhausted, OnPermanent, RetryPolicy
-from supervision.workflow import AcceptedRun, ClosedRun, NewRun, Step, Workflow, register
+from supervision.workflow import AcceptedRun, ClosedRun, Intake, NewRun, Step, Workflow, register
 
 __all__ = [
     "AcceptedRun",
     "Agent",
     "ClosedRun",
     "EffectOutcome",
+    "Intake",
     "Intention",
     "NewRun",
     "OnExhausted",

@@ -6,11 +6,12 @@ Keep an old version registered (same name, older `version`) while runs of it are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from supervision.agent import Agent, get_agent
 from supervision.errors import DefinitionError, UnreadableSubmission
@@ -51,16 +52,34 @@ class ClosedRun:
     payload: Mapping[str, Any]
 
 
-class Intake(Protocol):
-    """How an application turns submissions into runs."""
+class Intake:
+    """How an application turns submissions into runs. This one takes any JSON object for the payload and has no rows of its own."""
 
     def read(self, body: str) -> NewRun:
         """Parse one submission. Raises UnreadableSubmission; touches no database."""
-        ...
+        try:
+            payload = json.loads(body)
+        except (ValueError, RecursionError):
+            payload = None
+        if not isinstance(payload, dict):
+            raise UnreadableSubmission("expected a JSON object")
+        return NewRun(payload=payload)
 
     def write(self, runs: Sequence[AcceptedRun]) -> None:
         """Write the application's rows for these runs, in the transaction that writes the runs. No network."""
-        ...
+
+    def check_amendment(self, changed: Mapping[str, Any]) -> None:
+        """Check the payload fields that an operator corrects when resubmitting. Raises UnreadableSubmission."""
+
+    def archive(self, run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
+        """The application's facts about these runs, as JSON values by run, in the transaction that archives them.
+
+        keep: leave the application's own rows in their tables; otherwise delete them.
+        """
+        return {}
+
+
+ANY_JSON = Intake()
 
 
 Hook = Callable[[Sequence[ClosedRun]], None]
@@ -93,7 +112,7 @@ class Workflow:
 
     name: str
     steps: tuple[Step, ...]
-    intake: Intake
+    intake: Intake = ANY_JSON
     version: int = 1
     complete_within: timedelta = timedelta(days=1)
     on_processed: Hook | None = None

@@ -23,10 +23,10 @@ FOR_THE_SHOP = {FACADE} | {
     for name in (  # noqa: SIM905
         "agent errors states workflow models testing postgres.db"
         " operations.audit_log operations.pauses operations.resource_limits operations.operator_verbs operations.doctor"
-        " insight.waiting insight.autoscaling insight.metrics insight.queries insight.live_events audit.registry"
+        " insight.waiting insight.autoscaling insight.metrics insight.directory insight.queries insight.live_events audit.registry"
         " intake.submission intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
         " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
-        " console.shared console.run_lists console.sidebar management.base management.progress"
+        " console.shared console.run_lists console.sidebar management.acting management.base management.progress"
     ).split()
 }
 WRITERS = {"epochs", "held_time", "step_verbs", "step_sql", "failure_sql", "run_verbs", "failures", "sessions", "archive", "testing"}

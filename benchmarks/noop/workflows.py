@@ -7,7 +7,6 @@ The agents that BENCH_EFFECTS names (comma separated) write a row of the effect 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -18,14 +17,11 @@ from django.db import transaction
 
 from benchmarks import ledger
 from supervision import (
-    AcceptedRun,
     Agent,
     ClosedRun,
     Intention,
-    NewRun,
     Step,
     StepRequest,
-    UnreadableSubmission,
     Workflow,
     register,
     register_agent,
@@ -66,20 +62,6 @@ class EffectAgent(NoopAgent):
         return Intention("call", request.idempotency_key, self.name)
 
 
-class Intake:
-    """Takes any JSON object as the run's payload."""
-
-    def read(self, body: str) -> NewRun:
-        """The body is the payload."""
-        payload = json.loads(body)
-        if not isinstance(payload, dict):
-            raise UnreadableSubmission("expected a JSON object")
-        return NewRun(payload=payload)
-
-    def write(self, runs: Sequence[AcceptedRun]) -> None:
-        """There is no application, so there are no rows to write."""
-
-
 def count_closed(runs: Sequence[ClosedRun]) -> None:
     """Count these orders once their end is committed."""
     for run in runs:
@@ -90,5 +72,5 @@ for name in NAMES:
     register_agent((EffectAgent if name in WITH_EFFECTS else NoopAgent)(name))
 
 STEPS = tuple(Step(f"step-{name}", agent=name, complete_within=timedelta(seconds=30)) for name in NAMES)
-NOOP = register(Workflow("noop", STEPS, intake=Intake()))
-HEARD_NOOP = register(Workflow("noop-heard", STEPS, intake=Intake(), on_processed=count_closed))
+NOOP = register(Workflow("noop", STEPS))
+HEARD_NOOP = register(Workflow("noop-heard", STEPS, on_processed=count_closed))

@@ -28,9 +28,8 @@ from rest_framework.response import Response
 from orders.api.base import Door
 from orders.api.pages import refuse_unknown
 from orders.api.serializers import EventPage
-from orders.queries import iso
 from supervision.insight.live_events import subscribe
-from supervision.insight.queries import archived_run, events_after, why_of
+from supervision.insight.queries import archived_run, events_after, iso, why_of
 from supervision.models import Run, StepEvent, StepState
 from supervision.states import FINAL_RUN_STATES, Direction
 

@@ -36,9 +36,9 @@ from orders.api.pages import page_of, refuse_unknown
 from orders.api.permissions import Watchers
 from orders.api.schema import PAGING
 from orders.api.serializers import OrderAnswer, ReasonSerializer
-from orders.queries import iso
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import autoscaling
+from supervision.insight.queries import iso
 from supervision.models import Pause, Resource
 from supervision.operations import pauses, resource_limits
 

@@ -17,8 +17,8 @@ from orders.api.pages import page_of, refuse_unknown
 from orders.api.permissions import Operators, Watchers
 from orders.api.schema import PAGING
 from orders.api.serializers import ReasonSerializer, Shape, page_answer
-from orders.queries import iso
 from supervision.incidents import lifecycle
+from supervision.insight.queries import iso
 from supervision.models import Incident, Run
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import link

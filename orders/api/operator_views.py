@@ -31,8 +31,8 @@ from orders.api.serializers import (
     ResubmitSerializer,
 )
 from orders.api.views import accepted
-from orders.queries import iso
 from supervision.errors import Refused, UnknownRun
+from supervision.insight.queries import iso
 from supervision.models import Alert, DeadLetter
 from supervision.operations import operator_verbs
 

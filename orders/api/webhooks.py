@@ -34,9 +34,9 @@ from orders.api.outbound_shapes import (
 from orders.api.pages import page_of, refuse_unknown
 from orders.api.permissions import Clients, Senders, operates, sees_all
 from orders.api.schema import PAGING
-from orders.queries import iso
 from orders.services import client_of
 from supervision.errors import Refused
+from supervision.insight.queries import iso
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
 from supervision.outbox.address_policy import Forbidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import BooleanField, Case, Count, Q, QuerySet, When
@@ -170,3 +170,29 @@ def failing_steps() -> dict[str, int]:
     """How many orders are in Error at which step."""
     rows = StepState.objects.filter(process_state=ProcessState.ERROR, run__process_state=RunState.ERROR)
     return dict(rows.values_list("name").annotate(n=Count("run_id", distinct=True)).order_by("-n"))
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time for JSON: ISO 8601, UTC."""
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def step_answer(step: StepState) -> dict[str, Any]:
+    """One step in its JSON form."""
+    return {
+        "name": step.name,
+        "position": step.position,
+        "direction": str(step.direction),
+        "agent": step.agent,
+        "process_state": str(step.process_state),
+        "effect": str(step.effect),
+        "attempt": step.attempt,
+        "generation": step.generation,
+        "failure_count": step.failure_count,
+        "locked_by": step.locked_by,
+        "complete_by": iso(step.complete_by),
+        "not_before": iso(step.not_before),
+        "last_error": step.last_error,
+        "started_at": iso(step.started_at),
+        "finished_at": iso(step.finished_at),
+    }

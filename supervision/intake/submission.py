@@ -35,11 +35,11 @@ class NewSubmission:
     """
 
     public_id: str
+    workflow: str
     payload: str
     client: str = ""
     client_key: str | None = None
     request_hash: str = ""
-    workflow: str = "fulfil-order"
     session_key: str | None = ""
 
 

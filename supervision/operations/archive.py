@@ -209,9 +209,7 @@ def _ask_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> dict
             intake = newest(workflow).intake
         except UnreadableSubmission:
             continue  # the workflow is no longer registered: no code knows the application's rows
-        archive = getattr(intake, "archive", None)
-        if archive is not None:
-            facts |= archive(ids, keep=keep_orders)
+        facts |= intake.archive(ids, keep=keep_orders)
     return facts
 
 

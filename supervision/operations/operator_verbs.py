@@ -333,12 +333,10 @@ def _amended(locked: LockedRun, step: StepState, amend: Mapping[str, Any]) -> st
                 % {"field": name, "step": step.name, "allowed": ", ".join(allowed) or "-"},
                 "not_amendable",
             )
-    check = getattr(workflow.intake, "check_amendment", None)
-    if check is not None:
-        try:
-            check(changed)
-        except UnreadableSubmission as error:
-            raise Refused(str(error), "invalid_amendment") from error
+    try:
+        workflow.intake.check_amendment(changed)
+    except UnreadableSubmission as error:
+        raise Refused(str(error), "invalid_amendment") from error
     words = "; ".join(f"{name}: {run.payload.get(name)!r} -> {value!r}" for name, value in changed.items())
     locked.amend(changed)
     return words

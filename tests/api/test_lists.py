@@ -113,7 +113,7 @@ def test_an_operator_acknowledges_an_alert_and_a_viewer_only_looks(customer, ope
 
 def test_an_operator_requeues_or_discards_what_nobody_could_read(operator, viewer):
     bodies = ['{"email": 1}', "not json \u2603"]
-    accept([NewSubmission(public_id=new_public_id(), payload=body) for body in bodies])
+    accept([NewSubmission(public_id=new_public_id(), workflow="fulfil-order", payload=body) for body in bodies])
     consume_batch(born=False)
 
     letters = viewer.get("/api/v1/dead-letters/", {"resolved": "false"}).json()["results"]

@@ -96,7 +96,7 @@ def test_queue_depth_counts_what_is_overdue(manage: Manage, an_order: str):
 @pytest.fixture
 def a_dead_letter(db: None, manage: Manage) -> DeadLetter:
     """The dead letter of a submission whose payload is no order."""
-    submission.accept([submission.NewSubmission(public_id="broken", payload='{"not": "an order"}')])
+    submission.accept([submission.NewSubmission(public_id="broken", workflow="fulfil-order", payload='{"not": "an order"}')])
     testing.schedule()
     return DeadLetter.objects.get()
 

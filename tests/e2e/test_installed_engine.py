@@ -235,4 +235,13 @@ def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(p
     (project.app / "refuse").unlink()
     project.run("python", "operator_at_work.py", first)
     project.reaches(first, "Processed")
+
+    (project.app / "refuse").touch()
+    second = project.submit("Grace")
+    project.reaches(second, "Error")
+    assert re.search(rf"^{second} +onboard +Error .*order-laptop: no laptop is left", project.manage("orders"), re.M)
+    assert "no laptop is left" in project.manage("order", second)
+    (project.app / "refuse").unlink()
+    assert project.manage("resubmit", second, "--reason", "another came in") == f"{second}: Processing\n"
+    project.reaches(second, "Processed")
     assert project.manage("audit")

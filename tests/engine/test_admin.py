@@ -34,7 +34,7 @@ def letter(**fields: Any) -> DeadLetter:
 
 def waiting() -> str:
     key = submission.new_public_id()
-    submission.accept([submission.NewSubmission(public_id=key, payload="{not json")])
+    submission.accept([submission.NewSubmission(public_id=key, workflow="fulfil-order", payload="{not json")])
     return key
 
 
@@ -227,7 +227,7 @@ def every_page() -> list[str]:
     """One URL of each kind of page in the console, with rows to show."""
     fail()
     letter(reason=ATTACK, body=ATTACK.encode(), content_type=ATTACK[:100], headers={"x": ATTACK}, source=ATTACK[:60])
-    submission.accept([submission.NewSubmission(public_id="waiting", payload=ATTACK, client=ATTACK)])
+    submission.accept([submission.NewSubmission(public_id="waiting", workflow="fulfil-order", payload=ATTACK, client=ATTACK)])
     heartbeats.beat("supervisor", {"note": ATTACK})
     Heartbeat.objects.create(incarnation=ATTACK, role=ATTACK)
     LeaderLease.objects.create(name=ATTACK[:50], holder=ATTACK, expires_at="2100-01-01T00:00Z")

@@ -20,7 +20,7 @@ from supervision.errors import AgentFailure, PermanentFailure
 from supervision.intake import consuming
 from supervision.models import Run
 from supervision.operations import operator_verbs
-from supervision.workflow import NewRun, Step, Workflow, register
+from supervision.workflow import Step, Workflow, register
 
 pytestmark = pytest.mark.django_db
 
@@ -38,24 +38,11 @@ class LedgerAgent(Agent):
         return [{} for _ in requests]
 
 
-class Intake:
-    """An intake that uses the submission's payload for the run."""
-
-    @staticmethod
-    def read(body: str) -> NewRun:
-        return NewRun(payload=json.loads(body))
-
-    @staticmethod
-    def write(runs: Sequence[Any]) -> None:
-        """Write no application rows."""
-
-
 register_agent(LedgerAgent())
 register(
     Workflow(
         "audited",
         tuple(Step(name, agent="audit-ledger", complete_within=timedelta(seconds=30)) for name in ("one", "two", "three")),
-        intake=Intake,
     )
 )
 

@@ -66,7 +66,7 @@ def test_a_client_key_that_stands_twice_in_one_list_makes_one_order():
 def test_the_same_key_of_two_clients_makes_two_orders():
     accept([new("k")])
 
-    (other,) = accept([NewSubmission(public_id="x", payload="{}", client="user:2", client_key="k")])
+    (other,) = accept([NewSubmission(public_id="x", workflow="toy", payload="{}", client="user:2", client_key="k")])
 
     assert not other.replayed
 

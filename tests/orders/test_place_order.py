@@ -169,7 +169,7 @@ def test_a_submission_that_became_a_dead_letter_is_still_an_order_to_its_custome
 
 
 def test_what_never_was_an_order_is_unknown():
-    accept([NewSubmission(public_id=new_public_id(), payload="junk")])
+    accept([NewSubmission(public_id=new_public_id(), workflow="fulfil-order", payload="junk")])
 
     assert order_view(Submission.objects.get().public_id) is None
     assert order_view("no-such-order") is None

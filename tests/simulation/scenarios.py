@@ -5,7 +5,6 @@ No step becomes due or expires by itself while a scenario runs: every wait is ho
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from supervision import Agent, NewRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
+from supervision import Agent, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
 from supervision.postgres import db
 
 THRESHOLD = 2
@@ -73,16 +72,6 @@ class ModelAgent(Agent):
         raise NotImplementedError
 
 
-class ModelIntake:
-    """Accepts any JSON object."""
-
-    def read(self, body: str) -> NewRun:
-        return NewRun(payload=json.loads(body))
-
-    def write(self, runs: Sequence[Any]) -> None:
-        """Write nothing: these orders have no application rows."""
-
-
 for _name in ("sim-a", "sim-b", "sim-c"):
     register_agent(ModelAgent(_name))
 register_agent(ModelAgent("sim-letter", undoable=False))
@@ -97,7 +86,7 @@ def _step(agent: str, exhausted: OnExhausted = OnExhausted.ERROR, permanent: OnP
 
 def _workflow(name: str, *steps: Step, hooks: bool = False) -> Workflow:
     told = {"on_processed": _hook("processed"), "on_cancelled": _hook("cancelled")} if hooks else {}
-    return register(Workflow(name, steps, intake=ModelIntake(), complete_within=WHOLE_ORDER, **told))
+    return register(Workflow(name, steps, complete_within=WHOLE_ORDER, **told))
 
 
 _UNDO = (OnExhausted.COMPENSATE, OnPermanent.COMPENSATE)

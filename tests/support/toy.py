@@ -12,6 +12,7 @@ from typing import Any
 from supervision import (
     AcceptedRun,
     Agent,
+    Intake,
     NewRun,
     OnExhausted,
     OnPermanent,
@@ -55,7 +56,7 @@ class ToyAgent(Agent):
         return answer or {}
 
 
-class ToyIntake:
+class ToyIntake(Intake):
     """Accepts any JSON object with an `n`; keeps the runs that it was given to write."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from knox.models import get_token_model
 
-from orders.management.base import find_user
+from supervision.management.acting import find_user
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 

@@ -12,9 +12,9 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from orders import queries, services
-from orders.management.base import find_user
 from orders.management.order_requests import Request, Unreadable, made_up, read_file
 from orders.services import InvalidOrder, Item, Placed
+from supervision.management.acting import find_user
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least, positive_seconds
 from supervision.management.progress import Progress

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
 from supervision.errors import Refused
 from supervision.ledger import reconciliation
 from supervision.ledger.reconciliation import CannotCompare, CannotSettle
+from supervision.management.acting import find_user, shell_user
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import Finding
@@ -75,7 +74,7 @@ class Command(Base):
         verb, reason = options["settle"], (options["reason"] or "").strip()
         if not reason:
             raise CommandError("--settle needs --reason TEXT")
-        by: Any = account(options["by"]) if options["by"] else f"command ({shell_user()})"
+        by: Any = find_user(options["by"]) if options["by"] else f"command ({shell_user()})"
         numbers = options["findings"] or [row.pk for row in reconciliation.findings(options["service"]) if verb in row.verbs]
         failed, told = 0, []
         for number in numbers:
@@ -128,23 +127,6 @@ def amount(row: Finding) -> str | None:
         return None
     text = f"{row.amount:.3f}"
     return text.removesuffix("0")
-
-
-def account(name: str) -> Any:
-    """The account of this name."""
-    model = get_user_model()
-    try:
-        return model.objects.get_by_natural_key(name)
-    except model.DoesNotExist:
-        raise CommandError(f"no account named {name!r}") from None
-
-
-def shell_user() -> str:
-    """Who runs this command, as far as the system knows."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
 
 
 def moment(text: str) -> datetime:

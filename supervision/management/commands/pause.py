@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from orders.management.pausing import PauseCommand, facts
-from orders.queries import iso
+from supervision.insight.queries import iso
+from supervision.management.pausing import PauseCommand, facts
 from supervision.operations import pauses
 
 

@@ -6,28 +6,29 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from orders import queries
-from orders.management.base import OrderCommand, find_order
-from supervision.insight import queries as engine
+from supervision.insight import queries
+from supervision.insight.directory import Entry
+from supervision.insight.queries import iso
+from supervision.management.acting import OrderCommand, find_order
 
 
 class Command(OrderCommand):
     """Prints the order's facts, its steps and its history."""
 
     help = (
-        "Show one order, by its public id or its number: what was ordered, every step with its attempts and deadlines, and "
+        "Show one order, as `orders` lists them: the facts, every step with its attempts and deadlines, and "
         "its history, late answers included. --json prints the API's order answer with `events` beside it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("id", metavar="ID", help="public id or number")
+        parser.add_argument("id", metavar="ID", help="as `orders` lists it")
         parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
     def handle(self, *args: Any, **options: Any) -> None:
         view = find_order(options["id"])
-        history = engine.timeline(view.run_id) if view.run_id else []
+        history = queries.timeline(view.run_id) if view.run_id else []
         if options["json"]:
-            self.say_json(queries.answer(view) | {"events": [entry_facts(entry) for entry in history]})
+            self.say_json(view.answer | {"events": [entry_facts(entry) for entry in history]})
             return
         self.say_order(view)
         if view.steps:
@@ -37,19 +38,19 @@ class Command(OrderCommand):
             self.stdout.write("")
             self.say_history(history)
 
-    def say_order(self, view: queries.OrderView) -> None:
+    def say_order(self, view: Entry) -> None:
         """Print the order's own facts."""
-        self.stdout.write(f"order {view.public_id}  number {view.number or '(not consumed yet)'}")
-        because = f" ({view.waiting_because})" if view.waiting_because else ""
-        self.stdout.write(f"state {view.process_state}, direction {view.direction}{because}")
-        self.stdout.write(f"placed {queries.iso(view.created_at)}, finished {queries.iso(view.finished_at) or '-'}")
-        if view.cancel_requested_at:
-            self.stdout.write(f"cancellation asked for {queries.iso(view.cancel_requested_at)}")
-        self.stdout.write(f"{view.email}, {view.total} {view.currency}, {view.payment_method}")
-        for line in view.lines:
-            self.stdout.write(f"  {line.quantity} x {line.sku}  {line.name}  {line.unit_price} each")
+        facts = view.answer
+        because = f" ({facts['waiting_because']})" if facts["waiting_because"] else ""
+        self.stdout.write(view.title)
+        self.stdout.write(f"state {facts['process_state']}, direction {facts['direction']}{because}")
+        self.stdout.write(f"placed {facts['created_at']}, finished {facts['finished_at'] or '-'}")
+        if facts["cancel_requested_at"]:
+            self.stdout.write(f"cancellation asked for {facts['cancel_requested_at']}")
+        for line in view.details:
+            self.stdout.write(line)
 
-    def say_steps(self, view: queries.OrderView) -> None:
+    def say_steps(self, view: Entry) -> None:
         """Print one line per step, undo steps after the others."""
         self.say_table(
             ("STEP", "DIRECTION", "STATE", "EFFECT", "ATTEMPT", "GEN", "FAILURES", "COMPLETE BY", "LAST ERROR"),
@@ -62,7 +63,7 @@ class Command(OrderCommand):
                     step.attempt,
                     step.generation,
                     step.failure_count,
-                    queries.iso(step.complete_by),
+                    iso(step.complete_by),
                     step.last_error,
                 )
                 for step in view.steps
@@ -76,7 +77,7 @@ class Command(OrderCommand):
             [
                 (
                     {"stray": "late", "pause": ""}.get(entry.kind, entry.seq),
-                    queries.iso(entry.at),
+                    iso(entry.at),
                     f"{entry.step} ({entry.direction})" if entry.step else "order",
                     entry.attempt,
                     entry.to_state if entry.kind == "pause" else f"{entry.from_state or '-'} -> {entry.to_state}",
@@ -93,7 +94,7 @@ def entry_facts(entry: Any) -> dict[str, Any]:
     return {
         "kind": entry.kind,
         "seq": entry.seq,
-        "at": queries.iso(entry.at),
+        "at": iso(entry.at),
         "step": entry.step,
         "direction": entry.direction,
         "attempt": entry.attempt,

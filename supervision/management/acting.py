@@ -1,4 +1,4 @@
-"""Shared by the shop's commands: finding an order by its public id or number, and the base of the operators' actions."""
+"""Shared by operators' commands: finding a run, the acting account, and the base of the actions on runs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,21 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.management.base import CommandError, CommandParser
 
-from orders import queries
-from orders.queries import OrderView
 from supervision.errors import Refused, UnknownRun
+from supervision.insight import directory
 from supervision.management.base import Command
 
 DASHED_ID = re.compile(r"-[A-Za-z0-9_-]{21}")  # as long as a public id, and longer than any option
-NUMBER = re.compile(r"[0-9](?:[0-9 .-]*[0-9])?")
 
 
-def find_order(said: str) -> OrderView:
-    """The order of this public id or number (with or without its separators)."""
+def find_order(said: str) -> directory.Entry:
+    """The run that is named so, as the application's directory finds it."""
     said = said.removeprefix("\\")  # see OrderCommand
-    view = queries.order_view(said, inside=True)
-    if view is None and NUMBER.fullmatch(said):
-        digits = re.sub(r"[^0-9]", "", said)
-        number = "-".join(filter(None, (digits[:3], digits[3:6], digits[6:9], digits[9:])))
-        public_id = queries.public_id_of(number)
-        view = queries.order_view(public_id, inside=True) if public_id else None
-    if view is None:
-        raise CommandError(f"no order {said!r}: give its public id or its number, as `manage.py orders` lists them")
-    return view
+    entry = directory.current().find(said)
+    if entry is None:
+        known_by = directory.current().known_by
+        raise CommandError(f"no order {said!r}: give its {known_by}, as `manage.py orders` lists them")
+    return entry
 
 
 def find_user(name: str) -> AbstractBaseUser:
@@ -42,7 +36,7 @@ def find_user(name: str) -> AbstractBaseUser:
     try:
         return model.objects.get_by_natural_key(name)
     except model.DoesNotExist:
-        raise CommandError(f"no account named {name!r}: make one with `manage.py create_user`") from None
+        raise CommandError(f"no account named {name!r}") from None
 
 
 class OrderCommand(Command):
@@ -70,7 +64,7 @@ class OperatorCommand(OrderCommand):
         """Act on one order; return the new state of its run. Raises Refused."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("ids", nargs="+", metavar="ID", help="an order's public id or number")
+        parser.add_argument("ids", nargs="+", metavar="ID", help=f"an order's {directory.current().known_by.replace('its ', '')}")
         parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept in the order's history")
         parser.add_argument("--by", metavar="USER", help="the account that acts, for its history (default: the shell's user)")
         parser.add_argument("--json", action="store_true", help="one JSON object per order")
@@ -83,7 +77,7 @@ class OperatorCommand(OrderCommand):
         failed = []
         for said in (text.removeprefix("\\") for text in options["ids"]):
             try:
-                key = find_order(said).public_id
+                key = find_order(said).key
                 state = self.act(key, by=by, reason=reason, options=options)
             except (CommandError, UnknownRun, Refused) as problem:
                 failed.append(f"{said}: {problem}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orders.management.base import OperatorCommand
+from supervision.management.acting import OperatorCommand
 from supervision.operations import operator_verbs
 
 

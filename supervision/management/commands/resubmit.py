@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from orders.management.base import OperatorCommand
+from supervision.management.acting import OperatorCommand
 from supervision.management.base import at_least
 from supervision.operations import operator_verbs
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from orders.management.base import OrderCommand, find_order, find_user, shell_user
+from supervision.management.acting import OrderCommand, find_order, find_user, shell_user
 from supervision.models import Pause
 from supervision.operations.audit_log import Actor
 
@@ -16,7 +16,7 @@ class PauseCommand(OrderCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("--order", metavar="ID", help="one order, by its public id or number; also before it is taken up")
+        what.add_argument("--order", metavar="ID", help="one order, as `orders` lists it; also before it is taken up")
         what.add_argument("--agent", metavar="NAME", help="every step of this agent")
         what.add_argument("--workflow", metavar="NAME", help="every order of this workflow")
         what.add_argument("--all", action="store_true", help="everything")
@@ -32,7 +32,7 @@ class PauseCommand(OrderCommand):
             return Pause.Scope.AGENT, options["agent"]
         if options["workflow"] is not None:
             return Pause.Scope.WORKFLOW, options["workflow"]
-        return Pause.Scope.ORDER, find_order(options["order"]).public_id
+        return Pause.Scope.ORDER, find_order(options["order"]).key
 
     def who_and_why(self, options: dict[str, Any]) -> tuple[Actor, str]:
         """The acting account or shell user, and the reason."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orders.management.pausing import PauseCommand, facts
+from supervision.management.pausing import PauseCommand, facts
 from supervision.operations import pauses
 
 

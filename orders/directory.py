@@ -1,0 +1,59 @@
+"""How the operators' commands and API find and show orders: by public id or number, with what the customer ordered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from orders import queries
+from supervision.insight import queries as engine
+from supervision.insight.directory import Directory, Entry, state_facts
+
+NUMBER = re.compile(r"[0-9](?:[0-9 .-]*[0-9])?")
+
+
+class OrderDirectory(Directory):
+    """Orders, archived ones and ones without a run included. A number is understood with and without its separators."""
+
+    known_by = "public id or its number"
+    columns = ("ID", "NUMBER", "STATE", "CREATED", "TOTAL", "E-MAIL")
+
+    def find(self, said: str) -> Entry | None:
+        """The order with this public id or number."""
+        view = queries.order_view(said, inside=True)
+        if view is None and NUMBER.fullmatch(said):
+            digits = re.sub(r"[^0-9]", "", said)
+            number = "-".join(filter(None, (digits[:3], digits[3:6], digits[6:9], digits[9:])))
+            public_id = queries.public_id_of(number)
+            view = queries.order_view(public_id, inside=True) if public_id else None
+        if view is None:
+            return None
+        return Entry(
+            key=view.public_id,
+            run_id=view.run_id,
+            title=f"order {view.public_id}  number {view.number or '(not consumed yet)'}",
+            answer=queries.answer(view),
+            steps=view.steps,
+            details=[
+                f"{view.email}, {view.total} {view.currency}, {view.payment_method}",
+                *(f"  {line.quantity} x {line.sku}  {line.name}  {line.unit_price} each" for line in view.lines),
+            ],
+        )
+
+    def newest(self, state: str | None, most: int) -> list[dict[str, Any]]:
+        """The newest orders with a run."""
+        listed = queries.all_orders() if state is None else queries.in_state(queries.all_orders(), state)
+        orders = queries.with_runs(listed[:most])
+        steps = engine.steps_of([order.run_id for order in orders])
+        return [
+            {"id": order.public_id, "number": order.number}
+            | state_facts(order.run, steps.get(order.run_id, []), email=order.email, total=order.total, currency=order.currency)
+            | {"created_at": order.created_at}
+            for order in orders
+        ]
+
+    def cells(self, row: dict[str, Any]) -> Sequence[Any]:
+        """An order of the list."""
+        created = f"{row['created_at']:%Y-%m-%d %H:%M:%S}"
+        return row["id"], row["number"], row["process_state"], created, f"{row['total']} {row['currency']}", row["email"]

@@ -1,0 +1,108 @@
+"""How runs are found and shown at the operators' doors: commands and API.
+
+Runs are found by their public ids. An application whose runs have other names, or more to show, subclasses
+`Directory` and calls `use` in its module `workflows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supervision.insight import queries
+from supervision.insight.queries import iso
+from supervision.insight.waiting import why_unconsumed, why_waiting
+from supervision.models import Run, StepState, Submission
+from supervision.states import Direction, ProcessState, RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One run, also before a consumer has made it from its submission.
+
+    run_id: None before that. title, details: lines for a person, before and after its state. answer: its JSON form, with at
+    least the names that `Directory` answers.
+    """
+
+    key: str
+    run_id: int | None
+    title: str
+    answer: dict[str, Any]
+    steps: Sequence[StepState] = ()
+    details: Sequence[str] = ()
+
+
+class Directory:
+    """The engine's own, by public ids. known_by: what names a run. columns: the headers of a list, as in `cells`."""
+
+    known_by = "public id"
+    columns: Sequence[str] = ("ID", "WORKFLOW", "STATE", "CREATED")
+
+    def find(self, said: str) -> Entry | None:
+        """The run that an operator names; None if there is none."""
+        archived = queries.archived_run(said)
+        run = archived.run if archived else Run.objects.filter(key=said).first()
+        if run is not None:
+            because = None if run.finished_at else why_waiting([run.pk]).get(run.pk)
+            return _entry(run, because, queries.steps_of([run.pk])[run.pk])
+        waiting = Submission.objects.filter(public_id=said).first()
+        if waiting is None:
+            return None
+        run = Run(key=said, workflow=waiting.workflow, created_at=waiting.created_at, cancel_requested_at=waiting.cancel_requested_at)
+        run.process_state, run.direction = RunState.PENDING.value, Direction.DO.value
+        return _entry(run, why_unconsumed([said])[said] if waiting.consumed_at is None else None)
+
+    def newest(self, state: str | None, most: int) -> list[dict[str, Any]]:
+        """The newest runs, or the newest in one state, as JSON values with at least the names of `state_facts`."""
+        runs = Run.objects.filter(process_state=state) if state else Run.objects.all()
+        listed = list(runs.order_by("-created_at", "-pk")[:most])
+        steps = queries.steps_of([run.pk for run in listed])
+        return [{"id": run.key, "workflow": run.workflow, **state_facts(run, steps[run.pk])} for run in listed]
+
+    def cells(self, row: dict[str, Any]) -> Sequence[Any]:
+        """One row of `newest` in a table."""
+        return row["id"], row["workflow"], row["process_state"], f"{row['created_at']:%Y-%m-%d %H:%M:%S}"
+
+
+_used: list[Directory] = [Directory()]
+
+
+def use(directory: Directory) -> None:
+    """Let the doors find and show runs with this directory."""
+    _used[0] = directory
+
+
+def current() -> Directory:
+    """The directory in use."""
+    return _used[0]
+
+
+def state_facts(run: Run, steps: Sequence[StepState], **more: Any) -> dict[str, Any]:
+    """A run's state and the step that failed last, for a list. more: the application's facts, before the times."""
+    failed = next((step for step in reversed(steps) if step.process_state == ProcessState.ERROR), None)
+    return {
+        "process_state": run.process_state,
+        "direction": run.direction,
+        **more,
+        "created_at": run.created_at,
+        "finished_at": run.finished_at,
+        "failed_step": failed and failed.name,
+        "attempt": failed and failed.attempt,
+        "last_error": failed and failed.last_error,
+    }
+
+
+def _entry(run: Run, because: str | None, steps: Sequence[StepState] = ()) -> Entry:
+    answer = {
+        "id": run.key,
+        "workflow": run.workflow,
+        "process_state": str(run.process_state),
+        "direction": str(run.direction),
+        "waiting_because": because,
+        "created_at": iso(run.created_at),
+        "finished_at": iso(run.finished_at),
+        "cancel_requested_at": iso(run.cancel_requested_at),
+        "steps": [queries.step_answer(step) for step in steps],
+    }
+    return Entry(key=run.key, run_id=run.pk, title=f"run {run.key}  workflow {run.workflow}", answer=answer, steps=steps)
