@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import PageAdmin
 from supervision.console.shared import TONES
 from supervision.insight import queries
 from supervision.models import ArchivedRun
@@ -22,7 +22,7 @@ LABELS = {RunState.PROCESSED.value: "success", RunState.CANCELLED.value: None}
 
 
 @admin.register(ArchivedRun)
-class ArchivedRunAdmin(ReadOnlyAdmin):
+class ArchivedRunAdmin(PageAdmin):
     """Archived runs, the newest first."""
 
     list_display = ["order", "state", "workflow", "created_at", "finished_at", "archived_at"]
@@ -42,13 +42,8 @@ class ArchivedRunAdmin(ReadOnlyAdmin):
     def state(self, obj: ArchivedRun) -> tuple[str, Any]:
         return obj.process_state, RUN_LABELS[RunState(obj.process_state)]
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def show(self, request: HttpRequest, archived: ArchivedRun, /) -> HttpResponse:
         """Show the archived run with all its steps and events, as it was."""
-        archived: ArchivedRun = self.row(request, object_id)
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET"])
         run = archived.run
         return self.page(
             request, "run.html", title=str(archived), object=archived, original=archived, run=run,

@@ -12,7 +12,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from supervision.console.bounded_lists import OpenFilter, ReadOnlyAdmin
+from supervision.console.bounded_lists import OpenFilter, PageAdmin
 from supervision.console.shared import may_operate, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.errors import Refused
@@ -27,13 +27,14 @@ TONES = {"info": "info", "warning": "warning", "critical": "danger"}
 
 
 @admin.register(Incident)
-class IncidentAdmin(ReadOnlyAdmin):
+class IncidentAdmin(PageAdmin):
     """The list of incidents, the open ones first."""
 
     list_display = ["what", "grade", "standing", "holds", "kind", "acknowledgement"]
     list_filter = [OpenFilter, ("severity", admin.ChoicesFieldListFilter), ("kind", admin.AllValuesFieldListFilter)]
     ordering = [F("closed_at").desc(nulls_first=True), "-opened_at"]
     aged_from = "opened_at"
+    takes_posts = True
 
     @display(description=_("What"))
     def what(self, obj: Incident) -> str:
@@ -57,11 +58,8 @@ class IncidentAdmin(ReadOnlyAdmin):
     def acknowledgement(self, obj: Incident) -> str | None:
         return obj.acknowledged_by or None
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
         """One incident with the orders that it holds; while it is open, the form that acknowledges it."""
-        row = self.row(request, object_id)
         may_acknowledge = may_operate(request) and row.closed_at is None and row.acknowledged_at is None
         form = ReasonForm(request.POST if request.method == "POST" else None)
         form.fields["reason"].help_text = _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")

@@ -27,7 +27,7 @@ from supervision.admin import (  # noqa: F401
     route_pages,
     schedules,
 )
-from supervision.console.bounded_lists import FlagFilter, OpenFilter, ReadOnlyAdmin
+from supervision.console.bounded_lists import FlagFilter, OpenFilter, PageAdmin, ReadOnlyAdmin
 from supervision.console.run_lists import RunConsole
 from supervision.console.shared import STALE_AFTER, may_operate, person, run_address
 from supervision.console.verb_forms import ReasonForm
@@ -142,7 +142,7 @@ class AlertAdmin(ReadOnlyAdmin):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyAdmin):
+class DeadLetterAdmin(PageAdmin):
     """Messages and submissions that could not be read, byte for byte. An operator requeues or discards each."""
 
     list_display = ["source", "why", "size", "deliveries", "received", "resolution"]
@@ -166,13 +166,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         view = self.admin_site.admin_view(self.resolve_view)
         return [path("<int:object_id>/resolve/<slug:verb>/", view, name="supervision_deadletter_resolve"), *super().get_urls()]
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def show(self, request: HttpRequest, letter: DeadLetter, /) -> HttpResponse:
         """Show the letter's bytes as text and as hexadecimal digits. The browser gets both as plain text only."""
-        letter: DeadLetter = self.row(request, object_id)
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET"])
         body = bytes(letter.body)
         return self.page(
             request, "dead_letter.html", title=str(letter), original=letter, letter=letter, size=len(body),

@@ -9,7 +9,7 @@ from django.contrib.admin import ShowFacets, SimpleListFilter
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
@@ -113,6 +113,24 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **kwargs: Any) -> Paginator:
         return BoundedPaginator(queryset, per_page)
+
+
+class PageAdmin(ReadOnlyAdmin):
+    """An admin that shows each row on a page of its own. takes_posts: the page has a form."""
+
+    takes_posts = False
+
+    def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
+        """The page of this row."""
+        raise NotImplementedError
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        row = self.row(request, object_id)
+        if not self.takes_posts and request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET"])
+        return self.show(request, row)
 
 
 class BoundedPaginator(Paginator):

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import PageAdmin
 from supervision.console.shared import may_operate, pause_address, person, resume_address, run_address
 from supervision.console.verb_forms import ReasonForm, Verb
 from supervision.errors import Refused, UnknownRun
@@ -100,12 +100,13 @@ class ActiveFilter(admin.SimpleListFilter):
 
 
 @admin.register(Pause)
-class PauseAdmin(ReadOnlyAdmin):
+class PauseAdmin(PageAdmin):
     """An account that may see orders may see their pauses. An account that may operate may pause and resume."""
 
     list_display = ["what", "standing", "why", "paused_by", "paused_at", "until", "ended"]
     list_filter = [ActiveFilter, ("scope", admin.ChoicesFieldListFilter)]
     ordering = ["-paused_at", "-pk"]
+    takes_posts = True
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         return may_operate(request) and self.has_view_permission(request)
@@ -163,11 +164,8 @@ class PauseAdmin(ReadOnlyAdmin):
     def _pause_page(self, request: HttpRequest, form: PauseForm, back: str) -> HttpResponse:
         return self.page(request, "pause.html", title=PAUSE.label, form=form, verb=PAUSE, back=back)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def show(self, request: HttpRequest, held: Any, /) -> HttpResponse:
         """One pause with its whole record; while it is in force, the form that lifts it."""
-        held = self.row(request, object_id)
         may_resume, back = may_operate(request) and held.console_active, self._back(request)
         form = ReasonForm(request.POST if request.method == "POST" else None)
         form.fields["reason"].label = _("Reason to resume")

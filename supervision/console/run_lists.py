@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Case, IntegerField, Q, QuerySet, When
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
@@ -142,13 +142,8 @@ class RunConsole(RunVerbs):
             return HttpResponseRedirect(reverse("admin:supervision_run_change", args=[run_id]))
         return HttpResponseRedirect(self._address("change", obj.pk))
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def show(self, request: HttpRequest, obj: Any, /) -> HttpResponse:
         """Show everything about one run. The page takes no POST: verbs have pages of their own."""
-        obj = self.row(request, object_id)
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET"])
         run = self.run_of(obj)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
         history = queries.timeline(run.pk)

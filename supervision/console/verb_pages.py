@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import PageAdmin
 from supervision.console.shared import may_operate, person
 from supervision.console.verb_forms import (
     BULK_LIMIT,
@@ -39,7 +39,7 @@ from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.workflow import version_of
 
 
-class RunVerbs(ReadOnlyAdmin):
+class RunVerbs(PageAdmin):
     """Adds the verbs' pages to an admin of runs, or of rows that have a run."""
 
     run_path: str

@@ -209,14 +209,7 @@ def test_limits_are_edited_with_their_history_and_the_breaker_is_left_alone(oper
     sent: list[str] = []
     monkeypatch.setattr(hints, "send", sent.append)
     bank = a_resource("payment", capacity=5)
-    form = {
-        "capacity": "2",
-        "rate_per_second": "1.5",
-        "breaker_threshold": "5",
-        "cool_down_seconds": "5",
-        "probe_limit": "1",
-        "settings": "{}",
-    }
+    form = {**FORM, "capacity": "2", "rate_per_second": "1.5"}
     operator.get(address_of(bank))
     Resource.objects.filter(pk=bank.pk).update(breaker_state="open", failures=9)  # while the form is open
 
@@ -245,16 +238,8 @@ def test_limits_are_edited_with_their_history_and_the_breaker_is_left_alone(oper
 )
 def test_a_limit_that_makes_no_sense_is_refused_at_its_field(operator: Client, field: str, value: str, words: str):
     bank = a_resource("payment", capacity=5)
-    form = {
-        "capacity": "5",
-        "rate_per_second": "",
-        "breaker_threshold": "5",
-        "cool_down_seconds": "5",
-        "probe_limit": "1",
-        "settings": "{}",
-    }
 
-    answer = operator.post(address_of(bank), {**form, field: value})
+    answer = operator.post(address_of(bank), {**FORM, field: value})
 
     assert answer.status_code == 200
     assert words in answer.content.decode()

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 from django.db import connection, transaction
 
+from supervision.agent import get_agent
 from supervision.audit import registry
 from supervision.errors import PermanentFailure
 from supervision.execution import runner
@@ -137,6 +138,23 @@ def in_error(position: int = 0, workflow: str = "toy-plain", *, unknown: bool = 
 
 def refusal(message: str = "refused") -> Any:
     return failures.as_failure(PermanentFailure(message))
+
+
+def only_agent_with_a_service(monkeypatch: Any, agent: str) -> None:
+    """Let this agent call `the-service`, and the other toy agents none."""
+    monkeypatch.setattr(type(get_agent(agent)), "resource", "the-service", raising=False)
+    for other in {"alpha", "beta", "gamma"} - {agent}:
+        monkeypatch.setattr(get_agent(other), "resource", None, raising=False)
+    circuit_breaker.know(["the-service"])
+
+
+def raising(error: Exception | type[Exception]) -> Callable[[Any], Any]:
+    """The behaviour of a toy agent whose every call raises this."""
+
+    def behave(request: Any) -> Any:
+        raise error
+
+    return behave
 
 
 def go(sent: Sequence[tuple[StepPosition, Sequence[Claim]]]) -> None:

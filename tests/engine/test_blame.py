@@ -273,10 +273,7 @@ def events_of_beta():
 def test_a_refusal_is_an_answer_and_closes_the_breaker():
     half_open()
 
-    def refused(request):
-        raise PermanentFailure("no")
-
-    toy.BETA.on_perform = refused
+    toy.BETA.on_perform = kit.raising(PermanentFailure("no"))
     run_until_idle()
 
     assert beta().breaker_state == "closed"
@@ -328,11 +325,7 @@ def test_probes_take_orders_that_have_not_failed_first_and_then_each_in_turn():
 def test_a_probe_that_proves_nothing_makes_room_for_another_at_once(error):
     half_open()
     asked = len(toy.BETA.performed)
-
-    def behave(request):
-        raise error
-
-    toy.BETA.on_perform = behave
+    toy.BETA.on_perform = kit.raising(error)
     run_until_idle()
 
     assert len(toy.BETA.performed) > asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 
@@ -22,18 +21,11 @@ from . import kit
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def _raise(error: Exception) -> Any:
-    def behave(request: StepRequest) -> None:
-        raise error
-
-    return behave
-
-
 # --------------------------------------------------------------------------------- only the failing order suffers
 
 
 def test_words_the_database_cannot_keep_harm_nobody():
-    toy.ALPHA.on_perform = lambda request: _raise(PermanentFailure("bad \x00 \udc80"))(request) if request.payload["n"] == 2 else None
+    toy.ALPHA.on_perform = lambda request: kit.raising(PermanentFailure("bad \x00 \udc80"))(request) if request.payload["n"] == 2 else None
     keys = submit_many("toy-plain", [{"n": n} for n in range(4)])
 
     run_until_idle()

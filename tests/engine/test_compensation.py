@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from supervision.agent import register_agent
@@ -35,8 +33,7 @@ def cancel(key: str) -> str:
     return operator_verbs.cancel(key, by="customer", reason="changed my mind")
 
 
-def refuse(request: Any) -> None:
-    raise PermanentFailure("no")
+refuse = kit.raising(PermanentFailure("no"))
 
 
 def undone() -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from supervision.agent import StepRequest
 from supervision.errors import OutcomeUnknown, PermanentFailure, Postpone, TransientFailure
 from supervision.execution import runner
 from supervision.models import StrayReply
@@ -183,7 +181,7 @@ def test_a_worker_that_serves_the_next_queue_goes_on_without_a_message():
 
 def test_a_step_that_failed_for_now_waits_and_is_counted():
     kit.others_succeed("alpha")
-    toy.ALPHA.on_perform = _raise(TransientFailure("busy"))
+    toy.ALPHA.on_perform = kit.raising(TransientFailure("busy"))
     key = submit("toy-plain", {"n": 1})
 
     run_until_idle()
@@ -194,7 +192,7 @@ def test_a_step_that_failed_for_now_waits_and_is_counted():
 
 
 def test_an_error_of_the_agents_own_making_leaves_the_effect_unknown():
-    toy.ALPHA.on_perform = _raise(ZeroDivisionError("oops"))
+    toy.ALPHA.on_perform = kit.raising(ZeroDivisionError("oops"))
     key = submit("toy-plain", {"n": 1})
 
     run_until_idle()
@@ -205,7 +203,7 @@ def test_an_error_of_the_agents_own_making_leaves_the_effect_unknown():
 
 
 def test_an_unanswered_call_leaves_the_effect_unknown_and_the_key_as_it_was():
-    toy.ALPHA.on_perform = _raise(OutcomeUnknown("reset"))
+    toy.ALPHA.on_perform = kit.raising(OutcomeUnknown("reset"))
     key = submit("toy-plain", {"n": 1})
     run_until_idle()
     make_due(key)
@@ -219,7 +217,7 @@ def test_an_unanswered_call_leaves_the_effect_unknown_and_the_key_as_it_was():
 
 
 def test_a_refusal_stops_the_order_with_one_alert_and_no_effect():
-    toy.BETA.on_perform = _raise(PermanentFailure("declined"))
+    toy.BETA.on_perform = kit.raising(PermanentFailure("declined"))
     key = submit("toy", {"n": 1})
 
     run_until_idle()
@@ -231,7 +229,7 @@ def test_a_refusal_stops_the_order_with_one_alert_and_no_effect():
 
 
 def test_a_postponed_step_is_not_counted():
-    toy.ALPHA.on_perform = _raise(Postpone("closed", timedelta(minutes=3)))
+    toy.ALPHA.on_perform = kit.raising(Postpone("closed", timedelta(minutes=3)))
     key = submit("toy-plain", {"n": 1})
 
     run_until_idle()
@@ -243,7 +241,7 @@ def test_a_postponed_step_is_not_counted():
 
 @pytest.mark.parametrize("wish", [float("inf"), float("nan"), -5.0, 1e300])
 def test_a_services_absurd_wish_for_a_pause_stops_nobody(wish):
-    toy.ALPHA.on_perform = _raise(TransientFailure("busy", retry_after=wish))
+    toy.ALPHA.on_perform = kit.raising(TransientFailure("busy", retry_after=wish))
     key = submit("toy-plain", {"n": 1})
 
     run_until_idle()
@@ -254,7 +252,7 @@ def test_a_services_absurd_wish_for_a_pause_stops_nobody(wish):
 
 
 def test_calls_are_counted_once_twice_once_after_the_middle_step_was_resubmitted():
-    toy.BETA.on_perform = _raise(PermanentFailure("declined"))
+    toy.BETA.on_perform = kit.raising(PermanentFailure("declined"))
     key = submit("toy-plain", {"n": 1})
     run_until_idle()
     toy.BETA.on_perform = None
@@ -265,10 +263,3 @@ def test_calls_are_counted_once_twice_once_after_the_middle_step_was_resubmitted
     assert kit.state(key) == "Processed"
     assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 2, 1]
     assert kit.healthy()
-
-
-def _raise(error: Exception) -> Any:
-    def behave(request: StepRequest) -> None:
-        raise error
-
-    return behave

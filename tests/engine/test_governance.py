@@ -12,13 +12,13 @@ from supervision.intake import consuming
 from supervision.models import Resource
 from supervision.recovery import supervisor
 from supervision.testing import make_due, run_of, run_until_idle, step, submit, submit_many
+from tests.engine import kit
 from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def down(request):
-    raise TransientFailure("connection refused")
+down = kit.raising(TransientFailure("connection refused"))
 
 
 def the_breaker(name="beta"):
@@ -116,23 +116,9 @@ def test_an_outage_leads_no_order_to_error_however_often_it_is_tried():
     assert {run_of(key).process_state for key in keys} == {"Processed"}
 
 
-def test_refusals_are_answers_and_do_not_open_it():
-    def refused(request):
-        raise PermanentFailure("no")
-
-    toy.BETA.on_perform = refused
-    submit_many("toy-plain", [{"n": n} for n in range(6)])
-
-    run_until_idle()
-
-    assert not Resource.objects.filter(name="beta").exclude(breaker_state="closed").exists()
-
-
-def test_an_agents_own_mistake_does_not_open_it():
-    def mistaken(request):
-        raise ZeroDivisionError
-
-    toy.BETA.on_perform = mistaken
+@pytest.mark.parametrize("error", [PermanentFailure("no"), ZeroDivisionError()], ids=["a refusal", "a mistake"])
+def test_refusals_are_answers_and_an_agents_own_mistakes_do_not_open_it_either(error):
+    toy.BETA.on_perform = kit.raising(error)
     submit_many("toy-plain", [{"n": n} for n in range(6)])
 
     run_until_idle()
@@ -141,10 +127,7 @@ def test_an_agents_own_mistake_does_not_open_it():
 
 
 def test_an_unknown_outcome_keeps_its_effect_unknown_while_it_is_postponed():
-    def silent(request):
-        raise OutcomeUnknown("no answer")
-
-    toy.BETA.on_perform = silent
+    toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
     keys = submit_many("toy-plain", [{"n": n} for n in range(6)])
 
     run_until_idle()

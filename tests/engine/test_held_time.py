@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from supervision import agent as agents
 from supervision.governance import circuit_breaker
 from supervision.intake import consuming
 from supervision.models import Resource, Run
@@ -25,10 +24,7 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def service(monkeypatch):
     """Agent alpha calls a service of this name."""
-    monkeypatch.setattr(type(agents.get_agent("alpha")), "resource", "the-service", raising=False)
-    monkeypatch.setattr(agents.get_agent("beta"), "resource", None, raising=False)
-    monkeypatch.setattr(agents.get_agent("gamma"), "resource", None, raising=False)
-    circuit_breaker.know(["the-service"])
+    kit.only_agent_with_a_service(monkeypatch, "alpha")
     return "the-service"
 
 

@@ -19,10 +19,7 @@ pytestmark = pytest.mark.usefixtures("engine", "service")
 @pytest.fixture
 def service(monkeypatch):
     """Only agent alpha calls a service."""
-    monkeypatch.setattr(type(agents.get_agent("alpha")), "resource", "the-service", raising=False)
-    for name in ("beta", "gamma"):
-        monkeypatch.setattr(agents.get_agent(name), "resource", None, raising=False)
-    circuit_breaker.know(["the-service"])
+    kit.only_agent_with_a_service(monkeypatch, "alpha")
 
 
 def waiting() -> list[str]:
@@ -36,10 +33,7 @@ def sweep() -> None:
 
 
 def test_a_lone_order_whose_service_fails_for_a_day_is_not_stopped_for_its_time():
-    def broken(request):
-        raise TransientFailure("500")
-
-    agents.get_agent("alpha").on_perform = broken
+    agents.get_agent("alpha").on_perform = kit.raising(TransientFailure("500"))
     (key,) = waiting()
     for _ in range(4):
         run_until_idle()

@@ -22,8 +22,7 @@ from . import kit
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def refuse(request):
-    raise PermanentFailure("still no", code="no_way")
+refuse = kit.raising(PermanentFailure("still no", code="no_way"))
 
 
 def news() -> list[tuple[int, str]]:
@@ -349,8 +348,7 @@ def test_a_step_that_waits_longer_is_told_of_until_it_runs_again():
     assert (kit.incidents(), kit.open_alerts(key)) == ([], [])
 
 
-def fail(request):
-    raise TransientFailure("busy", code="unrecorded")  # the fault is our own, so no service is blamed
+fail = kit.raising(TransientFailure("busy", code="unrecorded"))  # the fault is our own, so no service is blamed
 
 
 def test_claims_that_nobody_starts_are_told_of_until_one_is_started():

@@ -11,10 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from supervision import agent as agents
 from supervision import conf
 from supervision.audit import liveness
-from supervision.governance import circuit_breaker
 from supervision.incidents import lifecycle
 from supervision.models import Run
 
@@ -28,10 +26,7 @@ BOUND = 900
 @pytest.fixture(autouse=True)
 def service(engine, monkeypatch):
     """Agent beta calls a service; alpha and gamma do not."""
-    monkeypatch.setattr(type(agents.get_agent("beta")), "resource", "the-service", raising=False)
-    for name in ("alpha", "gamma"):
-        monkeypatch.setattr(agents.get_agent(name), "resource", None, raising=False)
-    circuit_breaker.know(["the-service"])
+    kit.only_agent_with_a_service(monkeypatch, "beta")
 
 
 def unguarded() -> None:

@@ -67,8 +67,7 @@ def test_a_caller_who_saw_an_earlier_attempt_is_told_so_and_nothing_changes():
     assert kit.states(key)[0] == "Error"
 
 
-def _refuse(request):
-    raise PermanentFailure("still no")
+_refuse = kit.raising(PermanentFailure("still no"))
 
 
 def test_of_two_callers_at_once_one_wins():

@@ -36,10 +36,7 @@ def mails() -> list[str]:
 
 
 def test_two_thousand_orders_wait_for_a_service_that_is_out_past_their_own_time():
-    def down(request):
-        raise OutcomeUnknown("failed (500)")
-
-    toy.BETA.on_perform = down
+    toy.BETA.on_perform = kit.raising(OutcomeUnknown("failed (500)"))
     submit_many("toy-plain", [{"n": n} for n in range(ORDERS)])
     run_until_idle()
     for _ in range(MINUTES_DOWN):

@@ -70,10 +70,7 @@ def test_a_remapped_partition_goes_to_the_new_resource_and_the_running_call_fini
 def test_a_call_whose_outcome_is_unknown_is_repeated_at_the_same_resource_whatever_the_routes_say(two_accounts):
     route("*", "beta-north")
 
-    def lost(request):
-        raise OutcomeUnknown("no answer")
-
-    toy.BETA.on_perform = lost
+    toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
     key = submit("toy-plain", {"n": 1})
     run_until_idle()
     assert step(key, "beta-step").effect == "unknown"
@@ -90,10 +87,7 @@ def test_a_call_whose_outcome_is_unknown_is_repeated_at_the_same_resource_whatev
 def test_a_call_that_certainly_did_nothing_may_go_elsewhere(two_accounts):
     route("*", "beta-north")
 
-    def refused(request):
-        raise TransientFailure("connection refused")
-
-    toy.BETA.on_perform = refused
+    toy.BETA.on_perform = kit.raising(TransientFailure("connection refused"))
     key = submit("toy-plain", {"n": 1})
     run_until_idle()
     route("*", "beta-south")
@@ -145,10 +139,7 @@ def test_the_one_whose_breaker_is_open_is_passed_over(two_accounts):
 def test_failures_count_for_the_resource_that_was_called_and_the_others_stay_closed(two_accounts):
     route("*", "beta-north")
 
-    def down(request):
-        raise TransientFailure("connection refused")
-
-    toy.BETA.on_perform = down
+    toy.BETA.on_perform = kit.raising(TransientFailure("connection refused"))
     submit_many("toy-plain", [{"n": n} for n in range(6)])
     run_until_idle()
 

@@ -201,10 +201,7 @@ def test_a_chain_skips_the_queues_whose_work_was_done_on_the_way(worker):
 
 
 def test_a_chain_ends_where_a_step_was_refused(worker):
-    def refuse(request):
-        raise PermanentFailure("no")
-
-    toy.BETA.on_perform = refuse
+    toy.BETA.on_perform = kit.raising(PermanentFailure("no"))
     key = submit("toy", {"n": 1})
     scheduler.schedule_once()
 

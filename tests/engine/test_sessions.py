@@ -73,10 +73,7 @@ def test_two_clients_may_use_the_same_key_without_waiting_for_each_other():
 
 
 def test_an_order_in_error_holds_its_session_until_somebody_decides():
-    def refuse(request):
-        raise kit.PermanentFailure("no")
-
-    toy.BETA.on_perform = refuse
+    toy.BETA.on_perform = kit.raising(kit.PermanentFailure("no"))
     first, second = in_session(2)
     run_until_idle()
     toy.BETA.on_perform = None

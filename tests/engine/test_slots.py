@@ -355,10 +355,7 @@ def test_a_claim_that_is_no_longer_ours_gives_its_slot_back():
 def test_a_failed_call_gives_its_slot_back_and_its_error_is_shown_at_the_resource():
     limit(capacity=1)
 
-    def fails(request):
-        raise TransientFailure("the bank says: not now")
-
-    toy.BETA.on_perform = fails
+    toy.BETA.on_perform = kit.raising(TransientFailure("the bank says: not now"))
     submit("toy-plain", {"n": 1})
     run_until_idle()
 

@@ -23,8 +23,7 @@ from . import kit
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def _refuse(request: StepRequest) -> None:
-    raise PermanentFailure("no")
+_refuse = kit.raising(PermanentFailure("no"))
 
 
 class Ledger(Agent):

@@ -67,8 +67,7 @@ def work(key: str) -> str:
     raise AssertionError("the order does not come to rest")
 
 
-def refuse(_: Any) -> None:
-    raise PermanentFailure("no")
+refuse = kit.raising(PermanentFailure("no"))
 
 
 def live(services: Any, key: str) -> int:

@@ -23,8 +23,7 @@ def ada_listens(out):
     kit.listen("https://shop.example/hook")
 
 
-def refuse(request):
-    raise PermanentFailure("no")
+refuse = engine_kit.raising(PermanentFailure("no"))
 
 
 def test_an_order_that_goes_through_is_received_processing_and_processed():
