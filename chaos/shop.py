@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
@@ -34,6 +35,8 @@ def role_of(name: str) -> str:
 
 class Shop(Outlook):
     """The processes of a shop: starts them, sends them signals and reads their logs."""
+
+    popen: ClassVar[type[subprocess.Popen[Any]]] = subprocess.Popen  # the tests have a quicker one
 
     def __init__(self, database_url: str, broker_url: str, directory: Path, *, first_port: int = 18000, **environ: str) -> None:
         self.directory = directory
@@ -81,26 +84,27 @@ class Shop(Outlook):
 
     def manage(self, *arguments: str, check: bool = True) -> str:
         """Run a management command; returns what it printed."""
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "manage.py"), *arguments],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=ROOT,
-            check=False,
-        )
-        if check and done.returncode:
-            raise AssertionError(f"{' '.join(arguments)} failed: {done.stdout}{done.stderr}")
-        return done.stdout
+        code, out, err = self._run(str(ROOT / "manage.py"), *arguments)
+        if check and code:
+            raise AssertionError(f"{' '.join(arguments)} failed: {out}{err}")
+        return out
+
+    def _run(self, *arguments: str) -> tuple[int, str, str]:
+        """The exit code of this Python program, and what it printed."""
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with self.popen([sys.executable, *arguments], env=self.env, cwd=ROOT, **pipes) as process:
+            try:
+                out, err = process.communicate(timeout=120)
+            except BaseException:
+                process.kill()
+                raise
+        return process.returncode, out, err
 
     def prepare(self) -> None:
         """Make the tables, the catalogue and the accounts."""
-        prepared = subprocess.run(
-            [sys.executable, "-m", "sasproject.prepare"], env=self.env, capture_output=True, text=True, cwd=ROOT, check=False
-        )
-        assert prepared.returncode == 0, prepared.stderr
-        self.accounts = json.loads(prepared.stdout.splitlines()[-1])["accounts"]
+        code, out, err = self._run("-m", "sasproject.prepare")
+        assert code == 0, err
+        self.accounts = json.loads(out.splitlines()[-1])["accounts"]
 
     def open(self, *names: str) -> None:
         """Prepare the database and start simulators and roles; returns when all of them answer."""
@@ -151,7 +155,8 @@ class Shop(Outlook):
         with path.open("ab") as log:
             self._log_starts[name] = path.stat().st_size
             env = {**self.env, "SAS_ROLE": role_of(name), **environ}
-            self.processes[name] = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+            start = subprocess.Popen if name in self.trees else self.popen
+            self.processes[name] = start(command, env=env, stdout=log, stderr=log, start_new_session=True)
 
     def _answers(self, name: str) -> None:
         until(lambda: http_answers(f"{self.url_of(name)}/healthz"), within=60, what=f"the {name} role")

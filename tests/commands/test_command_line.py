@@ -19,6 +19,7 @@ from django.db import connection
 
 from supervision.management.base import Command
 from supervision.management.progress import Progress
+from tests.support import forked
 
 MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py")]
 OURS = sorted(name for name, app in get_commands().items() if app in ("orders", "supervision"))
@@ -28,7 +29,7 @@ AWAY = "no database is running at 127.0.0.1:1/nothing: start ./run demo or set D
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "CELERY_BROKER_URL": "pgmq://", **environment}
-    return subprocess.run([*MANAGE, *arguments], env=env, capture_output=True, text=True, timeout=60, check=False)
+    return forked.run([*MANAGE, *arguments], env=env, timeout=60)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -112,7 +113,7 @@ def test_a_loop_outlives_an_outage_and_ends_at_sigterm(name: str, eventually: Ca
     log = tmp_path / "log"
     with log.open("wb") as out:
         env = {**os.environ, "DATABASE_URL": NOWHERE, "CELERY_BROKER_URL": "pgmq://"}
-        loop = subprocess.Popen([*MANAGE, name, "--loop", "--interval", "0.05"], env=env, stdout=out, stderr=out)
+        loop = forked.Popen([*MANAGE, name, "--loop", "--interval", "0.05"], env=env, stdout=out, stderr=out)
     try:
         eventually(lambda: log.read_text().count("trying again in 0.05 s") >= 2, within=90, what="a second try")
         loop.send_signal(signal.SIGTERM)

@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 COMPLETE_BY, SWEEP = 5.0, 1.0
 BACK_OFF = 1.2  # seconds at most, for a step that failed once
-SLACK = 2.0  # for a busy machine
 PROCESSES = ("scheduler", "scheduler.2", "agents", "agents.2", "supervisor", "supervisor.2", "beat", "web")
 SHORT = {"SUPERVISION_COMPLETE_WITHIN": str(COMPLETE_BY), "SUPERVISION_SWEEP_SECONDS": str(SWEEP)}
 
@@ -58,6 +57,13 @@ def now(shop: Shop) -> Any:
     return shop.rows("SELECT clock_timestamp()")[0][0]
 
 
+def slack(shop: Shop) -> float:
+    """How many seconds later than on a quiet machine an answer may come: measured by the start of one process."""
+    began = time.monotonic()
+    shop.manage("version")
+    return 1.0 + 3 * (time.monotonic() - began)
+
+
 def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_200_orders_in_flight(shop: Shop) -> None:
     before = last_order(shop)
     shop.fault(service="payment", mode="slow", latency_ms=3000)
@@ -71,6 +77,8 @@ def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_20
     held = shop.rows(f"SELECT run_id, position {running}")
     shop.fault()
     shop.start(*workers)
+    started = (now(shop) - killed).total_seconds()  # no step can be claimed before; a second on a quiet machine
+    late = slack(shop)
 
     until(lambda: ended(shop, before) == 200, within=60, what="all orders to end")
     claims = shop.rows(
@@ -81,7 +89,7 @@ def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_20
     )
     took = claims[0][0].total_seconds()
     print(f"{len(held)} steps in hand; the last was claimed again {took:.1f} s after the kill")
-    assert took < COMPLETE_BY + SWEEP + BACK_OFF + SLACK
+    assert took < max(COMPLETE_BY, started) + SWEEP + BACK_OFF + late
     assert states(shop, before) == {"Processed": 200}
     keys = sorted(key for (key,) in shop.rows("SELECT key FROM supervision_run WHERE id > %s", before))
     for service, operation in (("payment", "confirm"), ("carrier", "create")):
@@ -124,5 +132,5 @@ def test_another_supervisor_sweeps_within_twelve_seconds_when_the_leader_is_froz
     )
     took = time.monotonic() - began
     print(f"another supervisor had swept {took:.1f} s after the leader was frozen")
-    assert took < 12.0 + SLACK
+    assert took < 12.0 + slack(shop)
     shop.signal(frozen, signal.SIGCONT)

@@ -29,6 +29,7 @@ from supervision.store import step_verbs
 from supervision.store.records import Handover, Started
 from supervision.testing import expire, run_of, schedule, step, submit
 from supervision.workflow import StepPosition
+from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -233,7 +234,7 @@ class Process:
 
     def __init__(self, verb: str, *arguments: str, **environ: str) -> None:
         name = str(connection.settings_dict["NAME"])
-        self._process = subprocess.Popen(
+        self._process = forked.Popen(
             [sys.executable, "-m", "tests.engine.process", name, verb, *arguments],
             cwd=ROOT,
             env={**os.environ, "LOG_LEVEL": "ERROR", **environ},

@@ -21,6 +21,7 @@ from supervision.transports.pgmq_tables import install_pgmq
 from tests import services
 from tests.engine.conftest import engine, store_database, tuned
 from tests.intake.brokers import Amqp, Broker, Pgmq, Redis
+from tests.support import forked
 from tests.support.shop import until
 
 __all__ = ["engine", "store_database", "tuned"]
@@ -61,7 +62,7 @@ class Worker:
         """Start it without waiting; returns the position in the log file where its lines begin."""
         began = self.path.stat().st_size if self.path.exists() else 0
         with self.path.open("ab") as log:
-            self.process = subprocess.Popen(self.arguments, cwd=ROOT, env={**self.env, **environ}, stdout=log, stderr=log)
+            self.process = forked.Popen(self.arguments, cwd=ROOT, env={**self.env, **environ}, stdout=log, stderr=log)
         return began
 
     def start(self, **environ: str) -> None:

@@ -29,6 +29,7 @@ from tests.intake.brokers import Amqp, RawProperties
 from tests.intake.conftest import ROOT, database_away
 from tests.intake.corpus import AMQP_PROPERTIES
 from tests.shopping import a_product, a_request, an_account
+from tests.support import forked
 from tests.support.shop import until
 
 pytestmark = pytest.mark.amqp
@@ -295,7 +296,7 @@ def consumer(amqp_url: str, tmp_path: Path) -> Iterator[Callable[..., Path]]:
         env = {**os.environ, "CELERY_BROKER_URL": amqp_url, **environ}
         arguments = [sys.executable, "-m", "tests.intake.process", str(connection.settings_dict["NAME"]), "intake"]
         with told.open("ab") as out, (tmp_path / "consumer.log").open("ab") as log:
-            begun.append(subprocess.Popen(arguments, cwd=ROOT, env=env, stdout=out, stderr=log, start_new_session=True))
+            begun.append(forked.Popen(arguments, cwd=ROOT, env=env, stdout=out, stderr=log, start_new_session=True))
         return told
 
     yield start

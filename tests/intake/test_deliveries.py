@@ -23,6 +23,7 @@ from supervision.operations import operator_verbs
 from supervision.testing import submit_many
 from tests.engine import kit
 from tests.intake.conftest import ROOT
+from tests.support import forked
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -33,7 +34,7 @@ def test_a_submission_that_kills_its_readers_is_set_aside_and_the_others_become_
     submission.accept([NewSubmission(public_id=key, payload=body, workflow="toy-plain") for key, body in zip(keys, bodies, strict=True)])
 
     arguments = [sys.executable, "-m", "tests.intake.process", str(connection.settings_dict["NAME"]), "submissions"]
-    done = subprocess.run(arguments, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=60)
+    done = forked.run(arguments, cwd=ROOT, timeout=60)
 
     assert done.stdout.splitlines() == ["killed"] * 4 + ["ended"], done.stderr
     assert sorted(Run.objects.values_list("key", flat=True)) == sorted([keys[0], keys[1], keys[3]])
@@ -56,7 +57,7 @@ def consumers() -> Iterator[Callable[[], list[str]]]:
     arguments = [sys.executable, "-m", "tests.intake.process", str(connection.settings_dict["NAME"]), "submissions"]
     environ = {**os.environ, "WAIT": "1", "LOG_LEVEL": "ERROR"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    begun = [subprocess.Popen(arguments, cwd=ROOT, env=environ, start_new_session=True, **pipes) for _ in range(CONSUMERS)]
+    begun = [forked.Popen(arguments, cwd=ROOT, env=environ, start_new_session=True, **pipes) for _ in range(CONSUMERS)]
 
     def work() -> list[str]:
         for each in begun:

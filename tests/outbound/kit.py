@@ -21,7 +21,7 @@ from supervision.operations import operator_verbs
 from supervision.outbox import subscriptions
 from supervision.outbox.deliveries import fan_out
 from tests.engine.kit import ROOT, fetch
-from tests.support import toy
+from tests.support import forked, toy
 
 ADA, BOB = "user:1", "user:2"
 
@@ -146,7 +146,7 @@ def deliverer() -> subprocess.Popen[str]:
         "deliver_all()\n"
     )
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "sasproject.settings", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "ERROR"}
-    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ, text=True)
+    return forked.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ, text=True)
 
 
 __all__ = ["PermanentFailure", "consume_batch", "fan_out", "operator_verbs", "toy"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import smtplib
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
 
+from tests.support import forked
 from tests.support.simulators import ROOT, Simulators
 
 KEY = {"Authorization": "Bearer sk_test_simulator"}
@@ -108,7 +108,7 @@ def test_a_line_that_a_crash_cut_short_is_dropped(own):
 
 def test_a_second_process_on_the_same_ledger_is_refused_in_one_line(own):
     command = [sys.executable, "manage.py", "simulators", "--port", "0", "--smtp-port", "0", "--ledger", str(own.ledger_file)]
-    second = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+    second = forked.run(command, cwd=ROOT, timeout=60)
 
     assert second.returncode != 0
     assert "another simulator writes" in second.stderr
@@ -118,7 +118,7 @@ def test_a_second_process_on_the_same_ledger_is_refused_in_one_line(own):
 def test_a_taken_port_is_told_in_one_line(own, tmp_path):
     port = own.url.rpartition(":")[2]
     command = [sys.executable, "manage.py", "simulators", "--port", port, "--ledger", str(tmp_path / "other.jsonl")]
-    second = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+    second = forked.run(command, cwd=ROOT, timeout=60)
 
     assert second.returncode != 0
     assert "Traceback" not in second.stderr

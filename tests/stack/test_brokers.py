@@ -16,6 +16,7 @@ from django.db import connection
 from sasproject.apps import complete_database
 from sasproject.embedded import database_url
 from supervision.transports.pgmq_tables import install_pgmq
+from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 THERE_AND_BACK = """
@@ -39,7 +40,7 @@ celery_app.send_task("supervision.schedule")
 def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {**os.environ, "DJANGO_SETTINGS_MODULE": "sasproject.settings", **environment}
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=inherited, capture_output=True, text=True, check=False, timeout=90)
+    return forked.run(command, cwd=ROOT, env=inherited, timeout=90)
 
 
 def goes_there_and_back(**environment: str) -> None:

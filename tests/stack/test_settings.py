@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked
+
 ROOT = Path(__file__).resolve().parents[2]
 READ = """
 import json, sys
@@ -22,7 +24,7 @@ print(json.dumps({name: getattr(settings, name) for name in sys.argv[1].split()}
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     basic = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "sasproject.settings"}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env={**basic, **environment}, capture_output=True, text=True, check=False, timeout=60)
+    return forked.run(command, cwd=ROOT, env={**basic, **environment}, timeout=60)
 
 
 def read(names: str, **environment: str) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from chaos import shop as running
 from chaos.look import ADDRESS, order, until
 from chaos.shop import ROLES, WORKERS, Shop, role_of
 from sasproject.roles import ROOT
+from tests.support import forked
 
 __all__ = ["ADDRESS", "ROLES", "WORKERS", "Shop", "open_shop", "order", "role_of", "scratch_database", "throw_away", "until"]
 
+Shop.popen = forked.Popen
 _kept = ExitStack()
 _prepared: tuple[str, Path] | None = None
 

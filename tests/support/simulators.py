@@ -19,6 +19,8 @@ from typing import Any
 
 import httpx2
 
+from tests.support import forked
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30
 
@@ -52,7 +54,7 @@ class Simulators:
         port, smtp_port = self._ports
         # The simulators need no database; a broken URL proves it.
         environment = {**os.environ, "DATABASE_URL": "postgres://user@127.0.0.1:1/nowhere"}
-        self._process = subprocess.Popen(
+        self._process = forked.Popen(
             [*command, "--port", port, "--smtp-port", smtp_port], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
         )
         line = self._process.stdout.readline()  # blocks until the process is ready or has ended
