@@ -21,7 +21,7 @@ from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.runtime import failpoints
 from supervision.store import claiming, step_verbs
-from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
+from supervision.testing import expire, make_due, schedule, step, submit
 from tests.engine import kit
 from tests.simulation import scenarios, test_store_machine
 from tests.simulation.world import World, failure
@@ -81,7 +81,7 @@ def two_claimers(services: Any) -> None:
     consuming.consume_batch(born=False)
     with kit.another_connection() as other:
         other.execute("SELECT 1 FROM supervision_stepstate WHERE position = 0 FOR UPDATE")
-        claimers = _in_threads(lambda: claiming.claim(10), lambda: claiming.claim(10))
+        claimers = _Threads(lambda: claiming.claim(10), lambda: claiming.claim(10))
         _until_blocked_or_done(claimers, 2)
         other.commit()
     claims = [claim for places in claimers.answers() for found in places.values() for claim in found]
@@ -100,7 +100,7 @@ def two_sweepers(services: Any) -> None:
 
     def slow(items: Any, *more: Any) -> Any:
         if not meanwhile:
-            meanwhile.append(_in_threads(_sweep_and_claim))
+            meanwhile.append(_Threads(_sweep_and_claim))
             _until_blocked_or_done(meanwhile[0], 1)
         return real(items, *more)
 
@@ -212,15 +212,6 @@ def a_lost_charge(services: Any) -> None:
     assert services.effects("payment", "confirm", order) == 1, "charged twice"
 
 
-def an_ordinary_order(services: Any) -> None:
-    """Without faults a run ends Processed."""
-    toy.reset()
-    key = submit("toy", {"n": 1})
-    run_until_idle()
-    assert kit.state(key) == "Processed"
-    assert kit.healthy()
-
-
 # ----------------------------------------------------------------------------------------------------- threads
 
 
@@ -253,10 +244,6 @@ class _Threads:
         return self._found
 
 
-def _in_threads(*functions: Any) -> _Threads:
-    return _Threads(*functions)
-
-
 def _until_blocked_or_done(threads: _Threads, count: int) -> None:
     deadline = time.monotonic() + 10
     while kit.blocked_backends() + threads.done < count:
@@ -279,6 +266,5 @@ CHECKS = {
         one_key_twice,
         the_last_piece,
         a_lost_charge,
-        an_ordinary_order,
     )
 }
