@@ -30,6 +30,7 @@ root_doc = "docs/index"
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_extra_path = ["site"]  # index.html, which leads to root_doc
+html_static_path, html_css_files = ["static"], ["tables.css"]
 html_copy_source = False
 html_show_sphinx = False
 suppress_warnings = ["misc.highlighting_failure"]  # drawings in Mermaid are shown as their text
@@ -60,6 +61,12 @@ def markdown(_app: object, _what: str, _name: str, _of: object, _options: object
     lines[:] = text
 
 
+def without_fields(_app: object, _what: str, _name: str, member: object, skip: bool, _options: object) -> bool:
+    """Leave out the fields of named tuples: Python documents them as "Alias for field number 0", and the signature shows them."""
+    return skip or (getattr(member, "__doc__", None) or "").startswith("Alias for field number")
+
+
 def setup(app: object) -> None:
     """Change docstrings on their way into the pages."""
+    app.connect("autodoc-skip-member", without_fields)
     app.connect("autodoc-process-docstring", markdown)
