@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.timeout(600)  # a build takes 9 s of one core
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
