@@ -64,3 +64,9 @@ def test_hosted_ci_checks_every_version_that_the_classifiers_promise():
     for classifier, key in (("Python", "python"), ("Framework :: Django", "django")):
         versions = set(re.findall(rf"{classifier} :: (\d+\.\d+)$", promised, re.M))
         assert versions == set(re.findall(rf'{key}: "([\d.]+)"', matrix)), f"{key}: .github/workflows/ci.yml and the classifiers differ"
+
+
+def test_the_newest_release_of_the_changelog_is_this_version():
+    releases = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+    assert releases[:1] == [PROJECT["version"]]
