@@ -97,8 +97,8 @@ def one_pass() -> Pass:
     from supervision.dispatch import scheduler
     from supervision.models import StepState
 
-    phases = {name: Phase() for name in ("place", "schedule", "step")}
-    with traced(phases["place"]):
+    phases = {name: Phase() for name in ("checkout", "schedule", "step")}
+    with traced(phases["checkout"]):
         placed = services.place_order(REQUEST, account=None)
     with traced(phases["schedule"]):
         scheduler.schedule_once()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, ClassVar
 
 from supervision.effects import LONG_AGO, Book, Intention, Operation
@@ -174,25 +175,25 @@ class Agent:
         """Undo a cohort at once. Only called when `transactional`."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def resource(self) -> str | None:
         """The service it calls, served by one resource of that name or by several; None for work in this database."""
         return None if self.transactional else self.name
 
-    @property
+    @cached_property
     def queue(self) -> str:
         """The Celery queue that carries this agent's work."""
         return f"agent.{self.name}"
 
 
-_agents: dict[str, Agent] = {}
+registered: dict[str, Agent] = {}
 
 
 def register_agent(agent: Agent) -> Agent:
     """Register an agent under its name. Raises DefinitionError if it is incomplete or another type has that name."""
     if not agent.name or not agent.name.replace("-", "").replace("_", "").isalnum():
         raise DefinitionError(f"{type(agent).__name__} needs a name of letters, digits, - and _")
-    known = _agents.get(agent.name)
+    known = registered.get(agent.name)
     if known is not None and type(known) is not type(agent):
         raise DefinitionError(f"two agents are named {agent.name!r}: {type(known).__name__}, {type(agent).__name__}")
     kind = type(agent)
@@ -206,18 +207,18 @@ def register_agent(agent: Agent) -> Agent:
             raise DefinitionError(f"agent {agent.name!r} needs perform")
         if agent.undoable and kind.compensate is Agent.compensate:
             raise DefinitionError(f"agent {agent.name!r} is undoable and needs compensate")
-    _agents[agent.name] = agent
+    registered[agent.name] = agent
     return agent
 
 
 def get_agent(name: str) -> Agent:
     """The registered agent of this name. Raises DefinitionError if the running code has none."""
     try:
-        return _agents[name]
+        return registered[name]
     except KeyError:
         raise DefinitionError(f"no agent named {name!r} is registered") from None
 
 
 def agents() -> list[Agent]:
     """Every registered agent, by name."""
-    return [_agents[name] for name in sorted(_agents)]
+    return [registered[name] for name in sorted(registered)]

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from supervision.agent import Agent, get_agent
+from supervision.agent import Agent, get_agent, registered
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.retry import RetryPolicy
 from supervision.states import Direction
@@ -144,7 +144,8 @@ class Workflow:
 
     def agent(self, position: int) -> Agent:
         """The agent that performs the step at this position."""
-        return get_agent(self.steps[position].agent)
+        name = self.steps[position].agent
+        return registered.get(name) or get_agent(name)
 
     @property
     def last(self) -> int:
@@ -230,7 +231,17 @@ class StepPosition(NamedTuple):
     @property
     def definition(self) -> Workflow:
         """The workflow version its runs were written with. Raises DefinitionError if this process's code has dropped it."""
-        return version_of(self.workflow, self.version)
+        return _workflows.get(self[:2]) or version_of(*self[:2])
+
+    @property
+    def step(self) -> Step:
+        """The step at this place."""
+        return (_workflows.get(self[:2]) or version_of(*self[:2])).steps[self.position]
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that performs it."""
+        return self.definition.agent(self.position)
 
     @property
     def is_known(self) -> bool:
@@ -246,7 +257,7 @@ class StepPosition(NamedTuple):
     def label(self) -> str:
         """The step's name, with `undo:` before it when it is being undone. Failpoints are restricted by it."""
         try:
-            name = self.definition.step(self.position).name
+            name = self.step.name
         except (DefinitionError, IndexError):
             name = str(self.position)
         return f"undo:{name}" if self.direction == Direction.UNDO else name
@@ -254,4 +265,4 @@ class StepPosition(NamedTuple):
     @property
     def is_last(self) -> bool:
         """Whether the run becomes Processed together with this step."""
-        return self.direction == Direction.DO and self.position == self.definition.last
+        return self.direction == Direction.DO and self.position == len(self.definition.steps) - 1

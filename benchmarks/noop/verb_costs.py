@@ -65,9 +65,10 @@ def cohort(meter: Meter, size: int) -> None:
     while True:
         done = [(item, RESULT) for item in started]
         if place.is_last:
-            meter.of("finish the last", lambda place=place, done=done: step_verbs.finish(place, done))
+            meter.of("finish the last", lambda place=place, done=done: step_verbs.finish_at(place)(done))
             return
-        handed = meter.of("finish and claim", lambda place=place, done=done: step_verbs.finish(place, done, go_on=True))
+        finish = step_verbs.finish_at(place, step_verbs.Successor.STARTED)
+        handed = meter.of("finish and claim", lambda finish=finish, done=done: finish(done))
         place, started = place.following, handed.started
 
 

@@ -50,7 +50,9 @@ def dispatch(place: StepPosition, claims: Sequence[Claim]) -> None:
     """
     try:
         onward = _queues_after(place)
-        for queue, part in partitions.spread(place.definition.agent(place.position), claims).items():
+        agent = place.agent
+        parts = partitions.spread(agent, claims) if agent.name in conf.get().partitions else {agent.queue: claims}
+        for queue, part in parts.items():
             told = f"({len(part)} orders, {place})"  # for logs; Celery's default would print every claim
             _chain(place, (queue, *onward)).apply_async(([list(claim) for claim in part],), argsrepr=told)
     except Exception as error:
@@ -65,7 +67,7 @@ def _queues_after(place: StepPosition) -> list[str]:
     if place.direction == Direction.UNDO:
         return []
     later = [place.definition.agent(position) for position in range(place.position + 1, len(place.definition.steps))]
-    return [agent.queue for agent in itertools.takewhile(lambda agent: partitions.count(agent) == 1, later)]
+    return [agent.queue for agent in itertools.takewhile(lambda agent: agent.name not in conf.get().partitions, later)]
 
 
 @lru_cache(maxsize=1024)
@@ -87,7 +89,7 @@ def hand_out(places: Mapping[StepPosition, Sequence[Claim]], send: Dispatch = di
     for place, claims in places.items():
         size = conf.get().cohort
         for first in range(0, len(claims), size):
-            if failpoints.hit("scheduler.mid_dispatch", [place.label]):
+            if failpoints.armed and failpoints.hit("scheduler.mid_dispatch", [place.label]):
                 continue
             send(place, claims[first : first + size])
             sent += 1
@@ -110,7 +112,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
             _gather(places, claiming.claim(within, only=resources.agents_of([service])))
     claimed = sum(map(len, places.values()))
     claiming.in_flight.add(claimed)
-    if not claimed or failpoints.hit("scheduler.after_claim", [place.label for place in places]):
+    if not claimed or (failpoints.armed and failpoints.hit("scheduler.after_claim", [place.label for place in places])):
         return claimed, 0
     return claimed, hand_out(places, send)
 

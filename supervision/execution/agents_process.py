@@ -1,4 +1,4 @@
-"""The parts that all cohorts of an agents process share: the pool of calls, and three threads that serve it.
+"""The parts that all cohorts of an agents process share: its queues, the pool of calls, and three threads that serve it.
 
 Threads of the pool never touch the database. One thread writes the agents' checkpoints and ledger entries, one reports
 answers that come after their cohort has moved on, one reserves the moments of further requests.
@@ -11,13 +11,14 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import InterfaceError, OperationalError
 
 from supervision import conf
-from supervision.agent import JSON
+from supervision.agent import JSON, agents
+from supervision.dispatch import partitions
 from supervision.effects import Book, Settlement
 from supervision.execution import notes
 from supervision.execution.call_pool import CallPool
@@ -43,24 +44,69 @@ class Answer(NamedTuple):
     ended: float = 0.0
 
 
-class Workshop:
-    """report: the function that gets the late answers of one place."""
+class AgentsProcess:
+    """What this process shares between its cohorts. There is one per process, `runner.process`; it begins its threads when needed.
+
+    report: the function that gets the late answers of one place.
+    queues: those that this process consumes. agents: the names of the agents all of whose queues are among them. Both are empty
+    in a process that hands every next step on through the broker.
+    cohorts: those that it performs now. idle_since: `time.monotonic()` value at which the last one ended.
+    """
 
     def __init__(self, report: Callable[[StepPosition, Sequence[Answer]], None]) -> None:
         self._report = report
-        self.pool = CallPool(conf.get().agent_threads)
+        self._lock = threading.Lock()
+        self._pool: CallPool | None = None
+        self.queues: frozenset[str] = frozenset()
+        self.agents: frozenset[str] = frozenset()
+        self.cohorts: deque[StepPosition] = deque()
+        self.idle_since = 0.0
         self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self.reported = threading.Event()  # set while no late answer is being reported
-        self.reported.set()
+        self._reported = threading.Event()  # set while no late answer is being reported
+        self._reported.set()
         self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
         self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()
-        for loop in (self._gather_late, self._write_checkpoints, self._reserve_moments):
-            threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True).start()
+
+    def serve(self, queues: Iterable[str]) -> None:
+        """Say which queues this process consumes from now on."""
+        self.queues = frozenset(queues)
+        self.agents = frozenset(agent.name for agent in agents() if self.queues.issuperset(partitions.queues(agent)))
+
+    def reset(self) -> None:
+        """For tests: serve no queue, and forget how quick the agents of earlier tests were."""
+        self.serve(())
+        if self._pool is not None:
+            self._pool.forget()
+
+    @property
+    def pool(self) -> CallPool:
+        """The pool of calls. It begins with the first use, and so do the threads that serve it."""
+        if self._pool is None:
+            with self._lock:
+                if self._pool is None:
+                    for loop in (self._gather_late, self._write_checkpoints, self._reserve_moments):
+                        threading.Thread(target=loop, name=loop.__name__.strip("_"), daemon=True).start()
+                    self._pool = CallPool(conf.get().agent_threads)
+        return self._pool
+
+    def is_idle(self, seconds: float) -> bool:
+        """Whether this process has performed no cohort for this long, and no call of an earlier one is under way."""
+        quiet = not self.cohorts and time.monotonic() - self.idle_since >= seconds
+        return quiet and (self._pool is None or self._pool.is_idle())
+
+    def finish_up(self, seconds: float) -> None:
+        """Before this process ends, wait up to `seconds` for the calls under way to be reported. The other claims expire."""
+        if self._pool is None:
+            return
+        until = time.monotonic() + seconds
+        self._pool.wait_until_idle(seconds)
+        while time.monotonic() < until and not (self.late.empty() and self._reported.is_set()):
+            time.sleep(0.02)
 
     def _gather_late(self) -> None:
         """Report answers that came after their cohort moved on: together, each place in a chain of its own."""
         for batch in _batches(self.late, conf.get().linger_seconds):
-            self.reported.clear()
+            self._reported.clear()
             places: dict[StepPosition, list[Answer]] = {}
             for answer in batch:
                 places.setdefault(answer.place, []).append(answer)
@@ -70,7 +116,7 @@ class Workshop:
                 except Exception:
                     # Their claims expire and the supervisor recovers them; the thread must live on.
                     log.exception("could not report %d late answers of %s", len(answers), place)
-            self.reported.set()
+            self._reported.set()
 
     def _write_checkpoints(self) -> None:
         for batch in _batches(self._notes, 0.0):

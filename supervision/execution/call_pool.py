@@ -33,6 +33,10 @@ class CallPool:
         """Whether calls of this kind have lately been too short to share out."""
         return self._pace.get(kind, 1.0) < QUICK_SECONDS
 
+    def forget(self) -> None:
+        """Forget how quick each kind of call was."""
+        self._pace.clear()
+
     def is_idle(self) -> bool:
         """Whether no call is running or waiting."""
         return not self._waiting

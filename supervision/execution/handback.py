@@ -34,7 +34,7 @@ def mistaken(place: StepPosition, claims: Sequence[Claim]) -> None:
     found = step_verbs.mistaken(place, claims)
     if not found:
         return
-    expected = place.definition.step(place.position)
+    expected = place.step
     failed = []
     for claim, name, agent in found:
         why = f"its step is {name} by agent {agent}; the code of this process means {expected.name} by agent {expected.agent}"

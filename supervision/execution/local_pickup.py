@@ -11,7 +11,7 @@ doubles each time (back-off). Under load no agents process is idle, the schedule
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from supervision import conf
 from supervision.dispatch import scheduler
@@ -24,14 +24,14 @@ FIRST_BACKOFF_SECONDS = 0.25
 LONGEST_BACKOFF_SECONDS = 8.0
 
 
-def applies_to(served: set[str]) -> bool:
+def applies_to(served: Collection[str]) -> bool:
     """Whether a worker that serves these queues schedules new orders: it serves the first agent of a workflow."""
     return conf.get().local_pickup and any(workflow.agent(0).queue in served for workflow in workflows())
 
 
 def schedule() -> None:
     """Turn waiting submissions into runs and perform them, if this process has had nothing to do for a while."""
-    if scheduler.stopping.is_set() or not runner.is_idle(conf.get().hold_off_seconds):
+    if scheduler.stopping.is_set() or not runner.process.is_idle(conf.get().hold_off_seconds):
         return
     batch = consuming.consume_batch(performs=runner.performs)
     scheduler.hand_out(batch.born)

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,12 +18,13 @@ from django.db import InterfaceError, OperationalError
 
 from supervision import conf
 from supervision.agent import Agent, StepRequest
-from supervision.dispatch import partitions, scheduler
+from supervision.dispatch import scheduler
 from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
 from supervision.execution import first_operations, handback, notes
-from supervision.execution.agents_process import Answer, Workshop
+from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
 from supervision.governance import admission, resources
+from supervision.governance.admission import CallPermit
 from supervision.ledger import effect_rows
 from supervision.postgres import db
 from supervision.recovery import attribution, failures
@@ -33,87 +33,62 @@ from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
 from supervision.store.records import Done, Handover, Started
+from supervision.store.step_verbs import Successor
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 
+NO_PERMIT = CallPermit()  # work in this database
 PATIENCE_SECONDS = 0.25  # how long a cohort's thread waits for the first answer before it is free for other cohorts
-served: set[str] = set()  # the queues this worker consumes; empty = continue through the broker
 
 
 # ------------------------------------------------------------------------------------------------ the chain
 
 
-class _Hands:
-    """How many cohorts this process is performing, and since when it has had none."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._full = 0
-        self._empty_since = 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._full += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._full -= 1
-            self._empty_since = time.monotonic()
-
-    def empty_seconds(self) -> float:
-        """The time since the last cohort ended; 0 while this process performs one."""
-        with self._lock:
-            return 0.0 if self._full else time.monotonic() - self._empty_since
-
-
-_hands = _Hands()
-
-
-def is_idle(seconds: float) -> bool:
-    """Whether this process has performed no cohort for this long, and no call of an earlier one is under way."""
-    return _hands.empty_seconds() >= seconds and (_the_workshop is None or _the_workshop.pool.is_idle())
-
-
 def run(place: StepPosition, claims: Sequence[Claim]) -> tuple[StepPosition, list[Claim]] | None:
     """Perform one link of a chain. Returns the next place and its claims, or None when nothing is left to do."""
-    with _hands:
-        return _run(place, claims)
+    process.cohorts.append(place)
+    try:
+        rest = list(claims)
+        # Start only as many calls of a slow agent as can begin at once. The other claims wait unstarted: their time to complete
+        # has not begun, and if they wait too long, that counts as a lost dispatch and not as a failure.
+        while _has_to_share(place) and len(rest) > (room := process.pool.wait_for_room()):
+            part, rest = rest[:room], rest[room:]
+            _send_on(_walk(place, _begin(place, part)))
+        return _walk(place, _begin(place, rest))
+    finally:
+        process.idle_since = time.monotonic()
+        process.cohorts.pop()
 
 
 def go_on(place: StepPosition, started: list[Started]) -> None:
     """Perform steps that have already started, and continue their chain."""
-    with _hands:
+    process.cohorts.append(place)
+    try:
         _send_on(_walk(place, started))
-
-
-def _run(place: StepPosition, claims: Sequence[Claim]) -> tuple[StepPosition, list[Claim]] | None:
-    rest = list(claims)
-    # Start only as many calls of a slow agent as can begin at once. The other claims wait unstarted: their time to complete
-    # has not begun, and if they wait too long, that counts as a lost dispatch and not as a failure.
-    while _has_to_share(place) and len(rest) > (room := _workshop().pool.wait_for_room()):
-        part, rest = rest[:room], rest[room:]
-        _send_on(_walk(place, _begin(place, part)))
-    return _walk(place, _begin(place, rest))
+    finally:
+        process.idle_since = time.monotonic()
+        process.cohorts.pop()
 
 
 def _has_to_share(place: StepPosition) -> bool:
     """Whether a cohort's calls have to wait for this process's threads. If the service takes no calls, none has to wait."""
-    service = place.definition.agent(place.position).resource
-    return not _quick(place) and (service is None or not resources.look().shut(service))
+    service = place.agent.resource
+    return service is not None and not _quick(place.agent) and not resources.look().shut(service)
 
 
 def _begin(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
-    """Admit these calls and START them. Call it only when they can be made, because it takes the slots' leases."""
-    admission_result = admission.admit(place, claims)
-    if admission_result.refused:
-        failures.fail(place, admission_result.refused)
-    return _start(place, admission_result.admitted)
+    """Admit these calls and START them. Call it only when they can be made, because it takes the slots' leases.
 
-
-def _start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
-    """START these claims. A claim that it does not return is no longer ours: no call is made for it."""
+    A claim that START does not return is no longer ours: no call is made for it.
+    """
+    service = place.agent.resource
+    if service is not None and not resources.look().free(service):
+        answer = admission.admit(place, claims)
+        if answer.refused:
+            failures.fail(place, answer.refused)
+        claims = answer.admitted
     started = step_verbs.start(place, claims)
     if len(started) < len(claims):
         ours = {item.claim for item in started}
@@ -125,31 +100,42 @@ def _start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
 
 def _walk(place: StepPosition, started: list[Started]) -> tuple[StepPosition, list[Claim]] | None:
     while started:
-        failpoints.hit("agent.after_start", [place.label])
+        if failpoints.armed:
+            failpoints.hit("agent.after_start", [place.label])
         go_on = _serves_next(place, len(started))
-        handed = _perform(place, started, go_on=go_on)
+        perform = _perform_in_transaction if place.agent.transactional else _perform
+        handed = perform(place, started, go_on=go_on)
         if not go_on:
             return (place.following, handed.claims) if handed.claims else None
         place, started = place.following, handed.started
     return None
 
 
-def _quick(place: StepPosition) -> bool:
-    agent = place.definition.agent(place.position)
-    return agent.transactional or _workshop().pool.is_quick(agent.name)
+def _quick(agent: Agent) -> bool:
+    return agent.transactional or process.pool.is_quick(agent.name)
+
+
+def _successor(place: StepPosition, *, go_on: bool) -> Successor:
+    """What FINISH does with the next steps. The scheduler claims those whose resource has limits, or takes no calls now."""
+    if place.direction == Direction.UNDO or place.is_last:
+        return Successor.CLAIMED
+    service = place.following.agent.resource
+    if service is not None and ((seen := resources.look()).governed(service) or seen.shut(service)):
+        return Successor.DUE
+    return Successor.STARTED if go_on else Successor.CLAIMED
 
 
 def _serves_next(place: StepPosition, cohort: int) -> bool:
-    """Whether this worker performs the next step of this many orders itself."""
+    """Whether this process performs the next step of this many orders itself."""
     return place.direction == Direction.DO and not place.is_last and performs(place.following, cohort)
 
 
 def performs(place: StepPosition, cohort: int) -> bool:
-    """Whether this worker performs this many orders at this place itself: it serves the queue and can begin them all."""
-    agent = place.definition.agent(place.position)
-    if not served.issuperset(partitions.queues(agent)) or not (agent.resource is None or resources.look().free(agent.resource)):
+    """Whether this process performs this many orders at this place itself: it serves the queue and can begin them all."""
+    agent = place.agent
+    if agent.name not in process.agents or not (agent.resource is None or resources.look().free(agent.resource)):
         return False
-    return cohort <= _workshop().pool.size or _quick(place)
+    return cohort <= process.pool.size or _quick(agent)
 
 
 def _send_on(onward: tuple[StepPosition, list[Claim]] | None) -> None:
@@ -157,34 +143,31 @@ def _send_on(onward: tuple[StepPosition, list[Claim]] | None) -> None:
         scheduler.dispatch(*onward)
 
 
-def _perform(place: StepPosition, started: list[Started], *, go_on: bool) -> Handover:
-    agent = place.definition.agent(place.position)
-    if agent.transactional:
-        return _perform_in_transaction(agent, place, started, go_on=go_on)
+def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
+    agent = place.agent
     started = _remembered(agent, place, started)
     if not started:
         return Handover([], [], [])
-    shop = _workshop()
     ask, steps, requests = _asker(place, checkpoints=True), [place.label], dict[int, StepRequest]()
     if first_operations.needed(agent, place):
         noted, lost = first_operations.note(agent, place, started, ask)
         admission.over(place, [item.claim for item in lost])
         started = [item for item, _ in noted]
         requests = {item.run_id: request for item, request in noted}
-    gathering = Gathering(len(started), shop.late.put)
+    gathering = Gathering(len(started), process.late.put)
 
     def call(item: Started) -> None:
         gathering.report(_call(agent, place, item, requests.get(item.run_id) or ask(item), steps))
 
-    todo = shop.pool.run(call, started, agent.name)
+    todo = process.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
-    if todo and shop.pool.is_quick(agent.name):
+    if todo and process.pool.is_quick(agent.name):
         # An agent that is usually quick is stuck on one call: more threads make the other calls.
-        shop.pool.help(call, todo, agent.name, len(todo))
+        process.pool.help(call, todo, agent.name, len(todo))
     return _report(place, answers, go_on=go_on)
 
 
-def _remembered(agent: Agent, place: StepPosition, started: list[Started]) -> list[Started]:
+def _remembered(agent: Agent, place: StepPosition, started: Sequence[Started]) -> Sequence[Started]:
     """The steps that may be called. If a service may have forgotten the key of an unknown effect, an operator looks first."""
     forgotten = failures.forgotten(place, [item.run_id for item in started], agent.key_ttl) if agent.key_ttl else set()
     if not forgotten:
@@ -216,7 +199,8 @@ def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> H
     if not done:
         return Handover([], [], [])
     handed = _finish(place, done, go_on=go_on)
-    failpoints.hit("agent.after_finish", [place.label])
+    if failpoints.armed:
+        failpoints.hit("agent.after_finish", [place.label])
     if handed.wake_scheduler:
         hints.send(hints.SCHEDULE)
     return handed
@@ -225,7 +209,7 @@ def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> H
 def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handover:
     """FINISH these together. If a result cannot be stored or a hook fails, FINISH one by one, so that only the faulty one fails."""
     try:
-        return step_verbs.finish(place, done, go_on=go_on, wait=_has_to_wait(place))
+        return step_verbs.finish_at(place, _successor(place, go_on=go_on))(done)
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:
@@ -237,17 +221,6 @@ def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handov
         )
         _report_failures(place, [(done[0][0].claim, failure)])
         return Handover([], [], [])
-
-
-def _has_to_wait(place: StepPosition) -> bool:
-    """Whether the next step's resource has limits, or takes no calls now. Then the scheduler claims the steps by their turns."""
-    if place.direction == Direction.UNDO or place.is_last:
-        return False
-    service = place.definition.agent(place.position + 1).resource
-    if service is None:
-        return False
-    seen = resources.look()
-    return seen.governed(service) or seen.shut(service)
 
 
 def _together(parts: Sequence[Handover]) -> Handover:
@@ -275,11 +248,11 @@ Ask = Callable[[Started], StepRequest]
 
 def _asker(place: StepPosition, *, checkpoints: bool) -> Ask:
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
-    name, permit_of, shop = place.definition.step(place.position).name, admission.permits(place), _workshop()
+    name, permit_of = place.step.name, admission.permits(place) if place.agent.resource is not None else None
 
     def ask(started: Started) -> StepRequest:
         claim = started.claim
-        permit = permit_of(claim)
+        permit = permit_of(claim) if permit_of is not None else NO_PERMIT
         return StepRequest(
             run_id=claim.run_id,
             run_key=started.key,
@@ -292,11 +265,11 @@ def _asker(place: StepPosition, *, checkpoints: bool) -> Ask:
             deadline=min(started.deadline, permit.until),
             checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
             performed=started.performed,
-            save_checkpoint=shop.checkpointer(place, started) if checkpoints else None,
-            book=shop.book(place, started) if checkpoints else None,
+            save_checkpoint=process.checkpointer(place, started) if checkpoints else None,
+            book=process.book(place, started) if checkpoints else None,
             resource=permit.resource,
             settings=permit.settings,
-            reserve=shop.pacer(permit) if permit.paced else None,
+            reserve=process.pacer(permit) if permit.paced else None,
         )
 
     return ask
@@ -308,9 +281,11 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
         late = TransientFailure("its time was over before an agent was free", failures.NO_TIME)
         return Answer(place, started, None, failures.as_failure(late), notes.left(request, late))
     try:
-        failpoints.hit("agent.before_call", steps)
+        if failpoints.armed:
+            failpoints.hit("agent.before_call", steps)
         result = agent.compensate(request) if undo else agent.perform(request)
-        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
+        if failpoints.armed:
+            failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
     except AgentFailure as error:
         return Answer(place, started, None, failures.as_failure(error), notes.left(request, error), time.monotonic())
@@ -319,19 +294,22 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
         return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
 
 
-def _perform_in_transaction(agent: Agent, place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
+def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
     """Commit the agent's writes and FINISH together: the effect happens exactly once, or not at all if the claim is not ours."""
-    undo = place.direction == Direction.UNDO
+    agent, undo, successor = place.agent, place.direction == Direction.UNDO, _successor(place, go_on=go_on)
+    finish = step_verbs.finish_at(place, successor)
     asked: list[int] = []
 
     def work() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         held = step_verbs.hold(place, [item.claim for item in started])
         asked[:] = held
-        ours = [item for item in started if item.run_id in held]
+        ours = [item for item in started if item.claim.run_id in held]
         requests = list(map(_asker(place, checkpoints=False), ours))
-        failpoints.hit("agent.before_call", [place.label])
+        if failpoints.armed:
+            failpoints.hit("agent.before_call", [place.label])
         results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
-        failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
+        if failpoints.armed:
+            failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
         done: list[Done] = []
         failed: list[tuple[Claim, Failure]] = []
         for item, result in zip(ours, results, strict=True):
@@ -339,14 +317,14 @@ def _perform_in_transaction(agent: Agent, place: StepPosition, started: Sequence
                 failed.append((item.claim, failures.as_failure(result)))
             else:
                 done.append((item, result))
-        handed = step_verbs.finish(place, done, go_on=go_on, wait=_has_to_wait(place)) if done else Handover([], [], [])
+        handed = finish(done) if done else Handover([], [], [])
         if failed:
             failures.fail(place, failed)
         return handed, failed
 
     def after_loss() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         handed, failed = work()
-        before = step_verbs.finished_before(place, [(item, {}) for item in started if item.run_id not in asked], go_on=go_on)
+        before = step_verbs.finished_before(place, successor, [(item, {}) for item in started if item.run_id not in asked])
         return _together([before, handed]), failed
 
     try:
@@ -354,26 +332,17 @@ def _perform_in_transaction(agent: Agent, place: StepPosition, started: Sequence
     except Exception as error:
         log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
         if len(started) > 1:  # one by one, so that only the faulty one fails
-            return _together([_perform_in_transaction(agent, place, [item], go_on=go_on) for item in started])
+            return _together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
         # The transaction was rolled back as a whole: certainly nothing was done.
         failure = failures.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
         _report_failures(place, [(item.claim, failure) for item in started])
         return Handover([], [], [])
-    failpoints.hit("agent.after_finish", [place.label])
+    if failpoints.armed:
+        failpoints.hit("agent.after_finish", [place.label])
     if failed or handed.wake_scheduler:
         hints.send(hints.SCHEDULE)
         hints.send(hints.DELIVER)
     return handed
-
-
-def finish_up(seconds: float) -> None:
-    """Before this process ends, wait up to `seconds` for the calls under way to be reported. The other claims expire."""
-    if _the_workshop is None:
-        return
-    until = time.monotonic() + seconds
-    _the_workshop.pool.wait_until_idle(seconds)
-    while time.monotonic() < until and not (_the_workshop.late.empty() and _the_workshop.reported.is_set()):
-        time.sleep(0.02)
 
 
 def _report_late(place: StepPosition, answers: Sequence[Answer]) -> None:
@@ -383,13 +352,4 @@ def _report_late(place: StepPosition, answers: Sequence[Answer]) -> None:
         scheduler.dispatch(place.following, handed.claims)
 
 
-_workshop_lock = threading.Lock()
-_the_workshop: Workshop | None = None
-
-
-def _workshop() -> Workshop:
-    global _the_workshop
-    if _the_workshop is None:
-        with _workshop_lock:
-            _the_workshop = _the_workshop or Workshop(_report_late)
-    return _the_workshop
+process = AgentsProcess(_report_late)

@@ -61,7 +61,7 @@ def _holder(place: StepPosition, claim: Claim) -> rate_limiter.Holder:
 
 def admit(place: StepPosition, claims: Sequence[Claim]) -> AdmissionResult:
     """Decide which claims may make their calls now. The caller postpones the others, which counts no failure."""
-    service = place.definition.agent(place.position).resource
+    service = place.agent.resource
     if service is None or not claims:
         return AdmissionResult(list(claims))
     seen = resources.look()
@@ -78,7 +78,7 @@ def admit(place: StepPosition, claims: Sequence[Claim]) -> AdmissionResult:
         if not group:
             continue
         holders = [_holder(place, claim) for claim in group]
-        lease = step_verbs.budget(place.definition.step(place.position).complete_within)
+        lease = step_verbs.budget(place.step.complete_within)
         taken = rate_limiter.take(name, holders, lease_seconds=lease)
         known = seen.by_name.get(name)
         settings = known.settings if known is not None else {}
@@ -152,7 +152,7 @@ def _free(members: Sequence[resources.Known]) -> dict[str, float]:
 
 def permits(place: StepPosition) -> Callable[[Claim], CallPermit]:
     """A function from an admitted claim to its permit. Claims of an ungoverned service all get one without limits."""
-    service = place.definition.agent(place.position).resource
+    service = place.agent.resource
     known = resources.look().by_name.get(service) if service is not None else None
     free = CallPermit(service, 0.0, known.settings if known is not None else {})
     if not _permits:
@@ -163,7 +163,7 @@ def permits(place: StepPosition) -> Callable[[Claim], CallPermit]:
 def resource_of(place: StepPosition, claim: Claim) -> str | None:
     """The resource that this claim's call was sent to."""
     permit = _permits.get(_holder(place, claim))
-    return permit.resource if permit is not None else place.definition.agent(place.position).resource
+    return permit.resource if permit is not None else place.agent.resource
 
 
 def over(place: StepPosition, claims: Sequence[Claim]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from supervision import conf
 from supervision.deadletters import dead_letters
 from supervision.errors import UnreadableSubmission
 from supervision.governance import resources
-from supervision.intake import fair_queueing, suspicion
+from supervision.intake import suspicion
 from supervision.models import DeadLetter
 from supervision.outbox import subscriptions
 from supervision.plans import registry
@@ -86,7 +87,7 @@ def consume_batch(limit: int | None = None, *, born: bool = True, performs: Perf
         report = _in_parts(sorted(batch.clean), error)
     if batch.suspects:
         report.add(_one_by_one(sorted(batch.suspects)))
-    if report.consumed:
+    if report.consumed and failpoints.armed:
         failpoints.hit("submit.after_commit")
     return report
 
@@ -137,7 +138,7 @@ def _turn_into_runs(
             report.begun.setdefault(first, []).extend(_begun(workflow, new, deadline) for new in started)
         elif started:
             report.born.setdefault(first, []).extend(Claim(new.run_id, 1) for new in started)
-    if taken:
+    if taken and failpoints.armed:
         failpoints.hit("submit.before_commit")
     return report
 
@@ -218,6 +219,44 @@ def _give_up(submission_id: int, reason: str, deliveries: int = 1) -> ConsumeRep
 # ------------------------------------------------------------------------------------------- from submission to run
 
 
+class FairTurns:
+    """A client's flood of orders waits behind the client's own orders, not in front of other clients' orders.
+
+    Each client has a virtual clock. If a client has recently submitted more than one order per SHARE_SECONDS, the turns of its
+    orders are put off by the excess, by MOST_SECONDS at most: as much as one step of priority. Turns only sort waiting orders: while
+    there is room, no order is delayed. The clocks live in this process's memory; correctness does not depend on them.
+    """
+
+    SHARE_SECONDS = 0.01
+    MOST_SECONDS = 600.0
+    _MOST_CLIENTS = 10_000
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: dict[str, float] = {}
+
+    def delays(self, clients: Sequence[str]) -> list[float]:
+        """How many seconds the turn of each of these orders is put off, in order."""
+        now = time.monotonic()
+        answer = []
+        with self._lock:
+            if len(self._next) > self._MOST_CLIENTS:
+                self._next = {client: turn for client, turn in self._next.items() if turn > now}
+            for client in clients:
+                turn = max(now, self._next.get(client, 0.0))
+                answer.append(min(turn - now, self.MOST_SECONDS))
+                self._next[client] = min(turn, now + self.MOST_SECONDS) + self.SHARE_SECONDS
+        return answer
+
+    def forget(self) -> None:
+        """Reset all clocks."""
+        with self._lock:
+            self._next.clear()
+
+
+fair_turns = FairTurns()
+
+
 @dataclass
 class _Group:
     """The submissions of one workflow, which are written together, with what was read and how their runs start."""
@@ -283,7 +322,7 @@ def _decide_starts(group: _Group, *, born: bool) -> None:
         listens = subscriptions.interested(clients, [run.reply_to for run in group.runs])
     group.starts = [
         Start(born=group.at_once and item.id not in group.blocked, blocked=item.id in group.blocked, put_off=delay, notify=listen)
-        for item, delay, listen in zip(group.items, fair_queueing.delays(clients), listens, strict=True)
+        for item, delay, listen in zip(group.items, fair_turns.delays(clients), listens, strict=True)
     ]
 
 

@@ -47,7 +47,7 @@ def _told_of(place: StepPosition, resource: str, failures: Mapping[Claim, Failur
     worst = next((it for it in failures.values() if it.refuses_us), list(failures.values())[-1])
 
     def give_back(runs: Sequence[int]) -> None:
-        service = place.definition.agent(place.position).resource
+        service = place.agent.resource
         db.fetch(failure_sql.GIVE_BACK, {"runs": list(runs), "agents": resources.agents_of([str(service)])})
 
     code = REFUSES_US if worst.refuses_us else UNREACHABLE if worst.unreachable else worst.code

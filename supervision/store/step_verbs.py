@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from datetime import timedelta
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from django.db import connection
@@ -90,7 +91,7 @@ def addressed(place: StepPosition, claims: Sequence[Claim]) -> dict[str, Any]:
 
 def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
     """Start these attempts. Claims missing from the result are stale, cancelled or already started: drop them silently."""
-    step = place.definition.step(place.position)
+    step = place.step
     began = time.monotonic()
     params = {**addressed(place, claims), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
 
@@ -119,7 +120,7 @@ def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
 
 def mistaken(place: StepPosition, claims: Sequence[Claim]) -> list[tuple[Claim, str, str]]:
     """The claims that stand, not started, at another step than this code expects, each with that step and its agent."""
-    step = place.definition.step(place.position)
+    step = place.step
     rows = db.run(step_sql.MISTAKEN, {**addressed(place, claims), "step": step.name, "agent": step.agent})
     attempts = {claim.run_id: claim for claim in claims}
     return [(attempts[run_id], name, agent) for run_id, name, agent in rows]
@@ -166,94 +167,119 @@ def save_checkpoints(items: Sequence[tuple[StepPosition, Claim, Mapping[str, Any
     return {(row[0], row[1], row[2], row[3]) for row in rows}
 
 
-def finish(place: StepPosition, done: Sequence[Done], *, go_on: bool = False, wait: bool = False) -> Handover:
-    """Record success; the successors are claimed (and with `go_on` started) in the same commit.
+class Successor(StrEnum):
+    """What FINISH does with the next step of an order."""
 
-    wait: the successors become due instead, because their resource has limits, and the scheduler's claims keep to them.
+    CLAIMED = "claimed"  # by this process, which dispatches it
+    STARTED = "started"  # by this process, which performs it at once
+    DUE = "due"  # its resource has limits, and the scheduler's claims keep to them
+
+
+def finish_at(place: StepPosition, successor: Successor = Successor.CLAIMED) -> Callable[[Sequence[Done]], Handover]:
+    """The verb that records success at this place. It takes what was done.
+
     Claims that no longer stand change nothing and are recorded as stray replies.
     """
     if place.direction == Direction.UNDO:
-        return _finish_undo(place, done)
-    following = None if place.is_last else place.following
-    params = _to_finish(place, done, following, go_on=go_on, wait=wait)
+        return partial(finish_undo, place)
+    return partial(finish_last, place) if place.is_last else partial(finish, place, successor)
+
+
+def finish(place: StepPosition, successor: Successor, done: Sequence[Done]) -> Handover:
+    """Record success of steps that others follow. The same commit claims the successors, starts them too, or makes them due."""
+    params = {**_done(place, done), **_following(place, successor)}
     began = time.monotonic()
-    if following is None:
-        rows = _finish_last(place, done, params)
-    else:
-        again = lambda: db.with_lost(lambda: db.fetch(step_sql.FINISH, params), lost_sql.FINISH, params)  # noqa: E731
-        rows = db.run(step_sql.FINISH, params, after_loss=again)
-    return _handed_over(place, done, rows, began, go_on=go_on)
+    again = lambda: db.with_lost(lambda: db.fetch(step_sql.FINISH, params), lost_sql.FINISH, params)  # noqa: E731
+    rows = db.run(step_sql.FINISH, params, after_loss=again)
+    return _handed_over(place, successor, done, rows, began)
 
 
-def finished_before(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handover:
-    """The result of an earlier `finish` in a transaction, where the answer to the commit was lost."""
-    following = None if place.is_last or place.direction == Direction.UNDO else place.following
-    params = _to_finish(place, done, following, go_on=go_on, wait=False)
-    began = time.monotonic()
-    if place.direction == Direction.UNDO:
-        rows = db.fetch(lost_sql.FINISH_UNDO, params)
-        return Handover([], [], [], wake_scheduler=bool(rows))
-    rows = db.fetch(lost_sql.FINISH_LAST if following is None else lost_sql.FINISH, params)
-    ours = {row[0] for row in rows}
-    return _handed_over(place, [(item, result) for item, result in done if item.run_id in ours], rows, began, go_on=go_on)
-
-
-def _to_finish(place: StepPosition, done: Sequence[Done], following: StepPosition | None, *, go_on: bool, wait: bool) -> dict[str, Any]:
-    params = {
-        **addressed(place, [item.claim for item, _ in done]),
-        "results": [json.dumps(result) for _, result in done],
-        "me": me(),
-    }
-    if following is not None:
-        step = following.definition.step(following.position)
-        params["lease"] = budget(step.complete_within) if go_on else lease()
-        params |= {"fuse": go_on, "wait": wait, "step": step.name, "agent": step.agent, "workflow": place.workflow}
-    return params
-
-
-def _finish_last(place: StepPosition, done: Sequence[Done], params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def finish_last(place: StepPosition, done: Sequence[Done]) -> Handover:
+    """Record success of last steps: their runs become Processed, and the workflow's hook is told in the same commit."""
+    params = _done(place, done)
     statement = lambda: db.fetch(step_sql.FINISH_LAST, params)  # noqa: E731
     if place.definition.on_processed is not None:
-        return _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
-    return db.run(step_sql.FINISH_LAST, params, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
-
-
-def _handed_over(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float, *, go_on: bool) -> Handover:
-    """Evaluate the rows of FINISH, and do the work that follows from them."""
-    if place.is_last:
-        found = {run_id for run_id, closed, _ in rows if not closed}
-        went_on = {run_id for run_id, closed, _ in rows if closed}
-        handed = Handover([], [], [], wake_scheduler=len(went_on) < len(found))
-        ended = [run_id for run_id, closed, session in rows if closed and session is not None]
+        rows = _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
     else:
-        results = {item.run_id: item for item, _ in done}
-        started = [
-            Started(
-                Claim(run_id, attempt),
-                generation,
-                key,
-                checkpoint or NOTHING,
-                results[run_id].key,
-                results[run_id].payload,
-                deadline=began + remaining,
-            )
-            for run_id, attempt, generation, key, checkpoint, remaining, waits in rows
-            if waits is False
-        ]
-        found = {row[0] for row in rows if row[-1] is None}
-        went_on = {row[0] for row in rows if row[-1] is not None}
-        handed = Handover([item.claim for item in started], started if go_on else [], [], len(started) < len(found))
-        ended = []
-    if len(found) < len(done):
-        handed.stale.extend(item.claim for item, _ in done if item.run_id not in found)
-        record_strays(place, [(claim, "processed", "") for claim in handed.stale])
-    # Where a cancel came first, these runs are being undone, or have nothing to undo and end here.
-    if cancelled := sorted(found - went_on):
-        _afterwards(lambda: db.transact(lambda: run_verbs.close_undone(cancelled)), "close cancelled orders")
-    if ended:
-        _afterwards(lambda: sessions.release(ended), "release the next orders of their sessions")
-        return replace(handed, wake_scheduler=True)
-    return handed
+        rows = db.run(step_sql.FINISH_LAST, params, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
+    return _closed(place, done, rows)
+
+
+def finished_before(place: StepPosition, successor: Successor, done: Sequence[Done]) -> Handover:
+    """The result of an earlier finish in a transaction, where the answer to the commit was lost."""
+    began = time.monotonic()
+    if place.direction == Direction.UNDO:
+        return Handover([], [], [], wake_scheduler=bool(db.fetch(lost_sql.FINISH_UNDO, _done(place, done))))
+    if place.is_last:
+        rows = db.fetch(lost_sql.FINISH_LAST, _done(place, done))
+        return _closed(place, _of_rows(done, rows), rows)
+    rows = db.fetch(lost_sql.FINISH, {**_done(place, done), **_following(place, successor)})
+    return _handed_over(place, successor, _of_rows(done, rows), rows, began)
+
+
+def _of_rows(done: Sequence[Done], rows: Sequence[tuple[Any, ...]]) -> list[Done]:
+    ours = {row[0] for row in rows}
+    return [(item, result) for item, result in done if item.run_id in ours]
+
+
+def _done(place: StepPosition, done: Sequence[Done]) -> dict[str, Any]:
+    return {**addressed(place, [item.claim for item, _ in done]), "results": [json.dumps(result) for _, result in done], "me": me()}
+
+
+def _following(place: StepPosition, successor: Successor) -> dict[str, Any]:
+    step, fuse = place.following.step, successor == Successor.STARTED
+    seconds = budget(step.complete_within) if fuse else lease()
+    facts = {"fuse": fuse, "wait": successor == Successor.DUE, "lease": seconds, "step": step.name, "agent": step.agent}
+    return {**facts, "workflow": place.workflow}
+
+
+def _handed_over(
+    place: StepPosition, successor: Successor, done: Sequence[Done], rows: Sequence[tuple[Any, ...]], began: float
+) -> Handover:
+    """Evaluate the rows of FINISH, and do the work that follows from them."""
+    results = {item.claim.run_id: item for item, _ in done}
+    started = [
+        Started(
+            Claim(run_id, attempt),
+            generation,
+            key,
+            checkpoint or NOTHING,
+            results[run_id].key,
+            results[run_id].payload,
+            deadline=began + remaining,
+        )
+        for run_id, attempt, generation, key, checkpoint, remaining, waits in rows
+        if waits is False
+    ]
+    found = {row[0] for row in rows if row[-1] is None}
+    stale = _strays(place, done, found) if len(found) < len(done) else []
+    _close_undone(found - {row[0] for row in rows if row[-1] is not None})
+    claims = [item.claim for item in started]
+    return Handover(claims, started if successor == Successor.STARTED else [], stale, len(started) < len(found))
+
+
+def _closed(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple[Any, ...]]) -> Handover:
+    """Evaluate the rows of FINISH_LAST, and do the work that follows from them."""
+    found = {run_id for run_id, closed, _ in rows if not closed}
+    ended = {run_id: session for run_id, closed, session in rows if closed}
+    stale = _strays(place, done, found) if len(found) < len(done) else []
+    _close_undone(found - ended.keys())
+    if of_sessions := [run_id for run_id, session in ended.items() if session is not None]:
+        _afterwards(lambda: sessions.release(of_sessions), "release the next orders of their sessions")
+    return Handover([], [], stale, wake_scheduler=bool(of_sessions) or len(ended) < len(found))
+
+
+def _strays(place: StepPosition, done: Sequence[Done], found: Container[int]) -> list[Claim]:
+    """The claims that FINISH did not find. Their answers are recorded as stray replies."""
+    stale = [item.claim for item, _ in done if item.run_id not in found]
+    record_strays(place, [(claim, "processed", "") for claim in stale])
+    return stale
+
+
+def _close_undone(runs: Collection[int]) -> None:
+    """Where a cancel came first, these runs are being undone, or have nothing to undo and end here."""
+    if runs:
+        _afterwards(lambda: db.transact(lambda: run_verbs.close_undone(sorted(runs))), "close cancelled orders")
 
 
 def _afterwards(work: Callable[[], object], what: str) -> None:
@@ -292,7 +318,9 @@ def _with_hook(
         return in_one(trusting=False)
 
 
-def _finish_undo(place: StepPosition, done: Sequence[Done]) -> Handover:
+def finish_undo(place: StepPosition, done: Sequence[Done]) -> Handover:
+    """Record that these steps are undone; the next step before each becomes due to be undone."""
+
     def work() -> set[int]:
         held = hold(place, [item.claim for item, _ in done])
         finished = {item.run_id: result for item, result in done if item.run_id in held}

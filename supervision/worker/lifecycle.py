@@ -40,8 +40,7 @@ def learn_queues(sender: str, instance: Any, **_: Any) -> None:
     identity.set_role(_role(sender))
     for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
         instance.app.amqp.queues.select_add(queue)
-    runner.served.clear()
-    runner.served.update(queue for queue in instance.app.amqp.queues.consume_from if queue.startswith("agent."))
+    runner.process.serve(queue for queue in instance.app.amqp.queues.consume_from if queue.startswith("agent."))
 
 
 def _role(node: str) -> str:
@@ -72,7 +71,9 @@ def begin_beating(sender: Any, **_: Any) -> None:
         response_cache.start()
     if "submissions" in queues:
         amqp_consumer.start(sender.app)
-    if (work := _on_new_order(queues, begins=_works_here(type(sender.pool)) and local_pickup.applies_to(runner.served))) is not None:
+    if (
+        work := _on_new_order(queues, begins=_works_here(type(sender.pool)) and local_pickup.applies_to(runner.process.queues))
+    ) is not None:
         _listen(work)
     if failpoints.hit("worker.deaf"):
         sender.task_consumer.cancel()
@@ -128,7 +129,7 @@ def resign(**_: Any) -> None:
     until = time.monotonic() + FINISH_SECONDS
     if _listener is not None:
         _listener.stop(FINISH_SECONDS)
-    runner.finish_up(max(0.0, until - time.monotonic()))
+    runner.process.finish_up(max(0.0, until - time.monotonic()))
     amqp_consumer.finish(INTAKE_SECONDS)
     writer.stop(JOURNAL_SECONDS)
     response_cache.stop(0.0)

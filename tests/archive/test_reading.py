@@ -55,7 +55,7 @@ def placed(owner, *, days: float = 100, undo: bool = False, **headers) -> str:
     if undo:
         operator_verbs.cancel(public_id, by="ada", reason="no longer wanted")
     while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
-        claims = step_verbs.finish(place, [(started, {"tracking_number": "T-1"}) for started in step_verbs.start(place, claims)]).claims
+        claims = step_verbs.finish_at(place)([(started, {"tracking_number": "T-1"}) for started in step_verbs.start(place, claims)]).claims
         place = place.following
     testing.make_due()
     testing.run_until_idle()

@@ -82,7 +82,7 @@ def an_order_in_error(mug: Product, manage: Manage) -> str:
     public_id = place_an_order(email="grace@example.com")
     ((stock, claims),) = testing.schedule()
     reserved = step_verbs.start(stock, claims)
-    claims = step_verbs.finish(stock, [(reserved[0], {})]).claims
+    claims = step_verbs.finish_at(stock)([(reserved[0], {})]).claims
     payment = stock.following
     started = step_verbs.start(payment, claims)
     refused = Failure(outcome=Outcome.PERMANENT, message="card_declined: the card was refused", code="card_declined")

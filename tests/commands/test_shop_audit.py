@@ -30,7 +30,7 @@ def healthy(mug: Product, manage: Manage) -> dict[str, str]:
     operator_verbs.cancel(keys["cancelled"], by="test", reason="no longer wanted")
     while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
         done = [(started, {}) for started in step_verbs.start(place, claims)]
-        claims = step_verbs.finish(place, done).claims
+        claims = step_verbs.finish_at(place)(done).claims
         place = place.following
     testing.make_due()
     testing.run_until_idle()

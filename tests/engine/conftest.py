@@ -65,16 +65,14 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), testing.quiet():
         empty_the_store()
         toy.reset()
-        runner.served.clear()
+        runner.process.reset()
         circuit_breaker.forget()
         registry.forget()
-        if runner._the_workshop is not None:
-            runner._the_workshop.pool._pace.clear()  # forget how quick the agents of earlier tests were
         try:
             yield
         finally:
             failpoints.load({})
-            runner.served.clear()
+            runner.process.reset()
             registry.forget()
             empty_the_store()
             connection.close()

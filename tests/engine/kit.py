@@ -115,7 +115,7 @@ def started(workflow: str = "toy-plain", **payload: Any) -> tuple[str, StepPosit
 
 
 def finish(place: StepPosition, items: Sequence[Started], result: Any = None) -> Handover:
-    return step_verbs.finish(place, [(item, result or {}) for item in items])
+    return step_verbs.finish_at(place)([(item, result or {}) for item in items])
 
 
 def at_step(position: int, workflow: str = "toy-plain", **payload: Any) -> tuple[str, StepPosition, list[Started]]:
@@ -143,7 +143,7 @@ def refusal(message: str = "refused") -> Any:
 
 def only_agent_with_a_service(monkeypatch: Any, agent: str) -> None:
     """Let this agent call `the-service`, and the other toy agents none."""
-    monkeypatch.setattr(type(get_agent(agent)), "resource", "the-service", raising=False)
+    monkeypatch.setattr(get_agent(agent), "resource", "the-service", raising=False)
     for other in {"alpha", "beta", "gamma"} - {agent}:
         monkeypatch.setattr(get_agent(other), "resource", None, raising=False)
     circuit_breaker.know(["the-service"])

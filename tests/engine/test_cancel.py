@@ -162,7 +162,7 @@ def test_a_second_cancel_changes_nothing():
 def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exactly_one_way():
     """Agents perform all steps of many orders while customers cancel them at many moments."""
     dice = random.Random(7)
-    runner.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
+    runner.process.serve({"agent.alpha", "agent.beta", "agent.gamma"})
     keys = submit_many("toy", [{"n": n} for n in range(240)])
     order = keys[:]
     dice.shuffle(order)

@@ -65,7 +65,7 @@ def test_a_checkpoint_the_database_cannot_keep_fails_only_its_own_step():
 def go_through_alpha() -> None:
     for place, claims in schedule():
         runner.run(place, claims)
-    runner.finish_up(5)
+    runner.process.finish_up(5)
 
 
 # --------------------------------------------------------------------------------------- time, threads, checkpoints
@@ -188,10 +188,10 @@ def test_no_more_calls_run_at_once_than_the_pool_has_threads():
 
 
 def test_waiting_for_a_slow_agents_threads_is_nobodys_failure(tuned, eventually):
-    size = runner._workshop().pool.size
+    size = runner.process.pool.size
     hold = threading.Event()
     toy.ALPHA.on_perform = lambda request: hold.wait(30) and None
-    runner._workshop().pool._pace.pop("alpha", None)
+    runner.process.pool.forget()
     keys = submit_many("toy-plain", [{"n": n} for n in range(size + 10)])
     ((place, claims),) = schedule()
     worker = threading.Thread(target=lambda: (runner.run(place, claims), kit.connection.close()), daemon=True)
@@ -206,7 +206,7 @@ def test_waiting_for_a_slow_agents_threads_is_nobodys_failure(tuned, eventually)
     finally:
         hold.set()
     worker.join(20)
-    runner.finish_up(5)
+    runner.process.finish_up(5)
 
     counts = kit.fetch(
         "SELECT failure_count, dispatch_count, count(*) FROM supervision_stepstate WHERE position = 0 GROUP BY 1, 2 ORDER BY 1"

@@ -237,7 +237,7 @@ def test_many_undo_steps_of_one_cohort_are_recorded_together():
     ((place, claims),) = schedule()
     assert len(claims) == 6
 
-    step_verbs.finish(place, [(item, {"undone": True}) for item in step_verbs.start(place, claims)])
+    step_verbs.finish_at(place)([(item, {"undone": True}) for item in step_verbs.start(place, claims)])
 
     assert {kit.state(key) for key in keys} == {"Cancelled"}
     assert sorted(toy.TOLD["cancelled"]) == sorted(keys)

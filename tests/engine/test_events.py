@@ -74,7 +74,8 @@ class History:
     def finish(self) -> None:
         for place, item in self._some_started():
             go_on = self.dice.random() < 0.3 and place.direction == "do" and not place.is_last
-            handed = step_verbs.finish(place, [(item, {"n": 1})], go_on=go_on)
+            successor = step_verbs.Successor.STARTED if go_on else step_verbs.Successor.CLAIMED
+            handed = step_verbs.finish_at(place, successor)([(item, {"n": 1})])
             if handed.started:
                 self.started += [(place.following, item) for item in handed.started]
             elif handed.claims:
@@ -213,7 +214,7 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
                 verb(mine.choice(keys), by="olga", reason="r")
 
     answers = kit.at_once(worker, worker, supervise, supervise, meddle)
-    runner.finish_up(5)
+    runner.process.finish_up(5)
 
     assert answers == [None] * 5
     for event in StepEvent.objects.all():

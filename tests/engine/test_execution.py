@@ -165,7 +165,7 @@ def test_the_members_of_a_cohort_that_are_still_ours_are_finished_when_one_is_no
 
 
 def test_a_worker_that_serves_the_next_queue_goes_on_without_a_message():
-    runner.served.update({"agent.alpha", "agent.beta"})
+    runner.process.serve({"agent.alpha", "agent.beta"})
     key, place, claims = kit.claimed()
 
     there, successors = runner.run(place, claims)

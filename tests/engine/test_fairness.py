@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision.intake import consuming, fair_queueing
+from supervision.intake import consuming
 from supervision.models import Run
 from supervision.store import claiming
 from supervision.testing import run_of, submit
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    fair_queueing.forget()
+    consuming.fair_turns.forget()
 
 
 def claimed_order(count):
@@ -48,8 +48,8 @@ def test_while_there_is_room_nobody_is_put_off():
 
 
 def test_a_turn_is_never_put_off_further_than_one_step_of_priority():
-    assert max(fair_queueing.delays(["flood"] * 200_000)) == fair_queueing.MOST_SECONDS
-    assert fair_queueing.delays(["flood", "guest"]) == [pytest.approx(fair_queueing.MOST_SECONDS, abs=5), 0.0]
+    assert max(consuming.fair_turns.delays(["flood"] * 200_000)) == consuming.FairTurns.MOST_SECONDS
+    assert consuming.fair_turns.delays(["flood", "guest"]) == [pytest.approx(consuming.FairTurns.MOST_SECONDS, abs=5), 0.0]
 
 
 def test_high_overtakes_and_low_has_its_turn_within_its_bound_under_constant_high_load():

@@ -96,7 +96,7 @@ def test_an_order_of_another_service_is_not_given_time(service):
     key, place, items = kit.at_step(0)
     goes_down(service)
     comes_back(service)
-    kit.step_verbs.finish(place, [(items[0], {})], wait=True)  # the step of beta, which calls no service, is due now
+    kit.step_verbs.finish_at(place, kit.step_verbs.Successor.DUE)([(items[0], {})])  # the step of beta, which calls no service, is due now
     goes_down(service)
     kit.hours_pass(25)
 
@@ -111,7 +111,7 @@ def test_what_an_earlier_step_waited_counts_too(service):
     kit.hours_pass(23)
     comes_back(service)
     for place, claims in schedule():
-        kit.step_verbs.finish(place, [(item, {}) for item in kit.step_verbs.start(place, claims)], wait=True)
+        kit.step_verbs.finish_at(place, kit.step_verbs.Successor.DUE)([(item, {}) for item in kit.step_verbs.start(place, claims)])
     kit.hours_pass(2)
 
     sweep()

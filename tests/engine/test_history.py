@@ -94,7 +94,7 @@ def test_an_order_of_the_scheduler_says_so_and_which_agents_handed_it_over(play)
     scheduler = play("scheduler")
     ((place, claims),) = schedule()
     agents = play("agents-order")
-    runner.served.update({toy.ALPHA.queue, toy.BETA.queue})
+    runner.process.serve({toy.ALPHA.queue, toy.BETA.queue})
     runner.run(place, claims)
 
     assert reasons(key) == [f"scheduled in {scheduler}"] * 2 + [f"handed over in {agents}"] * 2
@@ -103,7 +103,7 @@ def test_an_order_of_the_scheduler_says_so_and_which_agents_handed_it_over(play)
 def test_an_order_that_idle_agents_picked_up_says_so(play, tuned):
     tuned(HOLD_OFF_SECONDS=0)
     agents = play("agents")
-    runner.served.add(toy.ALPHA.queue)
+    runner.process.serve({toy.ALPHA.queue})
     key = submit("toy", {"n": 1})
     local_pickup.schedule()
 

@@ -18,6 +18,7 @@ from supervision.recovery import supervisor
 from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit, submit_many
 from supervision.worker import lifecycle
+from supervision.workflow import StepPosition
 from tests.support import toy
 
 from . import kit
@@ -45,7 +46,7 @@ def sent(broker):
 
 @pytest.fixture
 def all_served(engine):
-    runner.served.update(agent.queue for agent in (toy.ALPHA, toy.BETA, toy.GAMMA))
+    runner.process.serve(agent.queue for agent in (toy.ALPHA, toy.BETA, toy.GAMMA))
 
 
 @pytest.mark.usefixtures("all_served")
@@ -97,10 +98,12 @@ def test_an_order_that_began_in_a_process_that_died_is_done_by_another_under_its
 @pytest.mark.usefixtures("all_served")
 def test_a_process_with_work_in_hand_leaves_new_orders_to_the_scheduler(sent, tuned):
     tuned(HOLD_OFF_SECONDS=0.2)
-    with runner._hands:
-        submit("toy", {"n": 1})
-        local_pickup.schedule()
-        assert toy.ALPHA.performed == []
+    runner.process.cohorts.append(StepPosition("toy", 1, "do", 0))
+    submit("toy", {"n": 1})
+    local_pickup.schedule()
+    assert toy.ALPHA.performed == []
+    runner.process.idle_since = time.monotonic()
+    runner.process.cohorts.pop()
     local_pickup.schedule()
     assert toy.ALPHA.performed == [], "the process has not been idle for long enough"
 
@@ -117,7 +120,7 @@ def test_a_process_whose_calls_are_under_way_leaves_new_orders_to_the_scheduler(
         running.set()
         hold.wait(10)
 
-    pool = runner._workshop().pool
+    pool = runner.process.pool
     pool.run(slow, [1], "slow")
     assert running.wait(10)
     try:
@@ -142,7 +145,7 @@ def test_a_process_whose_calls_are_under_way_leaves_new_orders_to_the_scheduler(
     ids=["the first", "the second"],
 )
 def test_where_an_agent_is_elsewhere_the_order_is_sent_there(served, at, states, sent):
-    runner.served.add(served.queue)
+    runner.process.serve({served.queue})
     key = submit("toy", {"n": 1})
 
     local_pickup.schedule()
@@ -238,7 +241,7 @@ def test_a_scheduler_lets_others_go_first_until_it_did_so_in_vain_and_again_afte
 def test_an_order_whose_first_service_has_limits_is_not_begun(sent):
     Resource.objects.create(name="alpha", capacity=1)
     circuit_breaker.forget()
-    runner.served.add(toy.ALPHA.queue)
+    runner.process.serve({toy.ALPHA.queue})
     key = submit("toy", {"n": 1})
 
     local_pickup.schedule()

@@ -43,7 +43,7 @@ def calls(key: str) -> list[str]:
 @pytest.mark.parametrize("workflow", ["toy", "toy-plain"])
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_an_order_goes_on_though_the_answer_to_a_finish_was_lost(lose, workflow, position):
-    runner.served.update(f"agent.{name}" for name in ("alpha", "beta", "gamma"))
+    runner.process.serve(f"agent.{name}" for name in ("alpha", "beta", "gamma"))
     key = submit(workflow, {"n": 1})
     sent = schedule()
     way = lose(DONE.format(position))

@@ -90,7 +90,7 @@ def test_a_successor_that_is_not_what_this_code_expects_becomes_due_for_others(c
     key = submit("changing", {"n": 1})
     sent = schedule()
 
-    runner.served.update({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would perform the next step itself
+    runner.process.serve({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would perform the next step itself
     code({1: (FIRST, other)})
     kit.go(sent)
 

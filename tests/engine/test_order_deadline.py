@@ -43,7 +43,7 @@ def test_a_step_that_follows_is_given_no_longer_than_its_order_has(go_on):
     bystander, *_ = kit.started()
     nearly_over(key)
 
-    step_verbs.finish(place, [(items[0], {})], go_on=go_on)
+    step_verbs.finish_at(place, step_verbs.Successor.STARTED if go_on else step_verbs.Successor.CLAIMED)([(items[0], {})])
 
     assert remaining(key, "beta-step") == 0
     assert remaining(bystander, "alpha-step") > 80_000

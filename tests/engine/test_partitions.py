@@ -57,10 +57,10 @@ def test_a_worker_that_consumes_the_agents_queue_consumes_its_partitions(tuned):
 def test_a_worker_goes_on_by_itself_only_when_it_serves_every_partition(tuned):
     tuned(PARTITIONS={"beta": 2})
     _, place, _ = kit.started()
-    runner.served.update({"agent.alpha", "agent.beta", "agent.beta.0"})
+    runner.process.serve({"agent.alpha", "agent.beta", "agent.beta.0"})
     assert not runner._serves_next(place, 1)
 
-    runner.served.add("agent.beta.1")
+    runner.process.serve({*runner.process.queues, "agent.beta.1"})
 
     assert runner._serves_next(place, 1)
 

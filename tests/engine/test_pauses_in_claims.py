@@ -108,7 +108,7 @@ def test_undo_waits_for_a_paused_agent_too():
 
 
 def test_an_agents_worker_that_goes_on_by_itself_stops_before_a_paused_step():
-    kit.runner.served.update({"agent.alpha", "agent.beta", "agent.gamma"})
+    kit.runner.process.serve({"agent.alpha", "agent.beta", "agent.gamma"})
     pause("agent", "beta")
     key = submit("toy-plain", {"n": 1})
 

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, workflow
-from supervision.agent import Agent, _agents
+from supervision.agent import Agent, registered
 from supervision.errors import PlanChanged
 from supervision.intake import consuming
 from supervision.models import Run, WorkflowVersion
@@ -89,7 +89,7 @@ def test_a_definition_that_changes_under_its_version_is_refused_and_the_first_di
 def test_an_agent_whose_work_can_no_longer_be_undone_is_another_plan(code, monkeypatch):
     code(FIRST)
     registry.confirm()
-    monkeypatch.setitem(_agents, "alpha", Indelible())
+    monkeypatch.setitem(registered, "alpha", Indelible())
 
     code(FIRST)
 

@@ -192,7 +192,7 @@ def test_a_chain_of_the_release_before_is_performed(worker):
 
 
 def test_a_chain_skips_the_queues_whose_work_was_done_on_the_way(worker):
-    runner.served.update({"agent.alpha", "agent.beta"})
+    runner.process.serve({"agent.alpha", "agent.beta"})
     key = submit("toy", {"n": 1})
     scheduler.schedule_once()
 

@@ -164,7 +164,7 @@ class Outlasting:
 @pytest.fixture
 def one_thread(engine, monkeypatch):
     """This process can make one call at a time."""
-    monkeypatch.setattr(runner._workshop().pool, "size", 1)
+    monkeypatch.setattr(runner.process.pool, "size", 1)
 
 
 def test_no_call_outlives_its_slot_however_long_it_waited_for_a_thread(one_thread):

@@ -79,7 +79,7 @@ def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(led
     items = step_verbs.start(place, claims)
     expire(key)
 
-    runner._perform(place, items, go_on=False)
+    runner._perform_in_transaction(place, items, go_on=False)
 
     assert ledger() == []
     assert kit.states(key) == ["Processing", "Pending"]

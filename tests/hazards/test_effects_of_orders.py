@@ -57,7 +57,7 @@ def work(key: str) -> str:
     """Run scheduler, agents and sweeps until the order has ended or is in Error; returns its state."""
     for _ in range(50):
         run_until_idle()
-        runner.finish_up(20)  # calls that took longer than their cohort waited
+        runner.process.finish_up(20)  # calls that took longer than their cohort waited
         if (state := kit.state(key)) in ("Processed", "Error", "Cancelled"):
             return state
         # A late answer sends the next step to a broker that delivers nothing here, so the claim has to expire.

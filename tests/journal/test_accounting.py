@@ -31,7 +31,7 @@ def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(runner, "PATIENCE_SECONDS", 20.0)  # no process here goes on after a late answer
     empty_the_store()
     circuit_breaker.forget()
-    runner.served.clear()
+    runner.process.reset()
     a_product()
     yield services
     for model in (OrderLine, Order, StockReservation, Product):

@@ -57,8 +57,8 @@ TABLE = (
         "X6",
         "a late answer leaves no evidence",
         "supervision/store/step_verbs.py",
-        '        record_strays(place, [(claim, "processed", "") for claim in handed.stale])\n',
-        "",
+        '    record_strays(place, [(claim, "processed", "") for claim in stale])\n    return stale',
+        "    return stale",
         "test_an_answer_of_an_earlier_attempt_changes_nothing",
     ),
     (

@@ -47,8 +47,8 @@ TABLE = (
         "S36",
         "a message brings the numbers of orders without their attempts",
         "supervision/dispatch/scheduler.py",
-        "args = ([list(claim) for claim in part], *place)",
-        "args = ([claim.run_id for claim in part], *place)",
+        "([list(claim) for claim in part],)",
+        "([claim.run_id for claim in part],)",
         "test_a_cohort_travels_as_one_chain_of_ids",
     ),
     (

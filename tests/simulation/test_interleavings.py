@@ -161,9 +161,9 @@ def verbs(scene: Scene) -> dict[str, Callable[[], Any]]:
         kind = "unknown" if isinstance(work.answer, dict) else "permanent"
         acts["fail"] = lambda: failures.fail(work.place, [(work.item.claim, failures.as_failure(failure(kind)))])
         if isinstance(work.answer, dict):
-            acts["finish"] = lambda: step_verbs.finish(work.place, [(work.item, {})])
+            acts["finish"] = lambda: step_verbs.finish_at(work.place)([(work.item, {})])
             if work.place.direction == "do" and not work.place.is_last:
-                acts["finish and go on"] = lambda: step_verbs.finish(work.place, [(work.item, {})], go_on=True)
+                acts["finish and go on"] = lambda: step_verbs.finish_at(work.place, step_verbs.Successor.STARTED)([(work.item, {})])
     return acts
 
 

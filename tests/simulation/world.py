@@ -178,9 +178,8 @@ class World:
 
     def _finish(self, place: StepPosition, works: Sequence[Work], *, go_on: bool) -> None:
         before, ats = self._standing(place, [work.item.claim for work in works])
-        handed = step_verbs.finish(
-            place, [(work.item, dict(work.answer or {})) for work in works if isinstance(work.answer, dict)], go_on=go_on
-        )
+        finish = step_verbs.finish_at(place, step_verbs.Successor.STARTED if go_on else step_verbs.Successor.CLAIMED)
+        handed = finish([(work.item, dict(work.answer or {})) for work in works if isinstance(work.answer, dict)])
         self.works += [Work(place.following, item, works[0].worker) for item in handed.started]
         if handed.claims and not go_on:
             self.messages.append(Message(place.following, handed.claims))

@@ -79,7 +79,7 @@ def fail(
     spot, claims = sent
     while spot.definition.step(spot.position).name != at:
         started = step_verbs.start(spot, claims)
-        claims = step_verbs.finish(spot, [(work, {"id": "it_1"}) for work in started]).claims
+        claims = step_verbs.finish_at(spot)([(work, {"id": "it_1"}) for work in started]).claims
         spot = spot.following
     for work in step_verbs.start(spot, claims):
         failures.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused"))])

@@ -63,14 +63,14 @@ def a_late_answer(services: Any) -> None:
     toy.reset()
     key, place, items = kit.started()
     expire(key)
-    step_verbs.finish(place, [(items[0], {})])
+    step_verbs.finish_at(place)([(items[0], {})])
     assert kit.states(key)[0] == "Processing", "an answer after complete_by was taken"
     failures.sweep(10)
     make_due(key)
     ((again, claims),) = schedule()
     started = step_verbs.start(again, claims)
     assert [item.attempt for item in started] == [2]
-    step_verbs.finish(place, [(items[0], {"from": "attempt 1"})])
+    step_verbs.finish_at(place)([(items[0], {"from": "attempt 1"})])
     assert kit.states(key)[0] == "Processing", "attempt 1 answered for attempt 2"
 
 
