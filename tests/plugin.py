@@ -7,6 +7,7 @@ stopped server that has the migrated database `TEMPLATE`, from which each proces
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
@@ -123,6 +124,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(_server.socket_dir, ignore_errors=True)
     for mine in filter(None, (_state_dir, _journal_dir)):
         shutil.rmtree(mine, ignore_errors=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--shuffle`, which shows whether a test depends on what another file left behind."""
+    parser.addoption("--shuffle", metavar="SEED", help="run the files in a random order, the same for the same seed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the files in the order of the seed, after pytest-django has sorted the tests by how they use the database."""
+    if (seed := config.getoption("shuffle")) is not None:
+        items.sort(key=lambda item: hashlib.sha256(f"{seed} {item.path}".encode()).digest())
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what was imported, which lives until the end."""
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneShopAtATime | None:

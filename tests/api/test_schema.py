@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import cycle
 
 import pytest
@@ -25,6 +26,7 @@ pytest_plugins = ["schemathesis.pytest.plugin"]  # pyproject.toml switches it of
 schema = schemathesis.openapi.from_dict(json.loads(json.dumps(DOCUMENT)))
 schema.app = get_wsgi_application()
 
+EXAMPLES = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 6  # for each operation
 PROMISES = CHECKS.get_by_names(["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"])
 
 
@@ -74,7 +76,7 @@ def shop(db, settings):
 
 
 @schema.parametrize()
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_whatever_is_sent_the_answer_is_a_declared_one(case, shop):
     orders, token = shop
     if "public_id" in (case.path_parameters or {}) and (public_id := next(orders)):
