@@ -38,7 +38,7 @@ def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "th
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {within:.0f} s")
-        time.sleep(0.05)
+        time.sleep(0.02)
     return value
 
 

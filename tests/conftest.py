@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -20,7 +19,7 @@ from psycopg.pq import TransactionStatus
 from supervision.governance import circuit_breaker
 from supervision.store import claiming
 from tests import services
-from tests.support.shop import throw_away
+from tests.support.shop import throw_away, until
 
 settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
@@ -95,15 +94,4 @@ def chromium_path() -> str:
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
     """`eventually(lambda: condition)` returns its first true value, or fails when time is up."""
-
-    def wait(condition: Callable[[], Any], *, within: float = 20.0, every: float = 0.02, what: str = "the condition") -> Any:
-        deadline = time.monotonic() + within
-        while True:
-            value = condition()
-            if value:
-                return value
-            if time.monotonic() > deadline:
-                pytest.fail(f"{what} did not come true within {within:.0f} s")
-            time.sleep(every)
-
-    return wait
+    return until

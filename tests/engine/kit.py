@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import psycopg
 from django.db import connection, transaction
 
+from chaos.look import until
 from supervision.agent import get_agent
 from supervision.audit import registry
 from supervision.errors import PermanentFailure
@@ -220,15 +220,6 @@ def blocked_backends() -> int:
     )
 
 
-def until(condition: Callable[[], Any], within: float = 20.0) -> Any:
-    """Wait until this condition is true; usable inside a thread."""
-    deadline = time.monotonic() + within
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
-    return value
-
-
 class Process:
     """A separate process on the test's database that runs one verb of `tests.engine.process`."""
 
@@ -266,4 +257,4 @@ class Process:
         return int(self._process.returncode)
 
 
-__all__ = ["Run", "expire", "failures", "step", "supervisor", "transaction"]
+__all__ = ["Run", "expire", "failures", "step", "supervisor", "transaction", "until"]

@@ -76,14 +76,14 @@ def run(journal_dir, processes, eventually, *, events: int, kills: int) -> str:
     for kill in range(2, kills + 2):
         written = JournalEntry.objects.exclude(written_at=None).count()
         more(events // kills // 2)
-        eventually(lambda written=written: JournalEntry.objects.exclude(written_at=None).count() > written, every=0.002, what="progress")
+        eventually(lambda written=written: JournalEntry.objects.exclude(written_at=None).count() > written, what="progress")
         more(events // kills - events // kills // 2)
         holder = WriterLease.objects.get().holder
         victim = next((pid for pid in living if f"-{pid}-" in holder), living[0])
         time.sleep(dice.random() * 0.02)
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        eventually(lambda victim=victim: processes.ended(victim) is not None, every=0.001)
+        eventually(lambda victim=victim: processes.ended(victim) is not None)
         living[living.index(victim)] = start(kill)
         for pid in [pid for pid in living if processes.ended(pid) is not None]:
             living[living.index(pid)] = start(0)

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from orders.models import Product
+from tests.shopping import PASSWORD
 from tests.support.people import no_hints, operator, viewer
-from tests.support.storefront import PASSWORD
 
 __all__ = ["no_hints", "operator", "viewer"]
 

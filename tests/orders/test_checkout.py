@@ -11,8 +11,7 @@ from django.test import Client
 from orders.models import Product
 from supervision import testing
 from supervision.models import Submission
-from tests.shopping import ADDRESS
-from tests.support.storefront import place
+from tests.shopping import ADDRESS, place
 
 # Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

@@ -21,8 +21,7 @@ from supervision.models import Submission
 from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
 from supervision.store import step_verbs
-from tests.shopping import ADDRESS
-from tests.support.storefront import PASSWORD, place
+from tests.shopping import ADDRESS, PASSWORD, place
 
 # Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]

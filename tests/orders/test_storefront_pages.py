@@ -11,7 +11,7 @@ from django.contrib.staticfiles import finders
 from orders.catalogue import ARTICLES
 from orders.models import Order, Product
 from supervision import testing
-from tests.support.storefront import PASSWORD, place
+from tests.shopping import PASSWORD, place
 
 # Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
