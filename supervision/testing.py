@@ -7,6 +7,7 @@ time pass on the database's clock.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from supervision.postgres import db
 from supervision.states import Claim
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
+
+MOST_SECONDS = 10.0
 
 
 @contextmanager
@@ -56,10 +59,21 @@ def schedule() -> list[tuple[StepPosition, list[Claim]]]:
 
 
 def perform(place: StepPosition, claims: Sequence[Claim]) -> None:
-    """Carry a cohort through its chain, link by link, as the agents' workers would."""
-    onward: tuple[StepPosition, list[Claim]] | None = (place, list(claims))
-    while onward is not None:
-        onward = runner.run(*onward)
+    """Carry a cohort through its chain, link by link, as the agents' workers would.
+
+    What a worker would send as a chain of its own, as for an answer that comes late, is performed here as well. Calls that have
+    not ended after MOST_SECONDS are left alone.
+    """
+    chains = deque([(place, list(claims))])
+    send, scheduler.dispatch = scheduler.dispatch, lambda place, claims: chains.append((place, list(claims)))
+    try:
+        while chains:
+            if (onward := runner.run(*chains.popleft())) is not None:
+                chains.append(onward)
+            elif not chains:
+                runner.process.finish_up(MOST_SECONDS)
+    finally:
+        scheduler.dispatch = send
 
 
 def run_until_idle(rounds: int = 100) -> None:

@@ -61,9 +61,7 @@ class AgentsProcess:
         self.agents: frozenset[str] = frozenset()
         self.cohorts: deque[StepPosition] = deque()
         self.idle_since = 0.0
-        self.late: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._reported = threading.Event()  # set while no late answer is being reported
-        self._reported.set()
+        self.late: queue.Queue[Answer] = queue.Queue()  # it counts the answers that are not reported yet
         self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
         self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()
 
@@ -100,13 +98,12 @@ class AgentsProcess:
             return
         until = time.monotonic() + seconds
         self._pool.wait_until_idle(seconds)
-        while time.monotonic() < until and not (self.late.empty() and self._reported.is_set()):
-            time.sleep(0.02)
+        with self.late.all_tasks_done:
+            self.late.all_tasks_done.wait_for(lambda: not self.late.unfinished_tasks, max(until - time.monotonic(), 0.0))
 
     def _gather_late(self) -> None:
         """Report answers that came after their cohort moved on: together, each place in a chain of its own."""
         for batch in _batches(self.late, conf.get().linger_seconds):
-            self._reported.clear()
             places: dict[StepPosition, list[Answer]] = {}
             for answer in batch:
                 places.setdefault(answer.place, []).append(answer)
@@ -116,7 +113,8 @@ class AgentsProcess:
                 except Exception:
                     # Their claims expire and the supervisor recovers them; the thread must live on.
                     log.exception("could not report %d late answers of %s", len(answers), place)
-            self._reported.set()
+            for _ in batch:
+                self.late.task_done()
 
     def _write_checkpoints(self) -> None:
         for batch in _batches(self._notes, 0.0):
@@ -191,7 +189,7 @@ class _Moment:
         self.at: queue.SimpleQueue[float] = queue.SimpleQueue()
 
 
-def _batches(source: queue.SimpleQueue[Any], linger: float, most: int = 2000) -> Any:
+def _batches(source: queue.SimpleQueue[Any] | queue.Queue[Any], linger: float, most: int = 2000) -> Any:
     """The queue's items in batches, for ever; `linger` seconds let a batch grow."""
     while True:
         batch = deque([source.get()])

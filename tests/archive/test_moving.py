@@ -53,11 +53,9 @@ def undone(*, days: float = 100) -> str:
 
 
 def many(count: int) -> list[str]:
-    """This many orders that have just been Processed, in batches no larger than the number of threads."""
-    keys: list[str] = []
-    for _ in range(0, count, 10):
-        keys += testing.submit_many("toy-plain", [{"n": n} for n in range(10)])
-        testing.run_until_idle()
+    """This many orders that have just been Processed."""
+    keys = testing.submit_many("toy-plain", [{"n": n} for n in range(count)])
+    testing.run_until_idle()
     return keys
 
 
