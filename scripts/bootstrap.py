@@ -90,8 +90,8 @@ def check(pytest_arguments: list[str]) -> int:
         ("import-linter", ["scripts/lint_imports.py"]),
         ("mypy", ["mypy"]),
         ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
-        # Two workers: most tests wait for processes more than they compute. One worker runs all tests of a file.
-        ("pytest", ["pytest", "-n", "2", "--dist", "loadfile", *pytest_arguments]),
+        # Three processes: many tests wait more than they compute. One of them runs all tests that start a whole shop.
+        ("pytest", ["pytest", "-n", "3", "--dist", "loadfile", *pytest_arguments]),
     ):
         print(f"==> {title}", flush=True)
         arguments = command if command[-1].endswith(".py") or "manage.py" in command else ["-m", *command]

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,10 @@ class Popen(subprocess.Popen[Any]):
             ended, status = self._try_wait(os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if ended else None
         return self.returncode
+
+
+if sys.platform != "linux":  # it has neither these sockets nor prctl
+    Popen = partial(subprocess.Popen, start_new_session=True)
 
 
 def run(command: list[str], *, timeout: float = 120, **how: Any) -> subprocess.CompletedProcess[str]:
