@@ -153,7 +153,7 @@ class Migration(migrations.Migration):
                 ("reply_to", models.TextField(null=True, verbose_name="reply token")),
                 ("payload", models.JSONField(db_default={}, verbose_name="payload")),
                 ("cancel_requested_at", models.DateTimeField(null=True, verbose_name="cancel requested at")),
-                ("notify", models.BooleanField(db_default=False, verbose_name="somebody listens")),
+                ("notify", models.BooleanField(db_default=False, verbose_name="has receivers")),
                 ("status_seq", models.SmallIntegerField(db_default=0, verbose_name="status messages")),
                 ("session_client", models.TextField(null=True, verbose_name="client of the session")),
                 ("held_until", models.DateTimeField(null=True, verbose_name="held time counted until")),

@@ -91,7 +91,7 @@ class Run(models.Model):
     reply_to = models.TextField(_("reply token"), null=True)
     payload = models.JSONField(_("payload"), db_default={})
     cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
-    notify = models.BooleanField(_("somebody listens"), db_default=False)
+    notify = models.BooleanField(_("has receivers"), db_default=False)
     status_seq = models.SmallIntegerField(_("status messages"), db_default=0)
     session_client = models.TextField(_("client of the session"), null=True)
     held_until = models.DateTimeField(_("held time counted until"), null=True)
