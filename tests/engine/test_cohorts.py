@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -150,7 +149,9 @@ def test_slow_members_of_a_cohort_do_not_hold_the_others_up(eventually):
 
 def test_the_test_kit_performs_the_chains_of_late_answers_too():
     """An answer later than PATIENCE_SECONDS leaves its cohort, on a busy machine also one that should have been quick."""
-    toy.ALPHA.on_perform = lambda request: time.sleep(2 * runner.PATIENCE_SECONDS) if request.payload["n"] == 0 else None
+    further_on = threading.Event()
+    toy.ALPHA.on_perform = lambda request: further_on.wait(20) and None if request.payload["n"] == 0 else None
+    toy.BETA.on_perform = lambda request: further_on.set()
     keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
 
     run_until_idle()
