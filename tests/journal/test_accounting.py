@@ -26,9 +26,8 @@ from tests.support.simulators import Simulators
 
 
 @pytest.fixture
-def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulators]:
+def shop(journal_dir: Path, services: Simulators) -> Iterator[Simulators]:
     """A product, services that answer, and an empty store with real commits."""
-    monkeypatch.setattr(runner, "PATIENCE_SECONDS", 20.0)  # no process here goes on after a late answer
     empty_the_store()
     circuit_breaker.forget()
     runner.process.reset()
@@ -41,7 +40,7 @@ def shop(journal_dir: Path, services: Simulators, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def ends(eventually: Any) -> Any:
-    """`ends(key, "Processed")` performs all due work until the order has that state; slow calls report later."""
+    """`ends(key, "Processed")` performs all due work until the order has that state."""
 
     def there(key: str, state: str) -> str:
         def work() -> bool:
