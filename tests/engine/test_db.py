@@ -69,15 +69,18 @@ def test_after_a_loss_the_caller_that_asked_for_it_answers_instead():
 
 
 def test_nothing_is_repeated_in_a_transaction_or_without_patience():
+    asked: list[float | None] = []
+
     def lose(patience: float | None) -> None:
         kit.fetch("SELECT 1")
         connection.connection.close()
-        db.run("SELECT 2", patience=patience)
+        db.run("SELECT 2", patience=patience, after_loss=lambda: asked.append(patience) or [])
 
     for attempt in (lambda: transaction.atomic(lose)(20.0), lambda: lose(None)):
         with pytest.raises(OperationalError):
             attempt()
         connection.close()
+    assert asked == []
 
 
 def test_a_mistake_is_raised_as_djangos_error_and_not_repeated():
