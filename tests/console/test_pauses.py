@@ -21,7 +21,7 @@ from supervision.insight import queries
 from supervision.intake import consuming
 from supervision.models import Pause, Run, Submission
 from supervision.operations import operator_verbs, pauses
-from supervision.testing import run_of, run_until_idle, schedule, step, submit
+from supervision.testing import run_of, schedule, step, submit
 from supervision.wakeup import hints
 from tests.commands.test_command_line import database_url
 from tests.engine import kit
@@ -49,8 +49,7 @@ def test_a_pause_stops_claims_of_what_it_names_until_it_is_lifted(scope: str, of
     assert step(key, "alpha-step").process_state == "Pending"
     assert ("Processing" in kit.states(bystander)) == (scope != "all")
     pauses.lift(scope, name, by="olga")
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert kit.healthy()
 
 
@@ -69,8 +68,7 @@ def test_what_runs_finishes_and_the_next_step_waits():
     assert kit.states(key) == ["Processed", "Pending", "Pending"]
     assert schedule() == []
     pauses.lift("order", key, by="olga")
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_orders_are_still_consumed_while_everything_is_paused():
@@ -88,9 +86,7 @@ def test_an_order_is_paused_before_it_is_taken_up_and_its_run_is_held():
     held = pauses.pause("order", key, reason="an odd address", by="olga")
     assert held.run_id is None
 
-    run_until_idle()
-
-    assert (kit.state(key), kit.state(other)) == ("Pending", "Processed")
+    assert (kit.idle_state(key), kit.state(other)) == ("Pending", "Processed")
     held.refresh_from_db()
     assert held.run_id == run_of(key).pk
 
@@ -115,8 +111,7 @@ def test_a_pause_and_a_consumer_at_the_same_moment_never_miss_each_other():
         consumer.rollback()
     thread.join(20)
 
-    run_until_idle()
-    assert kit.state(key) == "Pending"
+    assert kit.idle_state(key) == "Pending"
 
 
 def test_a_pause_ends_by_itself_by_the_databases_clock():
@@ -127,9 +122,7 @@ def test_a_pause_ends_by_itself_by_the_databases_clock():
     assert 3590 < (held.until - held.paused_at).total_seconds() <= 3601
 
     kit.fetch("UPDATE supervision_pause SET until = now() - interval '1 s'")
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert list(pauses.active()) == []
     with pytest.raises(Refused, match="not paused"):
         pauses.lift("agent", "alpha", by="olga")
@@ -179,8 +172,7 @@ def test_a_name_that_nobody_has_is_refused_naming_what_exists(scope: str, name: 
 
 
 def test_an_order_that_nobody_knows_or_that_has_ended_cannot_be_paused():
-    done = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    done = kit.ran()
 
     with pytest.raises(UnknownRun):
         pauses.pause("order", "no-such-order", reason="r", by="olga")
@@ -288,12 +280,10 @@ def test_a_paused_order_can_be_cancelled_and_is_undone_when_it_is_resumed():
     kit.finish(place, items)
 
     operator_verbs.cancel(key, by="customer", reason="never mind")
-    run_until_idle()
-    assert kit.state(key) == "Compensating"
+    assert kit.idle_state(key) == "Compensating"
 
     pauses.lift("order", key, by="olga")
-    run_until_idle()
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert Run.objects.filter(key=key, finished_at__isnull=False).exists()
 
 

@@ -15,7 +15,7 @@ from supervision.intake import consuming
 from supervision.models import Pause, Resource, ResourceRoute, Slot
 from supervision.operations import operator_verbs, pauses
 from supervision.recovery import failures
-from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit
+from supervision.testing import expire, run_of, schedule, step, submit
 from supervision.worker import heartbeats
 from tests.engine import kit
 
@@ -40,8 +40,7 @@ def clock(at: Any) -> str:
 
 def test_nobody_waits_while_a_step_is_being_worked_on_or_the_order_has_ended():
     key, *_ = kit.started()
-    done = submit("toy", {"n": 1})
-    run_until_idle()
+    done = kit.ran("toy")
 
     assert (why(key), why(done)) == (None, None)
 

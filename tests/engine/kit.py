@@ -22,12 +22,13 @@ from supervision.errors import PermanentFailure
 from supervision.execution import runner
 from supervision.governance import circuit_breaker
 from supervision.incidents import lifecycle as incident_table
+from supervision.intake import consuming
 from supervision.models import Alert, Incident, Notification, Run, StepEvent, StepState
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Handover, Started
-from supervision.testing import expire, run_of, schedule, step, submit
+from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
 from supervision.workflow import StepPosition
 from tests.support import forked
 
@@ -44,6 +45,18 @@ def states(key: str, direction: str = "do") -> list[str]:
 
 def state(key: str) -> str:
     return str(run_of(key).process_state)
+
+
+def idle_state(key: str) -> str:
+    """Perform all that is due; returns the run's state then."""
+    run_until_idle()
+    return state(key)
+
+
+def idle_states(keys: Sequence[str]) -> set[str]:
+    """Perform all that is due; returns the states of these runs then."""
+    run_until_idle()
+    return {state(key) for key in keys}
 
 
 def events(key: str) -> list[StepEvent]:
@@ -99,6 +112,27 @@ def others_succeed(resource: str) -> None:
 
 
 # -------------------------------------------------------------------------------------- bringing runs to a step
+
+
+def waiting(count: int = 1, workflow: str = "toy-plain", **payload: Any) -> list[str]:
+    """Runs that a consumer has written and no scheduler has claimed."""
+    keys = submit_many(workflow, [{"n": n, **payload} for n in range(count)])
+    while consuming.consume_batch(born=False).consumed:
+        pass
+    return keys
+
+
+def ran(workflow: str = "toy-plain", **payload: Any) -> str:
+    """A run that was performed until nothing was due."""
+    key = submit(workflow, {"n": 1, **payload})
+    run_until_idle()
+    return key
+
+
+def expire_and_sweep(*keys: str) -> supervisor.SweepReport:
+    """Let the deadlines of these runs' running steps pass (of all runs', without keys), and sweep once."""
+    expire(*keys)
+    return supervisor.sweep_once()
 
 
 def claimed(workflow: str = "toy-plain", **payload: Any) -> tuple[str, StepPosition, list[Claim]]:

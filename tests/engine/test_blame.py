@@ -103,11 +103,9 @@ def test_a_lone_order_whose_service_fails_waits_longer_and_longer_and_never_stop
 
 def test_after_another_orders_success_the_failures_of_one_are_its_own():
     failing(bad)
-    key = submit("toy-plain", {"n": -1})
-    run_until_idle()
+    key = kit.ran("toy-plain", n=-1)
     assert step(key, "beta-step").failure_count == 0
-    submit("toy-plain", {"n": 1})
-    run_until_idle()
+    kit.ran()
 
     for expected in (1, 2, 3):
         make_due()
@@ -118,8 +116,7 @@ def test_after_another_orders_success_the_failures_of_one_are_its_own():
 
 
 def test_a_success_before_the_first_failure_says_nothing():
-    submit("toy-plain", {"n": 1})
-    run_until_idle()
+    kit.ran()
     failing(bad)
     key = submit("toy-plain", {"n": -1})
     for _ in range(6):
@@ -131,8 +128,7 @@ def test_a_success_before_the_first_failure_says_nothing():
 
 def test_a_success_in_a_process_that_had_not_heard_of_the_failure_is_told_by_timer():
     failing(bad)
-    key = submit("toy-plain", {"n": -1})
-    run_until_idle()
+    key = kit.ran("toy-plain", n=-1)
     resources._seen = resources.Snapshot({"beta": replace(resources.look().by_name["beta"], watched=False)})
     circuit_breaker.succeeded("beta", [time.monotonic()])
     assert beta().successes == []
@@ -148,10 +144,8 @@ def test_a_success_in_a_process_that_had_not_heard_of_the_failure_is_told_by_tim
 
 def test_what_was_counted_before_the_breaker_opened_is_given_back():
     failing(bad)
-    first = submit("toy-five", {"n": -1})
-    run_until_idle()
-    submit("toy-five", {"n": 1})
-    run_until_idle()
+    first = kit.ran("toy-five", n=-1)
+    kit.ran("toy-five")
     for _ in range(2):
         make_due()
         run_until_idle()
@@ -243,8 +237,7 @@ def test_a_successor_waits_unclaimed_while_its_service_is_out():
     submit_many("toy-plain", [{"n": n} for n in range(6)])
     run_until_idle()
 
-    late = submit("toy-plain", {"n": 9})
-    run_until_idle()
+    late = kit.ran("toy-plain", n=9)
 
     assert not StepEvent.objects.filter(run__key=late, position=1).exists()
     assert step(late, "beta-step").not_before is not None

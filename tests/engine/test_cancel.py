@@ -17,7 +17,7 @@ from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.recovery import failures, supervisor
 from supervision.store import claiming
-from supervision.testing import expire, make_due, run_of, run_until_idle, submit, submit_many
+from supervision.testing import make_due, run_of, run_until_idle, submit, submit_many
 from tests.support import toy
 
 from . import kit
@@ -54,8 +54,7 @@ def test_a_failure_that_waited_for_the_cancel_is_decided_by_what_the_cancel_made
     kit.at_once(cancel_slowly, lambda: kit.until(lambda: held(key)) and failures.fail(place, [(items[0].claim, busy())]))
 
     assert kit.states(key) == ["Processed", "Cancelled", "Cancelled"]
-    run_until_idle()
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert kit.healthy()
 
 
@@ -77,8 +76,7 @@ def at_birth() -> str:
 
 
 def while_pending() -> str:
-    key = submit("toy", {"n": 1})
-    consuming.consume_batch(born=False)
+    (key,) = kit.waiting(workflow="toy")
     return key
 
 
@@ -119,14 +117,12 @@ MOMENTS: list[Callable[[], str]] = [
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_order_cancelled_at_any_moment_ends_cancelled_with_net_effect_zero(moment):
-    bystander = submit("toy", {"n": 2})
-    run_until_idle()
+    bystander = kit.ran("toy", n=2)
     key = moment()
 
     cancel(key)
     for _ in range(3):
-        expire(key)
-        supervisor.sweep_once()
+        kit.expire_and_sweep(key)
         make_due(key)
         run_until_idle()
 
@@ -140,8 +136,7 @@ def test_an_order_cancelled_at_any_moment_ends_cancelled_with_net_effect_zero(mo
 
 
 def test_a_processed_order_can_no_longer_be_cancelled():
-    key = submit("toy", {"n": 1})
-    run_until_idle()
+    key = kit.ran("toy")
 
     with pytest.raises(Refused) as refused:
         cancel(key)
@@ -185,8 +180,7 @@ def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exa
     answers = kit.at_once(lambda: customer(order[:120]), lambda: customer(order[120:200]), worker, worker)
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
     for _ in range(4):
-        expire()
-        supervisor.sweep_once()
+        kit.expire_and_sweep()
         make_due()
         run_until_idle()
 

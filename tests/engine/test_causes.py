@@ -11,17 +11,11 @@ from supervision.incidents import lifecycle
 from supervision.intake import consuming
 from supervision.models import DeadLetter, Incident, Notification, Resource, WebhookEndpoint
 from supervision.operations import operator_verbs, pauses
-from supervision.testing import run_of, run_until_idle, submit_many
+from supervision.testing import run_of, submit_many
 
 from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
-
-
-def waiting(count: int = 2) -> list[str]:
-    keys = submit_many("toy-plain", [{"n": n} for n in range(count)])
-    consuming.consume_batch(born=False)
-    return keys
 
 
 def hours_ago(hours: float) -> str:
@@ -53,7 +47,7 @@ def test_open_dead_letters_are_one_incident_until_each_is_decided(tuned):
     ],
 )
 def test_a_pause_without_an_end_that_outlived_its_bound_is_an_incident(scope, name, cause):
-    keys = waiting()
+    keys = kit.waiting(2)
     pauses.pause(scope, keys[0] if scope == "order" else name, reason="maintenance", by="olga")
     assert kit.incidents() == []
 
@@ -77,12 +71,12 @@ def test_a_pause_with_an_end_or_that_holds_nobody_is_none():
     kit.fetch("UPDATE supervision_pause SET paused_at = now() - interval '5 hours'")
     assert kit.incidents() == []
 
-    waiting()
+    kit.waiting(2)
     assert kit.incidents() == ["pause_overrun:agent:alpha"]
 
 
 def test_a_resource_that_stays_paused_while_steps_wait_is_an_incident():
-    keys = waiting()
+    keys = kit.waiting(2)
     Resource.objects.update_or_create(name="alpha", defaults={"paused": True})
     assert kit.incidents() == []
 
@@ -140,7 +134,7 @@ def test_an_order_behind_its_sessions_head_is_held_by_what_holds_the_head():
 
 
 def test_an_outage_of_its_resource_holds_every_order_that_waits_there():
-    keys = waiting(3)
+    keys = kit.waiting(3)
     Resource.objects.update_or_create(
         name="alpha", defaults={"breaker_state": "open", "opened_at": hours_ago(1), "retry_at": hours_ago(-1)}
     )
@@ -155,7 +149,7 @@ def test_an_outage_of_its_resource_holds_every_order_that_waits_there():
 
 
 def test_an_outage_of_an_hour_is_one_incident_and_its_orders_end_without_another(tuned):
-    keys = waiting(30)
+    keys = kit.waiting(30)
     down = {"breaker_state": "open", "opened_at": hours_ago(1), "retry_at": hours_ago(-1), "last_error_at": timezone.now()}
     Resource.objects.update_or_create(name="alpha", defaults=down)
     kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '1 hour' WHERE not_before IS NOT NULL")
@@ -169,12 +163,11 @@ def test_an_outage_of_an_hour_is_one_incident_and_its_orders_end_without_another
     events = [row["event"] for row in Notification.objects.filter(kind="incident").order_by("pk").values_list("payload", flat=True)]
     assert events == ["opened", "closed"]
     kit.circuit_breaker.forget()
-    run_until_idle()
-    assert {kit.state(key) for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
 
 
 def test_orders_of_a_version_that_nobody_knows_are_held_by_its_incident():
-    (key,) = waiting(1)
+    (key,) = kit.waiting(1)
     run = run_of(key)
     Incident.objects.create(kind="unknown_version", cause="unknown_version:toy-plain:1")
 

@@ -11,9 +11,8 @@ from supervision.errors import PermanentFailure, TransientFailure
 from supervision.execution import runner
 from supervision.execution.call_pool import CallPool
 from supervision.models import StrayReply
-from supervision.recovery import supervisor
 from supervision.runtime import failpoints
-from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import make_due, run_until_idle, schedule, step, submit, submit_many
 from tests.support import toy
 
 from . import kit
@@ -74,9 +73,7 @@ def go_through_alpha() -> None:
 def test_an_agent_gets_the_remaining_budget():
     seen: list[float] = []
     toy.ALPHA.on_perform = lambda request: seen.append(request.remaining)
-    submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    kit.ran()
 
     assert 29 < seen[0] <= 30
 
@@ -99,8 +96,7 @@ def test_a_checkpoint_is_durable_and_merged_and_given_to_the_next_attempt():
             raise TransientFailure("after the checkpoint")
 
     toy.ALPHA.on_perform = note
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
     assert step(key, "alpha-step").checkpoint == {"first": 1, "second": 2}
     make_due(key)
 
@@ -154,9 +150,7 @@ def test_the_test_kit_performs_the_chains_of_late_answers_too():
     toy.BETA.on_perform = lambda request: further_on.set()
     keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
 
-    run_until_idle()
-
-    assert {kit.state(key) for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
 
 
 @pytest.mark.parametrize("pace", [0.0, 1.0], ids=["usually quick", "usually slow"])
@@ -214,8 +208,7 @@ def test_waiting_for_a_slow_agents_threads_is_nobodys_failure(tuned, eventually)
         eventually(lambda: len(toy.ALPHA.performed) == size, what="a full pool")
         begun = kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE started_at IS NOT NULL")[0][0]
         assert begun == size
-        expire()
-        supervisor.sweep_once()
+        kit.expire_and_sweep()
     finally:
         hold.set()
     worker.join(20)

@@ -10,7 +10,7 @@ from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.recovery import failures, supervisor
 from supervision.store import run_verbs, step_verbs
-from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit
+from supervision.testing import make_due, run_of, run_until_idle, schedule, step
 from supervision.workflow import Step, Workflow, register
 from tests.support import toy
 
@@ -47,13 +47,10 @@ def undone() -> list[str]:
 
 def test_what_was_done_is_undone_in_reverse_under_keys_of_its_own():
     toy.GAMMA.on_perform = refuse
-    key = submit("toy", {"n": 1})
-    run_until_idle()
+    key = kit.ran("toy")
 
     operator_verbs.compensate(key, by="operator", reason="out of business")
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert undone() == ["beta-step", "alpha-step"]
     (request,) = toy.BETA.undone
     assert (request.idempotency_key, request.perform_key) == (f"{key}:beta-step:undo:1", f"{key}:beta-step:do:1")
@@ -65,14 +62,11 @@ def test_what_was_done_is_undone_in_reverse_under_keys_of_its_own():
 
 def test_a_step_of_unknown_effect_is_undone_as_if_it_had_been_done():
     toy.BETA.on_perform = lambda request: (_ for _ in ()).throw(OutcomeUnknown("reset"))
-    key = submit("toy", {"n": 1})
-    run_until_idle()
+    key = kit.ran("toy")
     assert step(key, "beta-step").effect == "unknown"
 
     cancel(key)
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert undone() == ["beta-step", "alpha-step"]
     assert toy.BETA.undone[0].performed is None
 
@@ -84,9 +78,7 @@ def test_a_running_step_is_awaited_and_then_undone():
     assert schedule() == []
     assert kit.states(key) == ["Processed", "Processing", "Cancelled"]
     kit.finish(place, items)
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert undone() == ["beta-step", "alpha-step"]
     assert kit.healthy()
 
@@ -94,12 +86,8 @@ def test_a_running_step_is_awaited_and_then_undone():
 def test_a_running_step_that_expires_while_its_order_is_undone_is_not_run_again():
     key, _place, _items = kit.at_step(1)
     cancel(key)
-    expire(key)
-
-    supervisor.sweep_once()
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key)) == ("Cancelled", ["Processed", "Cancelled", "Cancelled"])
+    kit.expire_and_sweep(key)
+    assert (kit.idle_state(key), kit.states(key)) == ("Cancelled", ["Processed", "Cancelled", "Cancelled"])
     assert undone() == ["beta-step", "alpha-step"]
     assert toy.BETA.performed == []
     assert kit.healthy()
@@ -111,22 +99,17 @@ def test_a_running_step_that_fails_while_its_order_is_undone_is_not_run_again(er
     cancel(key)
 
     failures.fail(place, [(items[0].claim, failures.as_failure(error))])
-    run_until_idle()
-
-    assert (kit.state(key), kit.alerts(key)) == ("Cancelled", [])
+    assert (kit.idle_state(key), kit.alerts(key)) == ("Cancelled", [])
     assert toy.BETA.performed == []
     assert kit.healthy()
 
 
 def test_what_cannot_be_undone_is_left_as_it_is():
     toy.ALPHA.on_perform = refuse
-    key = submit("mailing", {"n": 1})
-    run_until_idle()
+    key = kit.ran("mailing")
 
     cancel(key)
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key, "undo")) == ("Cancelled", [])
+    assert (kit.idle_state(key), kit.states(key, "undo")) == ("Cancelled", [])
     assert MAILER.undone == []
 
 
@@ -173,15 +156,12 @@ def test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before
     key = kit.in_error(2, "toy")
 
     operator_verbs.compensate(key, by="operator", reason="hopeless")
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key, "undo")) == ("Error", ["Pending", "Error"])
+    assert (kit.idle_state(key), kit.states(key, "undo")) == ("Error", ["Pending", "Error"])
     assert toy.ALPHA.undone == []
     assert kit.alerts(key) == ["error", "error"]
     toy.BETA.on_compensate = None
     operator_verbs.resubmit(key, by="operator", reason="service is back")
-    run_until_idle()
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert undone() == ["beta-step", "alpha-step"]
     assert kit.healthy()
 
@@ -195,9 +175,7 @@ def test_an_undo_that_fails_for_now_is_retried_like_any_step():
     assert step(key, "alpha-step", "undo").failure_count == 1
     make_due(key)
 
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert {request.idempotency_key for request in toy.ALPHA.undone} == {f"{key}:alpha-step:undo:1"}
 
 
@@ -211,8 +189,7 @@ def test_an_undo_that_is_exhausted_stops_in_error_whatever_the_policy_says(workf
         make_due(key)
         for place, claims in schedule():
             step_verbs.start(place, claims)
-        expire(key)
-        supervisor.sweep_once()
+        kit.expire_and_sweep(key)
 
     assert (kit.state(key), step(key, "alpha-step", "undo").process_state) == ("Error", "Error")
 
@@ -222,8 +199,7 @@ def test_an_undo_of_an_expired_attempt_is_answered_late_and_changes_nothing():
     operator_verbs.compensate(key, by="operator", reason="hopeless")
     ((place, claims),) = schedule()
     items = step_verbs.start(place, claims)
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
 
     kit.finish(place, items)
 

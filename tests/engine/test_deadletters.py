@@ -39,9 +39,7 @@ def test_a_requeued_dead_letter_is_consumed_again_byte_for_byte(monkeypatch, ope
     monkeypatch.setattr(toy.ToyIntake, "read", lambda self, body: toy.NewRun(payload={"n": 1, "body": body}))
 
     key = operator_verbs.requeue_dead_letter(letter.pk, by=operator, reason="the intake was fixed")
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert run_of(key).payload["body"] == '{"m": 1}'
     letter.refresh_from_db()
     assert letter.resolution == "olga: requeued: the intake was fixed"

@@ -56,8 +56,7 @@ def test_one_epoch_begins_however_many_processes_see_the_promotion():
     newest = Epoch.objects.get(number=2)
     assert "timeline" in newest.reason
     assert newest.first_run_id > before + epochs.NUMBERS_PER_EPOCH
-    submit("toy-plain", {"n": 2})
-    run_until_idle()
+    kit.ran("toy-plain", n=2)
     assert Run.objects.order_by("-pk")[0].pk > newest.first_run_id
 
 
@@ -72,8 +71,7 @@ def test_a_worker_of_the_lost_time_holds_no_good_claim_and_its_failure_is_not_co
     assert handed.stale == [items[0].claim]
     assert (step.process_state, step.failure_count, step.effect) == ("Pending", 0, "unknown")
     assert kit.healthy()
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert [request.attempt > ATTEMPTS_PER_EPOCH for request in toy.ALPHA.performed] == [True]
     assert kit.healthy()
 
@@ -100,8 +98,7 @@ def test_the_first_attempts_of_older_orders_look_before_they_act_and_those_of_ne
     put_back()
     epochs.look()
     run_until_idle()
-    submit("toy-plain", {"n": 2})
-    run_until_idle()
+    kit.ran("toy-plain", n=2)
 
     for agent in (toy.ALPHA, toy.BETA, toy.GAMMA):
         assert [request.look_first for request in agent.performed] == [True, False]
@@ -112,9 +109,7 @@ def test_an_order_that_is_consumed_after_the_epoch_began_looks_first_when_it_was
     submit("toy-plain", {"n": 1})
     put_back()
     epochs.look()
-    submit("toy-plain", {"n": 2})
-
-    run_until_idle()
+    kit.ran("toy-plain", n=2)
 
     looked = {request.payload["n"]: request.look_first for request in toy.ALPHA.performed}
     assert looked == {1: True, 2: False}
@@ -130,9 +125,7 @@ def test_cancelling_an_older_order_undoes_what_may_have_been_done_in_the_lost_ti
     epochs.look()
 
     operator_verbs.cancel(key, by="olga", reason="the customer called")
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert [len(agent.undone) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 1]
     assert all(request.look_first for request in toy.ALPHA.undone)
     assert kit.healthy()
@@ -144,9 +137,7 @@ def test_an_operators_resubmission_keeps_the_key_because_the_effect_is_not_known
     epochs.look()
 
     operator_verbs.resubmit(key, by="olga", reason="again")
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert toy.ALPHA.performed[-1].idempotency_key.endswith(":1")
     assert toy.ALPHA.performed[-1].look_first
 

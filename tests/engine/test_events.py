@@ -156,8 +156,7 @@ class History:
     def end(self) -> None:
         """From any state: when the services work and operators resubmit, every order ends."""
         for _ in range(8):
-            expire()
-            supervisor.sweep_once()
+            kit.expire_and_sweep()
             self.fix()
             make_due()
             run_until_idle()
@@ -223,8 +222,7 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
     for agent in (toy.ALPHA, toy.BETA, toy.GAMMA):
         agent.on_perform = agent.on_compensate = None
     for _ in range(6):
-        expire()
-        supervisor.sweep_once()
+        kit.expire_and_sweep()
         for run in Run.objects.filter(process_state="Error"):
             operator_verbs.resubmit(run.key, by="olga", reason="fixed")
         make_due()

@@ -10,10 +10,10 @@ from supervision.errors import OutcomeUnknown, PermanentFailure, Postpone, Trans
 from supervision.execution import runner
 from supervision.models import StrayReply
 from supervision.operations import operator_verbs
-from supervision.recovery import failures, supervisor
+from supervision.recovery import failures
 from supervision.states import Claim
 from supervision.store import step_verbs
-from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import expire, make_due, run_of, schedule, step, submit, submit_many
 from tests.support import toy
 
 from . import kit
@@ -27,9 +27,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 def test_an_order_runs_through_every_agent_once_and_tells_its_end():
     key = submit("toy", {"n": 1})
 
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key)) == ("Processed", ["Processed"] * 3)
+    assert (kit.idle_state(key), kit.states(key)) == ("Processed", ["Processed"] * 3)
     assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 1, 1]
     assert step(key, "beta-step").result == {"by": "beta"}
     assert toy.TOLD["processed"] == [key]
@@ -47,8 +45,7 @@ def test_a_message_delivered_twice_is_performed_once():
 
 def test_a_message_of_an_earlier_attempt_is_dropped():
     key, place, claims = kit.claimed()
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
     ((_, fresh),) = schedule()
 
     assert runner.run(place, claims) is None
@@ -121,8 +118,7 @@ def test_an_answer_that_comes_after_the_deadline_changes_nothing_and_is_kept_as_
 
 def test_an_answer_of_an_earlier_attempt_changes_nothing():
     key, place, items = kit.started()
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
     make_due(key)
     schedule()
 
@@ -182,9 +178,7 @@ def test_a_worker_that_serves_the_next_queue_goes_on_without_a_message():
 def test_a_step_that_failed_for_now_waits_and_is_counted():
     kit.others_succeed("alpha")
     toy.ALPHA.on_perform = kit.raising(TransientFailure("busy"))
-    key = submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran()
 
     row = step(key, "alpha-step")
     assert (row.process_state, row.failure_count, row.effect, row.last_error) == ("Pending", 1, "none", "busy")
@@ -193,9 +187,7 @@ def test_a_step_that_failed_for_now_waits_and_is_counted():
 
 def test_an_error_of_the_agents_own_making_leaves_the_effect_unknown():
     toy.ALPHA.on_perform = kit.raising(ZeroDivisionError("oops"))
-    key = submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran()
 
     row = step(key, "alpha-step")
     assert (row.process_state, row.failure_count, row.effect) == ("Pending", 1, "unknown")
@@ -204,14 +196,11 @@ def test_an_error_of_the_agents_own_making_leaves_the_effect_unknown():
 
 def test_an_unanswered_call_leaves_the_effect_unknown_and_the_key_as_it_was():
     toy.ALPHA.on_perform = kit.raising(OutcomeUnknown("reset"))
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
     make_due(key)
     toy.ALPHA.on_perform = None
 
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert len({request.idempotency_key for request in toy.ALPHA.performed}) == 1
     assert [request.attempt for request in toy.ALPHA.performed] == [1, 2]
 
@@ -220,9 +209,7 @@ def test_a_refusal_stops_the_order_with_one_alert_and_no_effect():
     toy.BETA.on_perform = kit.raising(PermanentFailure("declined"))
     key = submit("toy", {"n": 1})
 
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key)) == ("Error", ["Processed", "Error", "Pending"])
+    assert (kit.idle_state(key), kit.states(key)) == ("Error", ["Processed", "Error", "Pending"])
     assert step(key, "beta-step").effect == "none"
     assert (kit.open_alerts(key), len(kit.incidents())) == (["error"], 1)
     assert toy.TOLD["error"] == [key]
@@ -230,9 +217,7 @@ def test_a_refusal_stops_the_order_with_one_alert_and_no_effect():
 
 def test_a_postponed_step_is_not_counted():
     toy.ALPHA.on_perform = kit.raising(Postpone("closed", timedelta(minutes=3)))
-    key = submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran()
 
     row = step(key, "alpha-step")
     assert (row.process_state, row.failure_count, row.dispatch_count) == ("Pending", 0, 0)
@@ -242,9 +227,7 @@ def test_a_postponed_step_is_not_counted():
 @pytest.mark.parametrize("wish", [float("inf"), float("nan"), -5.0, 1e300])
 def test_a_services_absurd_wish_for_a_pause_stops_nobody(wish):
     toy.ALPHA.on_perform = kit.raising(TransientFailure("busy", retry_after=wish))
-    key = submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran()
 
     row = step(key, "alpha-step")
     assert row.process_state == "Pending"
@@ -253,13 +236,10 @@ def test_a_services_absurd_wish_for_a_pause_stops_nobody(wish):
 
 def test_calls_are_counted_once_twice_once_after_the_middle_step_was_resubmitted():
     toy.BETA.on_perform = kit.raising(PermanentFailure("declined"))
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
     toy.BETA.on_perform = None
 
     operator_verbs.resubmit(key, by="operator", reason="card replaced")
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert [len(agent.performed) for agent in (toy.ALPHA, toy.BETA, toy.GAMMA)] == [1, 2, 1]
     assert kit.healthy()

@@ -9,7 +9,7 @@ import pytest
 from supervision.dispatch import scheduler
 from supervision.intake import submission
 from supervision.runtime import failpoints
-from supervision.testing import expire, run_until_idle, schedule, submit
+from supervision.testing import run_until_idle, schedule, submit
 
 from . import kit
 
@@ -77,11 +77,8 @@ def test_a_claim_whose_message_was_dropped_is_recovered_after_its_lease():
     failpoints.load({})
     assert schedule() == []
 
-    expire(key)
-    kit.supervisor.sweep_once()
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    kit.expire_and_sweep(key)
+    assert kit.idle_state(key) == "Processed"
 
 
 @pytest.mark.parametrize("point", ["submit.before_commit", "submit.after_commit", "scheduler.mid_dispatch"])
@@ -91,11 +88,8 @@ def test_a_scheduler_killed_at_any_point_loses_no_order_and_doubles_none(point):
     assert killed.code() == -9
 
     run_until_idle()
-    expire()
-    kit.supervisor.sweep_once()
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    kit.expire_and_sweep()
+    assert kit.idle_state(key) == "Processed"
     assert kit.healthy()
 
 

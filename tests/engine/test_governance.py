@@ -57,9 +57,7 @@ def test_four_failures_leave_it_closed_and_count_for_nobody_while_nobody_succeed
 def test_nothing_is_called_while_it_is_open():
     break_down(5)
     asked = len(toy.BETA.performed)
-    late = submit("toy-plain", {"n": 99})
-
-    run_until_idle()
+    late = kit.ran("toy-plain", n=99)
     make_due()
     run_until_idle()
 
@@ -80,8 +78,7 @@ def test_one_probe_goes_through_after_the_cool_down_and_its_success_closes_it():
     assert the_breaker().breaker_state == "closed"
     assert len(toy.BETA.performed) >= asked + 1
     make_due()
-    run_until_idle()
-    assert {run_of(key).process_state for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
 
 
 def test_a_failed_probe_opens_it_again_and_only_the_bound_was_asked():
@@ -112,8 +109,7 @@ def test_an_outage_leads_no_order_to_error_however_often_it_is_tried():
     cool_down_passes()
     run_until_idle()
     make_due()
-    run_until_idle()
-    assert {run_of(key).process_state for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
 
 
 @pytest.mark.parametrize("error", [PermanentFailure("no"), ZeroDivisionError()], ids=["a refusal", "a mistake"])

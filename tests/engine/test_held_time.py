@@ -12,13 +12,14 @@ from supervision.intake import consuming
 from supervision.models import Resource, Run
 from supervision.operations import operator_verbs, pauses
 from supervision.recovery import held_time, supervisor
-from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import expire, run_of, schedule, step, submit
 
 from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 HOUR = timedelta(hours=1)
+waiting, sweep = kit.waiting, supervisor.sweep_once
 
 
 @pytest.fixture
@@ -46,16 +47,6 @@ def left(key: str) -> float:
     return float(kit.fetch("SELECT extract(epoch FROM complete_by - now()) / 3600 FROM supervision_run WHERE key = %s", [key])[0][0])
 
 
-def waiting(count: int = 1, workflow: str = "toy-plain", **payload) -> list[str]:
-    keys = submit_many(workflow, [{"n": n, **payload} for n in range(count)])
-    consuming.consume_batch(born=False)
-    return keys
-
-
-def sweep() -> None:
-    supervisor.sweep_once()
-
-
 def test_an_outage_of_25_hours_leads_no_waiting_order_to_error(service):
     keys = waiting(3)
     kit.hours_pass(1)
@@ -70,8 +61,7 @@ def test_an_outage_of_25_hours_leads_no_waiting_order_to_error(service):
     sweep()
     assert {kit.state(key) for key in keys} == {"Pending"}  # each order had used one hour of its 24
     assert left(keys[0]) == pytest.approx(0.5, abs=0.01)
-    run_until_idle()
-    assert {kit.state(key) for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
 
 
 def test_what_was_left_before_an_outage_is_left_after_it_and_not_more(service):
@@ -204,8 +194,7 @@ def test_a_pause_takes_no_time(scope):
     sweep()
 
     assert left(key) == pytest.approx(24, abs=0.05)
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_a_pause_that_has_ended_by_itself_counts_to_its_end():
@@ -259,9 +248,7 @@ def test_an_order_whose_time_ran_out_between_release_and_claim_is_sent_again():
     expire(key)
 
     sweep()
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert step(key, "alpha-step").failure_count == 0
 
 
@@ -285,9 +272,7 @@ def test_waiting_behind_a_session_takes_no_time():
     assert (kit.state(first), kit.state(second)) == ("Pending", "Pending")
     pauses.lift("order", first, by="ada")
 
-    run_until_idle()
-
-    assert (kit.state(first), kit.state(second)) == ("Processed", "Processed")
+    assert (kit.idle_state(first), kit.state(second)) == ("Processed", "Processed")
 
 
 def test_a_new_start_by_an_operator_gives_the_whole_time_once(service):

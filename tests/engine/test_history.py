@@ -16,7 +16,7 @@ from supervision.operations import operator_verbs
 from supervision.recovery import failures, supervisor
 from supervision.runtime import identity
 from supervision.runtime.identity import me
-from supervision.testing import expire, run_of, run_until_idle, schedule, submit
+from supervision.testing import run_of, run_until_idle, schedule, submit
 from tests.support import toy
 
 from . import kit
@@ -44,8 +44,7 @@ def test_a_retry_names_who_decided_it_and_why():
 
 def test_an_expiry_names_the_supervisor_and_the_deadline():
     key, *_ = kit.started()
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
 
     assert told(key, to="Pending")[1:] == [(0, me(), "no answer by complete_by")]
 
@@ -53,8 +52,7 @@ def test_an_expiry_names_the_supervisor_and_the_deadline():
 def test_an_order_past_its_own_time_names_the_supervisor_and_says_so():
     key, *_ = kit.claimed()
     kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 s' WHERE key = %s", [key])
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
     supervisor.sweep_once()
 
     assert kit.state(key) == "Error"

@@ -16,7 +16,7 @@ from supervision.recovery import supervisor
 from supervision.retry import RetryPolicy
 from supervision.states import RunState
 from supervision.store import hooks
-from supervision.testing import expire, run_of, run_until_idle, schedule, submit, submit_many
+from supervision.testing import expire, run_of, schedule, submit, submit_many
 from supervision.workflow import Step, Workflow
 from tests.support import toy
 
@@ -118,9 +118,7 @@ def test_an_order_is_processed_where_its_hook_raises_and_its_neighbours_are_told
     keys = submit_many("hooked", [{"n": n} for n in range(5)])
     told.cursed = {keys[2]}
 
-    run_until_idle()
-
-    assert {kit.state(key) for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
     assert told.of() == sorted(set(keys) - told.cursed)
     assert put_off() == [keys[2]]
     assert not kit.fetch("SELECT FROM supervision_strayreply")
@@ -143,9 +141,7 @@ def test_a_hook_that_hides_a_failed_statement_is_put_off_like_one_that_raises(to
     define(Workflow("hooked", STEPS, intake=toy.INTAKE, on_processed=careless))
     key = submit("hooked", {"n": 1})
 
-    run_until_idle()
-
-    assert (kit.state(key), put_off()) == ("Processed", [key])
+    assert (kit.idle_state(key), put_off()) == ("Processed", [key])
 
 
 # ---------------------------------------------------------------------------------------------- repeated calls
@@ -276,9 +272,7 @@ def test_a_step_whose_run_was_deleted_by_hand_ends_no_sweep(tuned):
         kit.fetch("DELETE FROM supervision_run WHERE key = %s", [gone])
     innocent, *_ = kit.started("toy-plain")
     kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 day' WHERE process_state = 'Processing'")
-    expire(innocent)
-
-    supervisor.sweep_once()
+    kit.expire_and_sweep(innocent)
 
     assert kit.states(innocent)[0] == "Pending"
 
@@ -303,9 +297,7 @@ def test_steps_that_cannot_be_settled_hide_none_behind_them(unwritable, tuned):
         kit.started("toy-plain")
     kit.fetch("UPDATE supervision_stepstate SET generation = 99, complete_by = now() - interval '1 day' WHERE process_state = 'Processing'")
     innocent, *_ = kit.started("toy-plain")
-    expire(innocent)
-
-    report = supervisor.sweep_once()
+    report = kit.expire_and_sweep(innocent)
 
     assert kit.states(innocent)[0] == "Pending"
     assert report.overdue == 1

@@ -74,8 +74,7 @@ def test_what_lies_behind_that_point_is_found_when_its_time_is_over(slow, monkey
 
 def test_claims_look_near_the_newest_turn_and_come_back_for_the_others(slow, monkeypatch):
     monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(born=False)
+    kit.waiting()
     assert claiming.claim(5)
     old = submit("toy-plain", {"n": 2})
     consuming.consume_batch(born=False)
@@ -88,8 +87,7 @@ def test_claims_look_near_the_newest_turn_and_come_back_for_the_others(slow, mon
 def test_the_scheduler_ends_its_turn_only_when_it_has_seen_everything(slow, monkeypatch):
     monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(scheduler, "dispatch", lambda *_: None)
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(born=False)
+    kit.waiting()
     scheduler.claim_due()
     old = submit("toy-plain", {"n": 2})
     consuming.consume_batch(born=False)

@@ -10,7 +10,6 @@ from django.utils import timezone
 from supervision.errors import PermanentFailure, Refused, TransientFailure
 from supervision.incidents import lifecycle
 from supervision.incidents.lifecycle import Cause
-from supervision.intake import consuming
 from supervision.models import Alert, Incident, Notification
 from supervision.operations import operator_verbs
 from supervision.recovery import failures, supervisor
@@ -215,9 +214,7 @@ def test_every_further_error_of_a_step_of_unknown_effect_has_an_open_alert_and_a
         operator_verbs.resubmit(key, by="olga", reason="looked at it")
         kit.looked()
         assert (kit.open_alerts(key), Incident.objects.filter(closed_at__isnull=True).count()) == ([], 0)
-        run_until_idle()
-
-        assert kit.state(key) == "Error"
+        assert kit.idle_state(key) == "Error"
         assert kit.open_alerts(key) == ["error"]
         assert len(kit.incidents()) == 1
 
@@ -235,14 +232,12 @@ def test_every_further_error_of_an_undo_has_an_open_alert_and_an_open_incident()
 
     for _ in range(2):
         operator_verbs.resubmit(key, by="olga", reason="try again")
-        run_until_idle()
-        assert (kit.state(key), kit.open_alerts(key)) == ("Error", ["error"])
+        assert (kit.idle_state(key), kit.open_alerts(key)) == ("Error", ["error"])
         assert kit.incidents() == ["step_error:toy:beta-step:undo:beta:no_way"]
 
 
 def test_an_order_whose_time_is_over_a_second_time_has_an_open_alert_and_an_open_incident():
-    key = submit("toy", {"n": 1})
-    consuming.consume_batch(born=False)
+    (key,) = kit.waiting(workflow="toy")
     for _ in range(2):
         kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 s' WHERE key = %s", [key])
         supervisor.sweep_once()
@@ -343,8 +338,7 @@ def test_a_step_that_waits_longer_is_told_of_until_it_runs_again():
     assert name.startswith("step_error:toy-wait:alpha-step:do:")
 
     toy.ALPHA.on_perform = None
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert (kit.incidents(), kit.open_alerts(key)) == ([], [])
 
 

@@ -14,9 +14,8 @@ from supervision.governance import circuit_breaker
 from supervision.intake import consuming
 from supervision.models import Resource
 from supervision.operations import operator_verbs, pauses
-from supervision.recovery import supervisor
 from supervision.store import step_verbs
-from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import make_due, run_of, schedule, step, submit, submit_many
 from supervision.worker import lifecycle
 from supervision.workflow import StepPosition
 from tests.support import toy
@@ -84,12 +83,9 @@ def test_an_order_that_began_in_a_process_that_died_is_done_by_another_under_its
     consuming.consume_batch(performs=lambda *_: True)
     before = step(key, "alpha-step").idempotency_key
 
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
     make_due(key)
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert [request.idempotency_key for request in toy.ALPHA.performed] == [before]
     assert step(key, "alpha-step").failure_count == 1
     assert kit.healthy()
@@ -173,8 +169,7 @@ def test_an_order_that_must_not_begin_does_not_begin(sent):
 
 @pytest.mark.usefixtures("all_served")
 def test_an_order_does_not_begin_before_those_who_wait(sent):
-    older = submit("toy", {"n": 1})
-    consuming.consume_batch(born=False)
+    (older,) = kit.waiting(workflow="toy")
     submit("toy", {"n": 2})
 
     local_pickup.schedule()

@@ -9,7 +9,7 @@ from django.db import connection
 from supervision.execution import runner
 from supervision.postgres import db
 from supervision.store import claiming, step_verbs
-from supervision.testing import expire, run_until_idle, schedule, step, submit
+from supervision.testing import run_until_idle, schedule, step, submit
 from tests.support import toy
 
 from . import kit
@@ -91,10 +91,8 @@ def test_a_lost_answer_to_a_claim_costs_time_and_counts_no_failure(lose):
     assert schedule() == []  # after the lost answer the process cannot tell these claims from those of its other threads
 
     assert way.cuts == 1
-    expire(key)
-    kit.supervisor.sweep_once()
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    kit.expire_and_sweep(key)
+    assert kit.idle_state(key) == "Processed"
     assert (step(key, "alpha-step").failure_count, step(key, "alpha-step").dispatch_count) == (0, 1)
 
 

@@ -62,8 +62,7 @@ def test_a_process_whose_code_has_swapped_two_steps_calls_no_agent(code):
     assert kit.events(key)[-1].why == "its step is first by agent alpha; the code of this process means second by agent beta"
     code({1: (FIRST, SECOND)})
     make_due()
-    run_until_idle()
-    assert (kit.state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
+    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
     assert kit.healthy()
 
 
@@ -98,8 +97,7 @@ def test_a_successor_that_is_not_what_this_code_expects_becomes_due_for_others(c
     row = step(key, "second")
     assert (row.process_state, row.attempt, row.locked_by, row.started_at) == ("Pending", 0, None, None)
     code({1: (FIRST, SECOND)})
-    run_until_idle()
-    assert (kit.state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
+    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
     assert kit.healthy()
 
 
@@ -113,8 +111,7 @@ def test_a_run_with_a_step_more_than_the_code_knows_of_is_not_closed(code):
 
     assert (kit.state(key), kit.states(key)) == ("Processing", ["Processed", "Pending"])
     code({1: (FIRST, SECOND)})
-    run_until_idle()
-    assert (kit.state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
+    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
     assert kit.healthy()
 
 
@@ -127,16 +124,13 @@ def beyond(code) -> str:
     code({1: (FIRST, SECOND), 2: (THIRD, FIRST)})
     key = submit("changing", {"n": 2})
     scheduler.schedule_once(lambda place, claims: None)
-    expire()
-    supervisor.sweep_once()
+    kit.expire_and_sweep()
     code({1: (FIRST, SECOND)})
     return key
 
 
 def test_a_scheduler_claims_nothing_of_a_version_it_does_not_know_and_everything_else(beyond):
-    own = submit("changing", {"n": 1})
-
-    run_until_idle()
+    own = kit.ran("changing")
 
     assert not scheduler.due()  # otherwise the scheduler would try for ever
     assert (kit.state(own), run_of(own).version) == ("Processed", 1)
@@ -147,9 +141,7 @@ def test_a_scheduler_claims_nothing_of_a_version_it_does_not_know_and_everything
 def test_those_who_know_it_go_on_with_it(beyond, code):
     code({2: (THIRD, FIRST)})
 
-    run_until_idle()
-
-    assert (kit.state(beyond), asked()) == ("Processed", [("alpha", "first:do:1"), ("gamma", "third:do:1")])
+    assert (kit.idle_state(beyond), asked()) == ("Processed", [("alpha", "first:do:1"), ("gamma", "third:do:1")])
 
 
 def test_a_supervisor_sweeps_nothing_of_a_version_it_does_not_know(beyond, code):
@@ -251,8 +243,7 @@ def test_an_order_behind_one_of_an_unknown_workflow_in_its_session_waits_and_sto
     waiting = kit.fetch("SELECT public_id FROM supervision_submission WHERE consumed_at IS NULL ORDER BY id")
     assert (kit.state(other), waiting) == ("Processed", [(ahead,), (behind,)])
     workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
-    run_until_idle()
-    assert (kit.state(ahead), kit.state(behind)) == ("Processed", "Processed")
+    assert (kit.idle_state(ahead), kit.state(behind)) == ("Processed", "Processed")
 
 
 def test_a_submission_of_a_workflow_that_only_other_code_knows_is_left_to_that_code(code):
@@ -263,14 +254,11 @@ def test_a_submission_of_a_workflow_that_only_other_code_knows_is_left_to_that_c
     code({1: (FIRST, SECOND)})
     own = submit("changing", {"n": 2})
 
-    run_until_idle()
-
-    assert kit.state(own) == "Processed"
+    assert kit.idle_state(own) == "Processed"
     assert kit.fetch("SELECT consumed_at FROM supervision_submission WHERE public_id = %s", [key]) == [(None,)]
     assert kit.fetch("SELECT count(*) FROM supervision_deadletter") == [(0,)]
     workflow.register(Workflow("added", (THIRD,), intake=toy.INTAKE))
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 # ------------------------------------------------------------------------------------- no process knows the version

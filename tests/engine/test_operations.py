@@ -10,7 +10,7 @@ from django.db import transaction
 from supervision.errors import ChangedMeanwhile, PermanentFailure, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Alert
 from supervision.operations import operator_verbs
-from supervision.testing import run_of, run_until_idle, step, submit
+from supervision.testing import run_of, run_until_idle, step
 from tests.support import toy
 
 from . import kit
@@ -58,8 +58,7 @@ def test_a_caller_who_saw_an_earlier_attempt_is_told_so_and_nothing_changes():
     seen = attempt(key)
     operator_verbs.resubmit(key, by="first", reason="fixed", attempt=seen)
     toy.ALPHA.on_perform = _refuse
-    run_until_idle()
-    assert kit.state(key) == "Error"
+    assert kit.idle_state(key) == "Error"
 
     with pytest.raises(ChangedMeanwhile):
         operator_verbs.resubmit(key, by="second", reason="fixed", attempt=seen)
@@ -160,9 +159,7 @@ def test_a_skipped_step_lets_the_order_go_on_or_end(position, state):
     key = kit.in_error(position, "toy")
 
     assert operator_verbs.skip(key, by="olga", reason="done by hand") == state
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert kit.states(key)[position] == "Skipped"
     assert toy.TOLD["processed"] == [key]
     assert Alert.objects.get().acknowledged_by == "olga"
@@ -176,9 +173,7 @@ def test_a_skipped_undo_lets_the_undoing_go_on():
     run_until_idle()
 
     operator_verbs.skip(key, by="olga", reason="refunded by hand")
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key, "undo")) == ("Cancelled", ["Processed", "Skipped"])
+    assert (kit.idle_state(key), kit.states(key, "undo")) == ("Cancelled", ["Processed", "Skipped"])
     assert kit.healthy()
 
 
@@ -295,8 +290,7 @@ def test_a_verb_that_is_rolled_back_leaves_neither_change_nor_trace(verb, operat
 
 @pytest.mark.parametrize("verb", [operator_verbs.compensate, operator_verbs.cancel])
 def test_a_finished_order_can_no_longer_be_undone(verb):
-    key = submit("toy", {"n": 1})
-    run_until_idle()
+    key = kit.ran("toy")
 
     with pytest.raises(Refused):
         verb(key, by="olga", reason="too late")

@@ -7,8 +7,7 @@ import pytest
 from supervision.agent import get_agent
 from supervision.dispatch import partitions, scheduler
 from supervision.execution import runner
-from supervision.recovery import supervisor
-from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit_many
+from supervision.testing import run_of, schedule, step, submit_many
 from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -73,11 +72,8 @@ def test_the_number_of_queues_may_change_while_orders_are_under_way(tuned, befor
     assert sum(len(claims) for _, claims in schedule()) == 20  # these messages are lost with their queues
     tuned(PARTITIONS={"alpha": after})
 
-    expire()
-    supervisor.sweep_once()
-    run_until_idle()
-
-    assert {run_of(key).process_state for key in keys} == {"Processed"}
+    kit.expire_and_sweep()
+    assert kit.idle_states(keys) == {"Processed"}
     assert {step(key, "alpha-step").failure_count for key in keys} == {0}
 
 

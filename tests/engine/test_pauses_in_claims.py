@@ -34,8 +34,7 @@ def test_a_paused_order_is_accepted_shown_as_pending_and_goes_on_afterwards(scop
     assert (run_of(key).process_state, step(key, "alpha-step").process_state, toy.ALPHA.performed) == ("Pending", "Pending", [])
     assert not scheduler.due()
     lift(row)
-    run_until_idle()
-    assert run_of(key).process_state == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert kit.healthy()
 
 
@@ -54,8 +53,7 @@ def test_a_running_step_finishes_and_the_next_is_not_claimed(scope):
     assert step(key, "beta-step").not_before is not None
     assert schedule() == []
     lift(row)
-    run_until_idle()
-    assert run_of(key).process_state == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert kit.seqs_are_gapless()
 
 
@@ -64,9 +62,7 @@ def test_others_are_not_held_up():
     pause("order", paused)
     other = submit("toy-five", {"n": 3})
 
-    run_until_idle()
-
-    assert run_of(paused).process_state == "Pending"
+    assert kit.idle_state(paused) == "Pending"
     assert {run_of(key).process_state for key in (free, other)} == {"Processed"}
 
 
@@ -74,45 +70,34 @@ def test_a_pause_of_one_workflow_leaves_the_others_alone():
     pause("workflow", "toy-plain")
     held, free = submit("toy-plain", {"n": 1}), submit("toy-five", {"n": 2})
 
-    run_until_idle()
-
-    assert (run_of(held).process_state, run_of(free).process_state) == ("Pending", "Processed")
+    assert (kit.idle_state(held), run_of(free).process_state) == ("Pending", "Processed")
 
 
 def test_a_pause_ends_by_itself():
     key = submit("toy-plain", {"n": 1})
     row = pause("all", until="2999-01-01T00:00:00Z")
-    run_until_idle()
-    assert run_of(key).process_state == "Pending"
+    assert kit.idle_state(key) == "Pending"
 
     kit.fetch("UPDATE supervision_pause SET until = now() - interval '1 ms' WHERE id = %s", [row.pk])
-    run_until_idle()
-
-    assert run_of(key).process_state == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_undo_waits_for_a_paused_agent_too():
     key, *_ = kit.at_step(1)
     operator_verbs.cancel(key, by="operator", reason="not wanted")
     row = pause("agent", "alpha")
-    kit.expire()
-    supervisor.sweep_once()
+    kit.expire_and_sweep()
     make_due()
-    run_until_idle()
-    assert (run_of(key).process_state, toy.ALPHA.undone) == ("Compensating", [])
+    assert (kit.idle_state(key), toy.ALPHA.undone) == ("Compensating", [])
 
     lift(row)
-    run_until_idle()
-
-    assert run_of(key).process_state == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
 
 
 def test_an_agents_worker_that_goes_on_by_itself_stops_before_a_paused_step():
     kit.runner.process.serve({"agent.alpha", "agent.beta", "agent.gamma"})
     pause("agent", "beta")
-    key = submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran()
 
     assert kit.states(key) == ["Processed", "Pending", "Pending"]
     assert toy.BETA.performed == []

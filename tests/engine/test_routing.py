@@ -71,8 +71,7 @@ def test_a_call_whose_outcome_is_unknown_is_repeated_at_the_same_resource_whatev
     route("*", "beta-north")
 
     toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
     assert step(key, "beta-step").effect == "unknown"
     route("*", "beta-south")
     toy.BETA.on_perform = None
@@ -88,8 +87,7 @@ def test_a_call_that_certainly_did_nothing_may_go_elsewhere(two_accounts):
     route("*", "beta-north")
 
     toy.BETA.on_perform = kit.raising(TransientFailure("connection refused"))
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
     route("*", "beta-south")
     toy.BETA.on_perform = None
 
@@ -188,8 +186,6 @@ def test_the_routes_are_read_again_by_timer_without_anybody_telling(two_accounts
 def test_an_agent_with_one_resource_of_its_own_name_knows_its_settings():
     Resource.objects.update_or_create(name="beta", defaults={"settings": {"account": "main"}})
     circuit_breaker.forget()
-    submit("toy-plain", {"n": 1})
-
-    run_until_idle()
+    kit.ran()
 
     assert [(request.resource, request.settings) for request in toy.BETA.performed] == [("beta", {"account": "main"})]

@@ -18,7 +18,7 @@ from supervision.intake import consuming, submission
 from supervision.models import DeadLetter
 from supervision.operations import operator_verbs
 from supervision.store import claiming
-from supervision.testing import run_of, run_until_idle, schedule, submit, submit_many
+from supervision.testing import run_of, schedule, submit, submit_many
 from supervision.wakeup import hints
 from supervision.workflow import Workflow
 from tests.support import toy
@@ -46,8 +46,7 @@ def test_a_cohort_travels_as_one_chain_of_ids(broker):
 
 
 def test_a_large_claim_travels_in_cohorts(broker, tuned):
-    submit_many("toy-plain", [{"n": n} for n in range(10)])
-    consuming.consume_batch(born=False)
+    kit.waiting(10)
     tuned(COHORT=4)
 
     scheduler.claim_due()
@@ -91,10 +90,8 @@ def test_a_broker_that_is_away_is_no_error_and_loses_no_order(monkeypatch):
     monkeypatch.setattr(hints, "enabled", True)
     assert hints.publish(hints.SCHEDULE) is False  # the hint fails with a log line and has no other consequence
     monkeypatch.setattr(hints, "enabled", False)
-    kit.expire(key)
-    kit.supervisor.sweep_once()
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    kit.expire_and_sweep(key)
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_the_consumer_hands_out_what_it_wrote_and_stops_when_nothing_waits(broker):
@@ -210,8 +207,7 @@ def test_a_chain_ends_where_a_step_was_refused(worker):
 
 
 def test_a_message_delivered_twice_carries_its_order_on_once(worker, broker):
-    key = submit("toy", {"n": 1})
-    consuming.consume_batch(born=False)
+    (key,) = kit.waiting(workflow="toy")
     ((place, claims),) = claiming.claim(1).items()
     scheduler.dispatch(place, claims)
     scheduler.dispatch(place, claims)

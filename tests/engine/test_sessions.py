@@ -80,9 +80,7 @@ def test_an_order_in_error_holds_its_session_until_somebody_decides():
     assert (run_of(first).process_state, run_of(second).process_state) == ("Error", "Pending")
 
     operator_verbs.resubmit(first, by="operator", reason="mended")
-    run_until_idle()
-
-    assert (run_of(first).process_state, run_of(second).process_state) == ("Processed", "Processed")
+    assert (kit.idle_state(first), run_of(second).process_state) == ("Processed", "Processed")
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -93,8 +91,7 @@ def test_a_cancelled_order_lets_the_next_of_its_session_go(begun):
         operator_verbs.cancel(first, by="operator", reason="not wanted")
     else:
         operator_verbs.cancel(second, by="operator", reason="not wanted")
-        kit.expire()
-        supervisor.sweep_once()
+        kit.expire_and_sweep()
     run_until_idle()
 
     assert run_of(first if begun else second).process_state == "Cancelled"
@@ -104,19 +101,15 @@ def test_a_cancelled_order_lets_the_next_of_its_session_go(begun):
 def test_a_release_forgotten_by_a_killed_process_is_made_up_for_by_the_supervisor(monkeypatch):
     first, second = in_session(2)
     monkeypatch.setattr(sessions, "release", lambda ended: 0)  # as if the process had died between its commit and the release
-    run_until_idle()
-    assert (run_of(first).process_state, step(second, "alpha-step").not_before) == ("Processed", None)
+    assert (kit.idle_state(first), step(second, "alpha-step").not_before) == ("Processed", None)
 
     supervisor.sweep_once()
-    run_until_idle()
-
-    assert run_of(second).process_state == "Processed"
+    assert kit.idle_state(second) == "Processed"
 
 
 def blocked(sessions_: int, each: int) -> None:
     """Write sessions of several orders each: the first order may begin, the others wait for it."""
-    submit("toy-plain", {"n": 0})
-    run_until_idle()
+    kit.ran("toy-plain", n=0)
     statements = (
         "INSERT INTO supervision_submission (public_id, workflow, payload, client, consumed_at)"
         " SELECT format('s%%s-%%s', s, n), 'toy-plain', '{}', 'ada', now() FROM generate_series(1, %s) n, generate_series(1, %s) s",

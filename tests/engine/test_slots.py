@@ -312,17 +312,14 @@ def test_calls_begin_no_faster_than_the_rate(tuned):
 
 def test_a_paused_resource_gets_no_call_until_it_goes_on():
     limit(paused=True)
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
     make_due()
     run_until_idle()
     assert (step(key, "beta-step").process_state, toy.BETA.performed) == ("Pending", [])
 
     limit(paused=False)
     make_due()
-    run_until_idle()
-
-    assert run_of(key).process_state == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_a_pause_between_claim_and_call_postpones_and_counts_no_failure():
@@ -356,8 +353,7 @@ def test_a_failed_call_gives_its_slot_back_and_its_error_is_shown_at_the_resourc
     limit(capacity=1)
 
     toy.BETA.on_perform = kit.raising(TransientFailure("the bank says: not now"))
-    submit("toy-plain", {"n": 1})
-    run_until_idle()
+    kit.ran()
 
     resource = Resource.objects.get(name="beta")
     assert (Slot.objects.count(), resource.last_error) == (0, "the bank says: not now")
@@ -383,8 +379,7 @@ def test_undo_calls_keep_to_the_limits_as_well(tuned):
     for key in from_cancel:
         operator_verbs.cancel(key, by="operator", reason="changed their minds")
     for _ in range(20):
-        kit.expire()
-        kit.supervisor.sweep_once()
+        kit.expire_and_sweep()
         make_due()
         run_until_idle()
         if all(run_of(key).process_state == "Cancelled" for key in from_cancel):

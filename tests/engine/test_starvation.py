@@ -6,11 +6,10 @@ import pytest
 
 from supervision.governance import circuit_breaker
 from supervision.incidents import lifecycle, starvation
-from supervision.intake import consuming
 from supervision.models import Alert, Incident, Resource, ResourceRoute, StepState
 from supervision.operations import pauses
 from supervision.recovery import supervisor
-from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import run_of, run_until_idle, schedule, step, submit_many
 
 from . import kit
 
@@ -21,8 +20,7 @@ AGENT = "starvation:agent.alpha"
 
 def waiting(count: int = 3) -> list[str]:
     """Orders whose first step has been due for ten minutes and was never tried: it has no `complete_by`."""
-    keys = submit_many("toy-plain", [{"n": n} for n in range(count)])
-    consuming.consume_batch(born=False)
+    keys = kit.waiting(count)
     kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '10 min' WHERE position = 0 AND complete_by IS NULL")
     return keys
 
@@ -49,8 +47,7 @@ def test_fresh_steps_that_nobody_picks_up_are_one_incident_whatever_their_number
 
 def test_a_released_step_nobody_picks_up_raises_one_alert_and_no_count():
     key, *_ = kit.started()
-    expire(key)
-    supervisor.sweep_once()
+    kit.expire_and_sweep(key)
     kit.fetch(
         "UPDATE supervision_stepstate SET complete_by = now() - interval '1 s', not_before = now() - interval '1 s'"
         " WHERE process_state = 'Pending' AND position = 0"
@@ -85,8 +82,7 @@ def test_submissions_that_nobody_consumes_are_one_incident():
 
 
 def test_a_young_step_starves_nobody():
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(born=False)
+    kit.waiting()
 
     assert kit.incidents() == []
 

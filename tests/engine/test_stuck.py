@@ -7,7 +7,7 @@ import pytest
 from supervision.intake import consuming
 from supervision.recovery import supervisor
 from supervision.store import run_verbs
-from supervision.testing import run_until_idle, submit, submit_many
+from supervision.testing import submit
 from tests.support import toy
 
 from . import kit
@@ -67,21 +67,16 @@ def test_a_run_whose_next_step_nobody_made_due_goes_on():
     key = loses_its_successor()
 
     supervisor.sweep_once()
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert kit.healthy()
 
 
 def test_a_run_that_never_became_due_goes_on():
-    key = submit("toy", {"n": 1})
-    consuming.consume_batch(born=False)
+    (key,) = kit.waiting(workflow="toy")
     kit.fetch("UPDATE supervision_stepstate SET not_before = NULL, turn_at = NULL")
 
     supervisor.sweep_once()
-    run_until_idle()
-
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_what_runs_waits_failed_or_has_its_session_before_it_is_left_alone():
@@ -102,16 +97,14 @@ def test_what_runs_waits_failed_or_has_its_session_before_it_is_left_alone():
 
 def test_every_run_is_looked_at_window_by_window(monkeypatch):
     monkeypatch.setattr(supervisor, "WINDOW", 3, raising=False)
-    keys = submit_many("toy", [{"n": n} for n in range(10)])
-    consuming.consume_batch(born=False)
+    keys = kit.waiting(10, "toy")
     kit.fetch("UPDATE supervision_stepstate SET not_before = NULL, turn_at = NULL")
 
     for _ in range(4):
         supervisor.sweep_once()
 
     assert kit.fetch("SELECT count(*) FROM supervision_stepstate WHERE position = 0 AND not_before IS NULL") == [(0,)]
-    run_until_idle()
-    assert {kit.state(key) for key in keys} == {"Processed"}
+    assert kit.idle_states(keys) == {"Processed"}
 
 
 def test_two_supervisors_at_once_go_on_once():

@@ -136,8 +136,7 @@ def test_an_order_killed_before_the_commit_is_consumed_by_the_next_process():
 
     assert killed.code() == -9
     assert (Run.objects.count(), waiting()) == (0, 1)
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 @pytest.mark.parametrize(
@@ -252,9 +251,7 @@ def test_an_order_cancelled_before_it_is_consumed_ends_cancelled_and_never_start
     bystander = submit("toy", {"n": 2})
     operator_verbs.cancel(key, by="customer", reason="changed my mind")
 
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert kit.states(key) == ["Cancelled"] * 3
     assert run_of(key).cancel_requested_at == Submission.objects.get(public_id=key).cancel_requested_at
     assert toy.TOLD["cancelled"] == [key]

@@ -8,21 +8,17 @@ from datetime import timedelta
 
 import pytest
 
-from supervision.intake import consuming
 from supervision.models import StepState, StrayReply
 from supervision.recovery import failures, supervisor
 from supervision.store import step_verbs
-from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import expire, make_due, schedule, step, submit, submit_many
 from supervision.workflow import StepPosition
 from tests.support import toy
 
 from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
-
-
-def sweep() -> supervisor.SweepReport:
-    return supervisor.sweep_once()
+sweep = supervisor.sweep_once
 
 
 def expire_and_sweep(key: str, times: int, *, start: bool = True) -> None:
@@ -53,8 +49,7 @@ def test_an_expired_step_is_counted_released_and_runs_again():
     assert row.complete_by > row.not_before > row.started_at
     assert (step(bystander, "alpha-step").process_state, step(bystander, "alpha-step").failure_count) == ("Processing", 0)
     make_due(key)
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
     assert kit.healthy()
 
 
@@ -67,8 +62,7 @@ def test_a_claim_nobody_started_is_sent_again_and_not_counted_as_a_failure():
     row = step(key, "alpha-step")
     assert (report.redispatched, row.failure_count, row.dispatch_count, row.effect) == (1, 0, 1, "none")
     assert kit.alerts(key) == []
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_claims_that_are_never_started_raise_one_alert_and_go_on_for_ever():
@@ -104,17 +98,14 @@ def test_a_policy_of_waiting_waits_longer_with_one_alert_and_runs_again():
     assert (row.process_state, row.failure_count, kit.alerts(key)) == ("Pending", 4, ["exhausted"])
     assert row.not_before - row.started_at > timedelta(seconds=290)
     make_due(key)
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_a_policy_of_skipping_goes_on_without_the_step():
     key = submit("toy-skip", {"n": 1})
 
     expire_and_sweep(key, 3)
-    run_until_idle()
-
-    assert (kit.state(key), kit.states(key)) == ("Processed", ["Skipped", "Processed", "Processed"])
+    assert (kit.idle_state(key), kit.states(key)) == ("Processed", ["Skipped", "Processed", "Processed"])
     assert kit.alerts(key) == ["skipped"]
     assert kit.seqs_are_gapless()
 
@@ -134,9 +125,7 @@ def test_a_policy_of_undoing_undoes_what_was_done_or_may_have_been():
     sweep()
 
     expire_and_sweep(key, 2)
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
     assert [request.step for request in toy.BETA.undone + toy.ALPHA.undone] == ["beta-step", "alpha-step"]
     assert toy.TOLD["cancelled"] == [key]
     assert kit.healthy()
@@ -146,8 +135,7 @@ def test_a_policy_of_undoing_undoes_what_was_done_or_may_have_been():
 
 
 def test_a_backlog_is_never_punished():
-    submit_many("toy-plain", [{"n": n} for n in range(5)])
-    consuming.consume_batch(born=False)
+    kit.waiting(5)
     kit.fetch(
         "UPDATE supervision_stepstate SET not_before = now() - interval '1 day', complete_by = now() - interval '1 hour' WHERE position = 0"
     )

@@ -14,7 +14,7 @@ from supervision.models import Alert
 from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.store import step_verbs
-from supervision.testing import expire, make_due, run_until_idle, step, submit, submit_many
+from supervision.testing import expire, make_due, run_until_idle, step, submit_many
 from supervision.workflow import Step, Workflow, register
 from tests.support import toy
 
@@ -66,9 +66,7 @@ def ledger(engine):
 
 
 def test_a_transactional_agents_effect_commits_with_its_outcome(ledger):
-    key = submit("booked", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran("booked")
 
     assert ledger() == [f"{key}:book:do:1"]
     assert kit.state(key) == "Processed"
@@ -87,9 +85,7 @@ def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(led
 
 def test_a_transactional_agents_effect_goes_with_an_outcome_that_cannot_be_recorded(ledger):
     LEDGER.answer = {"kept by no database": "\0"}
-    key = submit("booked", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran("booked")
     before = ledger(), kit.states(key), step(key, "book").effect
     LEDGER.answer = {"ok": True}
     make_due(key)
@@ -102,9 +98,7 @@ def test_a_transactional_agents_effect_goes_with_an_outcome_that_cannot_be_recor
 def test_nobody_can_take_a_claim_while_a_transactional_agent_works_on_it(ledger):
     swept: list[int] = []
     LEDGER.meanwhile = lambda: swept.extend(kit.at_once(lambda: expire_elsewhere()))
-    key = submit("booked", {"n": 1})
-
-    run_until_idle()
+    key = kit.ran("booked")
 
     assert swept == [0]
     assert (kit.state(key), len(ledger())) == ("Processed", 1)
@@ -142,11 +136,8 @@ def test_one_culprit_in_a_transactional_cohort_does_not_fail_the_others(ledger):
 
 def test_a_transactional_effect_is_undone_once(ledger):
     toy.ALPHA.on_perform = _refuse
-    key = submit("booked", {"n": 1})
-    run_until_idle()
+    key = kit.ran("booked")
 
     operator_verbs.compensate(key, by="operator", reason="hopeless")
-    run_until_idle()
-
-    assert (kit.state(key), ledger()) == ("Cancelled", [])
+    assert (kit.idle_state(key), ledger()) == ("Cancelled", [])
     assert kit.healthy()
