@@ -1,4 +1,4 @@
-"""CLAIM: exclusive, exactly as many as asked for, and never too early."""
+"""CLAIM: exclusive, exactly as many as asked for, never too early, and in fair turns, so that no order waits for ever."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from collections import Counter
 import pytest
 
 from supervision.intake import consuming
-from supervision.models import StepEvent, StepState
+from supervision.models import Run, StepEvent, StepState
 from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.store import claiming, step_verbs
-from supervision.testing import make_due, run_until_idle, submit, submit_many
+from supervision.testing import make_due, run_of, run_until_idle, submit
 
 from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def waiting_runs(count: int) -> list[str]:
-    keys = submit_many("toy-plain", [{"n": n} for n in range(count)])
-    while consuming.consume_batch(500, born=False).consumed:
-        pass
-    return keys
-
-
 @pytest.mark.parametrize(("processes", "runs"), [(4, 1000)])
 def test_real_processes_claim_each_waiting_run_exactly_once(processes, runs):
-    waiting_runs(runs)
+    kit.waiting(runs)
     workers = [kit.Process("claim", "7") for _ in range(processes)]
 
     for worker in [worker.ready() for worker in workers]:
@@ -45,7 +38,7 @@ def test_real_processes_claim_each_waiting_run_exactly_once(processes, runs):
 
 @pytest.mark.parametrize("limit", [1, 7, 50])
 def test_a_claim_takes_exactly_as_many_as_it_may(limit):
-    waiting_runs(60)
+    kit.waiting(60)
 
     claimed = sum(len(claims) for claims in claiming.claim(limit).values())
 
@@ -54,7 +47,7 @@ def test_a_claim_takes_exactly_as_many_as_it_may(limit):
 
 
 def test_eight_threads_never_take_more_than_there_is():
-    waiting_runs(50)
+    kit.waiting(50)
 
     answers = kit.at_once(*[lambda: sum(len(claims) for claims in claiming.claim(20).values())] * 8)
 
@@ -76,7 +69,7 @@ def test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline():
 
 
 def test_a_step_is_not_claimed_before_its_time():
-    early, due = waiting_runs(2)
+    early, due = kit.waiting(2)
     kit.fetch(
         "UPDATE supervision_stepstate s SET not_before = now() + interval '1 hour' FROM supervision_run r"
         " WHERE r.id = s.run_id AND r.key = %s AND position = 0",
@@ -96,7 +89,7 @@ def test_a_later_step_is_not_claimed_before_its_predecessor_is_done():
 
 
 def test_a_locked_row_sends_the_second_scheduler_to_other_work():
-    first, second = waiting_runs(2)
+    first, second = kit.waiting(2)
     with kit.another_connection() as other:
         other.execute(
             "SELECT 1 FROM supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id WHERE r.key = %s FOR UPDATE OF s",
@@ -122,7 +115,7 @@ def test_an_undo_waits_until_the_running_step_of_its_order_has_ended():
 
 def test_nothing_is_claimed_beyond_what_may_be_in_flight(tuned):
     tuned(IN_FLIGHT=3, COHORT=2)
-    waiting_runs(5)
+    kit.waiting(5)
 
     running = StepState.objects.filter(process_state="Processing")
     claimed = [running.count() for _ in range(4) if kit.schedule() is not None]
@@ -141,7 +134,7 @@ def leave(sent: list, count: int) -> None:
 
 def test_at_the_limit_steps_are_claimed_in_cohorts_and_not_in_crumbs(tuned):
     tuned(IN_FLIGHT=40, COHORT=5)
-    waiting_runs(60)
+    kit.waiting(60)
     sent = kit.schedule()
     assert claiming.in_flight.count() == 40
 
@@ -156,7 +149,7 @@ def test_at_the_limit_steps_are_claimed_in_cohorts_and_not_in_crumbs(tuned):
 
 def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
     tuned(IN_FLIGHT=100)
-    waiting_runs(10)
+    kit.waiting(10)
     claiming.in_flight.forget()
     assert claiming.in_flight.room(1) == 100
 
@@ -168,9 +161,69 @@ def test_what_others_claim_is_counted_now_and_then_and_ones_own_at_once(tuned):
 
 
 def test_a_claim_moves_its_run_on_and_a_bystander_stays():
-    mine, other = waiting_runs(2)
+    mine, other = kit.waiting(2)
 
     claiming.claim(1)
 
     assert (kit.state(mine), kit.state(other)) == ("Processing", "Pending")
     run_until_idle()
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    consuming.fair_turns.forget()
+
+
+def claimed_order(count):
+    """The keys in the order in which CLAIM takes them, one by one."""
+    taken = [claims[0].run_id for _ in range(count) for claims in claiming.claim(1).values()]
+    names = dict(Run.objects.filter(pk__in=taken).values_list("pk", "key"))
+    return [names[run_id] for run_id in taken]
+
+
+def test_one_clients_flood_does_not_starve_another():
+    flood = [submit("toy-plain", {"n": n}, client="flood") for n in range(150)]
+    while consuming.consume_batch(born=False).consumed:
+        pass
+    guest = submit("toy-plain", {"n": 0}, client="guest")
+    consuming.consume_batch(born=False)
+
+    order = claimed_order(60)
+
+    assert guest in order[:50], "the guest waits for the whole flood"
+    assert [key for key in order if key != guest] == flood[:59]
+
+
+def test_while_there_is_room_nobody_is_put_off():
+    keys = [submit("toy-plain", {"n": n}, client="flood") for n in range(100)]
+
+    report = consuming.consume_batch()
+
+    assert sum(map(len, report.born.values())) == 100
+    assert {run_of(key).process_state for key in keys} == {"Processing"}
+
+
+def test_a_turn_is_never_put_off_further_than_one_step_of_priority():
+    assert max(consuming.fair_turns.delays(["flood"] * 200_000)) == consuming.FairTurns.MOST_SECONDS
+    assert consuming.fair_turns.delays(["flood", "guest"]) == [pytest.approx(consuming.FairTurns.MOST_SECONDS, abs=5), 0.0]
+
+
+def test_high_overtakes_and_low_has_its_turn_within_its_bound_under_constant_high_load():
+    """One step of priority is worth ten minutes: a low order waits for at most twenty minutes of high ones."""
+    low = submit("toy-plain", {"n": 0, "priority": -1})
+    consuming.consume_batch(born=False)
+    waited = 0
+    for minute in range(30):
+        urgent = [submit("toy-plain", {"n": n, "priority": 1}, client=f"c{n}") for n in range(3)]
+        consuming.consume_batch(born=False)
+        order = claimed_order(3)  # there is room for three claims a minute, and three urgent orders come every minute
+        if low in order:
+            waited = minute
+            break
+        assert set(order) <= set(urgent) | set(Run.objects.values_list("key", flat=True))
+        kit.fetch(
+            "UPDATE supervision_stepstate SET turn_at = turn_at - interval '1 min', not_before = not_before - interval '1 min'"
+            " WHERE process_state = 'Pending' AND not_before IS NOT NULL"
+        )
+
+    assert 15 <= waited <= 21

@@ -16,18 +16,21 @@ from tests.engine import kit
 pytestmark = pytest.mark.usefixtures("engine")
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.sampled_from(
-    ["NULL", "", '"', "\\", "{}", "a,b", " x "]
+    ["NULL", "null", "", '"', "\\", '\\"', '","', "{}", "a,b", " x ", "\n"]
 )
 ARRAYS = {
     "text[]": st.lists(TEXT | st.none()),
     "bigint[]": st.lists(st.integers(-(2**63), 2**63 - 1) | st.none()),
-    "float8[]": st.lists(st.floats(allow_nan=False) | st.integers(-(2**50), 2**50)),
+    "float8[]": st.lists(st.floats(allow_nan=False) | st.integers(-(2**50), 2**50) | st.none()),
     "bool[]": st.lists(st.booleans() | st.none()),
     "timestamptz[]": st.lists(
         st.datetimes(datetime(2, 1, 1), timezones=st.sampled_from([UTC, timezone(timedelta(hours=-9, minutes=-30))]))  # noqa: DTZ001
     ),
     "jsonb[]": st.lists(
-        st.recursive(TEXT | st.integers() | st.none(), lambda inner: st.dictionaries(TEXT, inner) | st.lists(inner)).map(json.dumps)
+        st.recursive(TEXT | st.integers() | st.none(), lambda inner: st.dictionaries(TEXT, inner) | st.lists(inner), max_leaves=8).map(
+            json.dumps
+        ),
+        max_size=5,
     ),
 }
 

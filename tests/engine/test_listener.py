@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 
 import pytest
+from celery import current_app
 
+from supervision.intake import consuming
 from supervision.postgres.listener import Listener
 from supervision.runtime.periodic import PeriodicLoop, listening
+from supervision.testing import submit
+from supervision.wakeup import hints
+from supervision.wakeup import notify as submissions
 
 from . import kit
 
@@ -113,3 +118,65 @@ def test_a_loop_that_is_woken_does_not_wait_for_its_time():
 
     kit.until(lambda: done == ["work", "work"])
     assert loop.stop(20)
+
+
+@pytest.fixture
+def messages():
+    """A function that returns how many hints wait in the broker."""
+    with current_app.connection_for_write() as connection:
+        connection.default_channel.queue_declare("submissions")
+        connection.default_channel.queue_purge("submissions")
+        yield lambda: connection.default_channel._size("submissions")
+
+
+@pytest.fixture
+def hinter(monkeypatch):
+    """Ask for a hint as a web process does, with NOTIFY switched on although this session's broker is in memory."""
+
+    def want() -> hints._Hinter:
+        monkeypatch.setattr(hints, "enabled", True)
+        monkeypatch.setattr(submissions, "is_heard", lambda: True)
+        asked = hints._Hinter(hints.CONSUME)
+        asked.want()
+        return asked
+
+    return want
+
+
+@pytest.fixture
+def called():
+    """A running listener; yields the event that its callback sets."""
+    event = threading.Event()
+    listener = submissions.listen(event.set).start()
+    assert event.wait(10), "the listener calls back when it starts"
+    event.clear()
+    yield event
+    assert listener.stop(20)
+
+
+def test_who_listens_is_called_when_a_submission_is_committed(called, hinter):
+    hinter()
+
+    assert called.wait(5)
+
+
+def test_an_order_that_was_taken_needs_no_message(hinter, messages):
+    submit("toy-plain", {"n": 1})
+    consuming.consume_batch()
+
+    assert hinter().drain(5)
+    assert messages() == 0
+
+
+def test_an_order_that_still_waits_is_told_over_the_broker(hinter, messages):
+    submit("toy-plain", {"n": 1})
+
+    assert hinter().drain(5)
+    assert messages() == 1
+
+
+def test_a_database_that_does_not_answer_leaves_it_to_the_broker(hinter, messages, monkeypatch):
+    monkeypatch.setattr(submissions, "UNANSWERED", "SELECT 1 / 0")
+
+    assert hinter().drain(5)
+    assert messages() == 1

@@ -1,4 +1,4 @@
-"""The database refuses forbidden rows from any writer: raw SQL against every constraint and trigger."""
+"""The tables: they refuse forbidden rows from any writer, and what every order leaves in them is bounded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from supervision.models import Run, StepEvent, StepState
-from supervision.testing import run_of, run_until_idle, submit
+from supervision.testing import run_of, run_until_idle
 
 from . import kit
 
@@ -72,8 +72,7 @@ def test_two_runs_may_each_have_a_running_step():
 
 @pytest.mark.parametrize("target", ["Pending", "Error", "Skipped", "Cancelled"])
 def test_a_processed_step_never_moves_on_whoever_writes(target):
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
 
     words = refuses(STEP.format("process_state = %s").replace("%s W", "'" + target + "' W"), run_of(key).pk)
 
@@ -82,8 +81,7 @@ def test_a_processed_step_never_moves_on_whoever_writes(target):
 
 @pytest.mark.parametrize("target", ["Pending", "Processing", "Error", "Compensating", "Cancelled"])
 def test_a_finished_run_never_moves_on_whoever_writes(target):
-    key = submit("toy-plain", {"n": 1})
-    run_until_idle()
+    key = kit.ran()
 
     # finished_at satisfies the other constraint, so that only the rule in question can refuse.
     finished = "finished_at" if target == "Cancelled" else "NULL"
@@ -134,12 +132,6 @@ def test_every_model_has_words_for_its_rows():
     assert str(StepEvent.objects.get(seq=1)).endswith(":1 Pending")
 
 
-def test_the_hot_tables_leave_room_for_updates_in_the_page():
-    options = dict(kit.fetch("SELECT relname, reloptions::text FROM pg_class WHERE relname LIKE 'supervision\\_st%' AND relkind = 'r'"))
-
-    assert "fillfactor=50" in options["supervision_stepstate"]
-
-
 def test_the_models_and_the_migrations_agree():
     with connection.cursor() as cursor:
         constraints = connection.introspection.get_constraints(cursor, "supervision_stepstate")
@@ -147,3 +139,81 @@ def test_the_models_and_the_migrations_agree():
     named = {c.name for c in StepState._meta.constraints} | {i.name for i in StepState._meta.indexes}
     assert named <= set(constraints)
     assert "a_submission_becomes_one_run" in [constraint.name for constraint in Run._meta.constraints]
+
+
+HOT = ("run", "stepstate", "stepevent", "submission")
+
+# The database writes to each of these for every order, to most of them several times. The comment names the readers.
+INDEXES = {
+    "supervision_run_pkey",  # all roles
+    "a_submission_becomes_one_run",  # API, shop and console, by public id
+    "run_overdue",  # the sweep
+    "run_unfinished",  # the console, metrics
+    "run_session",  # sessions; empty without any
+    "supervision_stepstate_pkey",  # all roles
+    "a_run_processes_one_step_at_a_time",  # guards; the sweep
+    "step_claimable",  # the claim
+    "step_starving",  # the sweep; empty when all is well
+    "step_in_error",  # the console; empty when all is well
+    "supervision_stepevent_pkey",  # histories
+    "supervision_submission_pkey",  # the consumer
+    "a_public_id_names_one_submission",  # API, shop and console
+    "a_client_key_names_one_submission",  # the API; only for clients with keys
+    "submission_waiting",  # the consumer; empty when all is well
+    "submission_session_waiting",  # the consumer, for orders of sessions; empty without any
+    "orders_order_pkey",
+    "orders_order_public_id_key",  # API, shop and console
+    "orders_order_number_key",  # shop and console
+    "orders_order_run_id_key",  # lists, the archive
+    "order_newest_first",  # lists
+    "orders_orderline_pkey",
+    "orders_stockreservation_pkey",
+    "a_key_reserves_a_product_once",  # the stock agent
+}
+# Django puts a hash into these names.
+GENERATED = ("orders_order_account_id_", "orders_order_email_", "orders_orderline_order_id_", "orders_stockreservation_order_key_")
+TWICE = {"orders_order_email_"}  # one of the two is for LIKE: the console finds addresses by their prefix
+
+
+def test_an_order_writes_no_index_that_nobody_reads():
+    found = [
+        name
+        for (name,) in kit.fetch(
+            "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY(%s)",
+            [[*(f"supervision_{table}" for table in HOT), "orders_order", "orders_orderline", "orders_stockreservation"]],
+        )
+    ]
+    generated = [name for name in found if name.startswith(GENERATED) and name not in INDEXES]
+
+    assert {name for name in found if name not in generated} == INDEXES
+    for start in GENERATED:
+        assert len([name for name in generated if name.startswith(start)]) == (2 if start in TWICE else 1), generated
+
+
+@pytest.mark.parametrize("table", HOT)
+def test_vacuum_comes_by_rows_changed_and_not_by_a_fifth_of_the_table(table):
+    options = dict(
+        kit.fetch(
+            "SELECT option_name, option_value FROM pg_class, pg_options_to_table(reloptions) WHERE relname = %s", [f"supervision_{table}"]
+        )
+    )
+
+    assert float(options["autovacuum_analyze_scale_factor"]) <= 0.05
+    if table == "stepevent":  # its rows are never updated
+        assert float(options["autovacuum_vacuum_insert_scale_factor"]) <= 0.1
+    else:
+        assert float(options["autovacuum_vacuum_scale_factor"]) <= 0.02
+        assert int(options["fillfactor"]) <= (50 if table == "stepstate" else 80)  # room for updates in the page
+
+
+def test_what_an_order_leaves_in_the_hot_tables_is_bounded():
+    """Bytes of rows without indexes and free space, for an order of three steps without failures."""
+    kit.submit("toy-plain", {"n": 1})
+    run_until_idle()
+
+    size = {table: kit.fetch(f"SELECT sum(pg_column_size(t.*)) FROM supervision_{table} t")[0][0] for table in HOT}  # noqa: S608
+
+    assert size["run"] <= 250, size
+    assert size["stepstate"] <= 3 * 300, size
+    assert size["stepevent"] <= 8 * 130, size
+    assert size["submission"] <= 250, size

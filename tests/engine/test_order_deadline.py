@@ -1,4 +1,4 @@
-"""An order has a deadline of its own, and no step gets a later one (X7)."""
+"""An order has a deadline of its own (X7): no step gets a later one, and an outage that no one can judge does not use it up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import time
 
 import pytest
 
+from supervision.errors import TransientFailure
+from supervision.governance import circuit_breaker
+from supervision.recovery import supervisor
 from supervision.store import step_verbs
-from supervision.testing import step
+from supervision.testing import run_until_idle, step
+from tests.support import toy
 
 from . import kit
 
@@ -57,3 +61,40 @@ def test_a_step_is_not_started_when_its_orders_time_is_over():
 
     assert step_verbs.start(place, claims) == []
     assert step(key, "alpha-step").started_at is None
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Only agent alpha calls a service, which fails for the order n = 0."""
+
+    def poisonous(request):
+        if request.payload["n"] == 0:
+            raise TransientFailure("500")
+
+    kit.only_agent_with_a_service(monkeypatch, "alpha")
+    toy.ALPHA.on_perform = poisonous
+
+
+def test_a_lone_order_whose_service_fails_for_a_day_is_not_stopped_for_its_time(failing):
+    (key,) = kit.waiting()
+    for _ in range(4):
+        run_until_idle()
+        kit.hours_pass(7)
+        circuit_breaker.forget()
+        supervisor.sweep_once()
+
+    assert (kit.state(key), step(key, "alpha-step").failure_count) == ("Processing", 0)
+    toy.ALPHA.on_perform = None
+    kit.hours_pass(1)
+    assert kit.idle_state(key) == "Processed"
+
+
+def test_an_order_that_fails_while_others_succeed_is_stopped_when_its_time_is_over(failing):
+    (key,) = kit.waiting()
+    run_until_idle()
+    circuit_breaker.forget()
+    kit.ran()
+    kit.hours_pass(25)
+    supervisor.sweep_once()
+
+    assert kit.state(key) == "Error"

@@ -11,8 +11,7 @@ from supervision.models import Notification
 from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
 from supervision.runtime import failpoints
-from supervision.store import step_verbs
-from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import expire, make_due, step, submit, submit_many
 from supervision.wakeup import hints
 from supervision.workflow import Workflow
 from tests.support import toy
@@ -20,10 +19,7 @@ from tests.support import toy
 from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
-
-
-def sweep() -> supervisor.SweepReport:
-    return supervisor.sweep_once()
+sweep = supervisor.sweep_once
 
 
 # ----------------------------------------------------------------------------------------- the order's own deadline
@@ -69,16 +65,14 @@ def test_an_order_whose_own_time_is_over_may_finish_the_step_it_is_at():
 
 @pytest.mark.parametrize("verb", [operator_verbs.resubmit, operator_verbs.skip])
 def test_an_order_whose_time_was_over_gets_its_whole_time_again_from_an_operator(verb):
-    key = submit("toy-plain", {"n": 1})
-    consuming.consume_batch(born=False)
+    (key,) = kit.waiting()
     overdue(key)
     sweep()
 
     verb(key, by="operator", reason="the customer still wants it")
 
     assert sweep().errors == 0
-    run_until_idle()
-    assert kit.state(key) == "Processed"
+    assert kit.idle_state(key) == "Processed"
 
 
 def test_undoing_goes_on_though_the_orders_own_time_is_over():
@@ -87,9 +81,7 @@ def test_undoing_goes_on_though_the_orders_own_time_is_over():
     overdue(key)
 
     sweep()
-    run_until_idle()
-
-    assert kit.state(key) == "Cancelled"
+    assert kit.idle_state(key) == "Cancelled"
 
 
 # ----------------------------------------------------------------------------------------- one bad order, the relay
@@ -121,24 +113,6 @@ def run_until_idle_but_for_the_forgotten() -> None:
     supervisor.scheduler.schedule_once(lambda place, claims: kit.go([(place, claims)]) if place.workflow != "forgotten" else None)
 
 
-def test_a_hook_that_fails_for_one_order_stops_nobody_elses_recovery():
-    def on_error(runs):
-        if any(run.key == cursed for run in runs):
-            raise RuntimeError("the application's own mistake")
-
-    store_version(Workflow("cursed", toy.steps(), intake=toy.INTAKE, on_error=on_error))
-    cursed, blessed = submit_many("cursed", [{"n": 1}, {"n": 2}])
-    ((place, claims),) = schedule()
-    kit.fetch("UPDATE supervision_stepstate SET failure_count = 2 WHERE position = 0")
-    step_verbs.start(place, claims)
-    expire()
-
-    sweep()
-
-    assert (kit.state(cursed), kit.state(blessed)) == ("Error", "Error")
-    assert kit.states(cursed)[0] == "Error"
-
-
 def test_a_sweep_stopped_by_a_fault_before_its_commit_leaves_no_trace():
     key, *_ = kit.started()
     expire(key)
@@ -163,8 +137,7 @@ def broker():
 
 def test_the_supervisor_hints_again_at_orders_and_steps_nobody_picked_up(broker, monkeypatch):
     monkeypatch.setattr(hints, "enabled", True)
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(born=False)
+    kit.waiting()
     forgotten = submit("toy-plain", {"n": 2})
     hints.flush()
     before = broker("submissions"), broker("scheduler")

@@ -1,4 +1,4 @@
-"""A submission is blamed for a consumer's death only if the consumer was reading it alone."""
+"""A submission or a message is blamed for a process's death only if the process was reading it alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from supervision.deadletters import lone_readings
 from supervision.intake import consuming, suspicion
 from supervision.models import DeadLetter, Run, Submission
 from supervision.store import claiming
@@ -206,3 +207,29 @@ def test_a_batch_that_is_refused_is_halved_until_the_culprit_is_alone(batches):
     assert (report.consumed, report.dead_letters) == (7, 1)
     assert [len(batch) for batch in batches] == [8, 4, 4, 2, 1, 1, 2]
     assert DeadLetter.objects.get().public_id == keys[5]
+
+
+@pytest.mark.parametrize(
+    ("reader", "counted", "unfinished"),
+    [("another", 2, 2), (None, 3, 0), ("me", 2, 1)],
+    ids=["processes that died", "what older code counted", "a reading of our own whose end could not be written"],
+)
+def test_only_readings_of_other_processes_count(reader, counted, unfinished):
+    row = ["digest", counted, lone_readings.me() if reader == "me" else reader]
+    kit.fetch("INSERT INTO supervision_receipt (digest, deliveries, reader) VALUES (%s, %s, %s)", row)
+
+    with lone_readings.alone("digest") as reading:
+        assert reading.unfinished == unfinished
+
+    assert kit.fetch("SELECT * FROM supervision_receipt") == []
+
+
+def test_a_reading_that_raised_takes_back_its_own_count_and_no_other():
+    kit.fetch("INSERT INTO supervision_receipt (digest, deliveries, reader) VALUES ('digest', 2, 'another')")
+
+    for _ in range(3):
+        with pytest.raises(ValueError), lone_readings.alone("digest") as reading:
+            raise ValueError
+        assert reading.unfinished == 2
+
+    assert kit.fetch("SELECT deliveries FROM supervision_receipt") == [(2,)]
