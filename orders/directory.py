@@ -6,7 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser
+
 from orders import queries
+from orders.api.permissions import is_client
+from orders.services import client_of
 from supervision.insight import queries as engine
 from supervision.insight.directory import Directory, Entry, state_facts
 
@@ -40,6 +44,10 @@ class OrderDirectory(Directory):
                 *(f"  {line.quantity} x {line.sku}  {line.name}  {line.unit_price} each" for line in view.lines),
             ],
         )
+
+    def client_of(self, account: AbstractBaseUser) -> str | None:
+        """Shops' own servers are clients."""
+        return client_of(account, None) if is_client(account) else None
 
     def newest(self, state: str | None, most: int) -> list[dict[str, Any]]:
         """The newest orders with a run."""

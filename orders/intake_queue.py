@@ -18,9 +18,9 @@ from rest_framework.exceptions import APIException
 
 from orders import services
 from orders.api.errors import refusal
-from orders.api.parsers import BoundedJSONParser
 from orders.api.permissions import is_client
 from orders.services import Item, Placed
+from supervision.api.requests import BoundedJSONParser
 from supervision.intake.amqp import Incoming, reader
 
 JSON_TYPES = ("application/json", "application/json; charset=utf-8")

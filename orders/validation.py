@@ -16,7 +16,8 @@ from django.core.validators import EmailValidator, RegexValidator
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.fields import empty
+
+from supervision.api.shapes import Choice, Strict, Text, Whole
 
 MAX_LINES = 100
 MAX_QUANTITY = 999
@@ -31,7 +32,6 @@ DELIVERY_COUNTRIES = (  # noqa: SIM905 - easier to read than a list of strings
     "PL PT RO SE SG SI SK SM US UY VA"
 ).split()
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _PAYMENT_METHOD = r"^pm_[A-Za-z0-9_]{1,64}\Z"
 _SKU = r"^[-a-zA-Z0-9_]+\Z"
 _MONEY = r"^[0-9]{1,10}(\.[0-9]{1,2})?\Z"
@@ -50,25 +50,6 @@ def key_problem(key: Any) -> str | None:
     return None
 
 
-class Text(serializers.CharField):
-    """A string. Numbers and control characters are refused."""
-
-    default_error_messages = {
-        "invalid": _("Expected a string."),
-        "control": _("Control characters are not allowed."),
-    }
-
-    def run_validation(self, data: Any = empty) -> Any:
-        if data is not empty and data is not None and not isinstance(data, str):
-            self.fail("invalid")
-        return super().run_validation(data)
-
-    def to_internal_value(self, data: Any) -> str:
-        if _CONTROL.search(data):
-            self.fail("control")
-        return str(super().to_internal_value(data))
-
-
 class Pattern(Text):
     """A string that matches a pattern; the API's schema shows the pattern too."""
 
@@ -85,27 +66,6 @@ class Email(Text):
         self.validators.append(EmailValidator(message=_("Enter a valid e-mail address.")))
 
 
-class Whole(serializers.IntegerField):
-    """An integer. Booleans, floats and strings are refused."""
-
-    default_error_messages = {"invalid": _("Expected a whole number.")}
-
-    def to_internal_value(self, data: Any) -> int:
-        if type(data) is not int:
-            self.fail("invalid")
-        return data
-
-
-class Choice(serializers.ChoiceField):
-    """One of a few words. The error message lists them and does not repeat the value that was sent."""
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str) or data not in self.choices:
-            words = ", ".join(map(str, self.choices))
-            raise serializers.ValidationError(_("Expected one of: %(words)s.") % {"words": words}, code="invalid_choice")
-        return data
-
-
 @extend_schema_field({"type": "string", "enum": list(delivery_countries()), "description": "ISO 3166, two letters"})
 class Country(Text):
     """The two letters of a country that the shop delivers to."""
@@ -116,24 +76,6 @@ class Country(Text):
             raise serializers.ValidationError(
                 _("Expected the two letters (ISO 3166) of a country that we deliver to."), code="invalid_choice"
             )
-        return value
-
-
-class Strict(serializers.Serializer[Any]):
-    """A JSON object with exactly the declared fields."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return super().to_internal_value(data)
-        problems: dict[str, Any] = {}
-        for name in list(data.keys() - self.fields.keys())[:20]:
-            problems[str(name)[:100]] = [_("This field is not known.")]
-        try:
-            value = super().to_internal_value(data)
-        except serializers.ValidationError as error:
-            problems.update(error.detail)  # type: ignore[arg-type]
-        if problems:
-            raise serializers.ValidationError(problems)
         return value
 
 

@@ -254,7 +254,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_THROTTLE_CLASSES": ["orders.api.throttling.AccountAndAddressThrottle"],
     "DEFAULT_SCHEMA_CLASS": "orders.api.schema.DoorSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["orders.api.parsers.BoundedJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["supervision.api.requests.BoundedJSONParser"],
     "DEFAULT_METADATA_CLASS": None,  # no answer to OPTIONS: the schema describes the API
     "EXCEPTION_HANDLER": "orders.api.errors.problem_of",
     "URL_FORMAT_OVERRIDE": None,
@@ -274,12 +274,12 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
-        "RunState": "orders.api.serializers.RUN_STATES",
-        "StepState": "orders.api.serializers.STEP_STATES",
-        "Direction": "orders.api.serializers.DIRECTIONS",
-        "Effect": "orders.api.serializers.EFFECTS",
+        "RunState": "supervision.api.shapes.RUN_STATES",
+        "StepState": "supervision.api.shapes.STEP_STATES",
+        "Direction": "supervision.api.shapes.DIRECTIONS",
+        "Effect": "supervision.api.shapes.EFFECTS",
         "StatusEvent": "supervision.outbox.subscriptions.EVENTS",
-        "StatusEventWish": "orders.api.outbound_shapes.EVENT_WISHES",
+        "StatusEventWish": "supervision.api.outbound_shapes.EVENT_WISHES",
     },
     # Served from our own static files: the pages work without the internet.
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Packages whose module has another name; and amqp, which kombu always brings.
-DISTRIBUTIONS = {"unfold": "django-unfold", "amqp": "kombu"}
+DISTRIBUTIONS = {"unfold": "django-unfold", "amqp": "kombu", "rest_framework": "djangorestframework"}
+PARTS = {"api": {"api"}, "console": {"admin", "console"}}  # the rooms that only an extra makes work
 
 
 def named(requirement: str) -> tuple[str, str]:
@@ -34,12 +35,15 @@ def imported(*parts: str) -> set[str]:
     return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in found - sys.stdlib_module_names - {"supervision"}}
 
 
-def test_what_the_engine_imports_is_a_dependency_and_the_console_is_an_extra():
+def test_what_the_engine_imports_is_a_dependency_and_its_api_console_and_brokers_are_extras():
     needed = {named(requirement)[0] for requirement in PROJECT["dependencies"]}
+    brokers = {"pgmq", "pgmq_tables", "redis"}
 
-    assert imported("admin", "console", "pgmq", "pgmq_tables", "redis") == needed
-    assert imported("pgmq", "pgmq_tables", "redis") == needed | {named(requirement)[0] for requirement in EXTRAS["console"]}
-    assert imported() == needed | {"django-unfold", "pgmq"}
+    assert imported(*brokers, *set().union(*PARTS.values())) == needed
+    for extra, rooms in PARTS.items():
+        others = set().union(*PARTS.values()) - rooms
+        assert imported(*brokers, *others) == needed | {named(requirement)[0] for requirement in EXTRAS[extra]}, extra
+    assert imported() == needed | {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq"}
 
 
 def test_the_ranges_are_those_that_the_shop_is_tested_with():

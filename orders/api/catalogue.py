@@ -11,11 +11,10 @@ from rest_framework.response import Response
 
 from orders import queries
 from orders.api.base import Door
-from orders.api.pages import page_of, refuse_unknown
-from orders.api.schema import PAGING
 from orders.api.serializers import ProductPage
 from orders.models import Product
 from orders.templatetags.shop import picture
+from supervision.api.requests import PAGING, page_of, refuse_unknown
 
 
 class ProductsView(Door):

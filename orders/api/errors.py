@@ -1,83 +1,25 @@
-"""Every refusal in one form: `application/problem+json` (RFC 9457), with field-level `errors` if fields are wrong.
-
-`type` is about:blank if the status alone explains the problem; otherwise `type` and `code` name it. Internal details
-(tracebacks, SQL) are never sent.
-"""
+"""The shop's refusals as problem documents, and Django's handlers of 400, 403, 404 and 500 for pages and API."""
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
+from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
-from django.http.multipartparser import MultiPartParserError
-from django.utils.encoding import force_str
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 from django.views import defaults
-from rest_framework import exceptions
 
 from orders.services import Conflict, InvalidOrder, KeyReused, NotAllowed
-from supervision.errors import Refused, UnknownRun
-
-log = logging.getLogger(__name__)
-
-PROBLEM = "application/problem+json"
-RETRY_AFTER_SECONDS = 5
-
-
-class TooLarge(exceptions.APIException):
-    """The body is larger than this view accepts."""
-
-    status_code = 413
-    default_detail = gettext_lazy("The request body is too large.")
-    default_code = "too_large"
-
-
-class LengthRequired(exceptions.APIException):
-    """The request has a body but no Content-Length."""
-
-    status_code = 411
-    default_detail = gettext_lazy("Send a Content-Length with the request body.")
-    default_code = "length_required"
-
-
-def problem(
-    status: int,
-    detail: str = "",
-    *,
-    code: str | None = None,
-    errors: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-    **facts: Any,
-) -> HttpResponse:
-    """One problem document. `facts` are its extension members."""
-    title = HTTPStatus(status).phrase
-    body: dict[str, Any] = {"type": f"urn:problem:{code}" if code else "about:blank", "title": title, "status": status}
-    if detail:
-        body["detail"] = detail
-    if code:
-        body["code"] = code
-    if errors is not None:
-        body["errors"] = errors
-    # ASCII escapes, because the text may repeat what the client sent, such as lone surrogates.
-    text = json.dumps({**body, **facts}, default=force_str)
-    return HttpResponse(text, status=status, content_type=PROBLEM, headers=dict(headers or {}))
+from supervision.api import errors
+from supervision.api.errors import first_words, problem
 
 
 def problem_of(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """The answer to an exception that a view raised: REST framework's exception handler."""
-    for kind, answer in _ANSWERS:
-        if isinstance(error, kind):
-            return answer(error)
-    request = context.get("request")
-    log.error("%s %s failed", request and request.method, request and request.path, exc_info=error)
-    return problem(500, _("Something went wrong on our side. Nothing you sent needs to change; please try again."))
+    """REST framework's exception handler: the shop's refusals, and the engine's for the rest."""
+    if isinstance(error, InvalidOrder | Conflict | KeyReused):
+        status, members = refusal(error)
+        return problem(status, **members)
+    return errors.problem_of(error, context)
 
 
 def refusal(error: InvalidOrder | Conflict | KeyReused) -> tuple[int, dict[str, Any]]:
@@ -85,76 +27,10 @@ def refusal(error: InvalidOrder | Conflict | KeyReused) -> tuple[int, dict[str, 
     if isinstance(error, NotAllowed):
         return 403, {"detail": str(error), "code": "not_allowed", "errors": error.errors}
     if isinstance(error, InvalidOrder):
-        return 400, {"detail": _first_words(error.errors) or str(error), "code": "invalid", "errors": error.errors}
+        return 400, {"detail": first_words(error.errors) or str(error), "code": "invalid", "errors": error.errors}
     if isinstance(error, Conflict):
         return 409, {"detail": error.message, "code": error.code, "errors": error.errors, **error.facts}
     return 422, {"detail": str(error), "code": "key_reused", "errors": {"idempotency_key": [str(error)]}}
-
-
-def _refused_order(error: Any) -> HttpResponse:
-    status, members = refusal(error)
-    return problem(status, **members)
-
-
-def _invalid(error: exceptions.ValidationError) -> HttpResponse:
-    errors = error.detail if isinstance(error.detail, dict) else {"non_field_errors": error.detail}
-    return problem(400, _first_words(errors), code="invalid", errors=errors)
-
-
-def _framework(error: exceptions.APIException) -> HttpResponse:
-    headers = {}
-    if getattr(error, "auth_header", None):
-        headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
-    wait = getattr(error, "wait", None)
-    if wait is not None:
-        headers["Retry-After"] = str(max(1, round(wait)))
-    return problem(error.status_code, force_str(error.detail), code=error.default_code, headers=headers)
-
-
-def _refused_verb(error: Refused) -> HttpResponse:
-    return problem(409, str(error), code=error.code)
-
-
-def _unavailable(error: Exception) -> HttpResponse:
-    log.warning("the database did not answer: %s", error)
-    words = _("The shop cannot take this now; please try again in a moment.")
-    return problem(503, words, code="unavailable", headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
-
-
-def _not_found(_error: Exception) -> HttpResponse:
-    return problem(404, _("There is nothing here, or it is not yours to see."))
-
-
-_ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[Any], HttpResponse]], ...] = (
-    ((InvalidOrder, Conflict, KeyReused), _refused_order),
-    (exceptions.ValidationError, _invalid),
-    ((Http404, exceptions.NotFound, UnknownRun), _not_found),
-    (Refused, _refused_verb),
-    (PermissionDenied, lambda error: problem(403, str(error) or _("You may not do this."))),
-    (RequestDataTooBig, lambda error: problem(413, str(TooLarge.default_detail), code="too_large")),
-    ((UnreadablePostError, MultiPartParserError, SuspiciousOperation), lambda error: problem(400, _("The request cannot be read."))),
-    (exceptions.APIException, _framework),
-    ((OperationalError, InterfaceError), _unavailable),
-)
-
-
-def _first_words(errors: Any, path: str = "") -> str:
-    """The first error message with its full path: `lines[2].sku: there is no ...`."""
-    if isinstance(errors, Mapping):
-        for name, part in errors.items():
-            if words := _first_words(part, _path(path, name)):
-                return words
-        return ""
-    message = force_str(errors[0]) if isinstance(errors, list) and errors else force_str(errors or "")
-    return f"{path}: {message}" if path and message else message
-
-
-def _path(path: str, name: str | int) -> str:
-    if isinstance(name, int):
-        return f"{path}[{name}]"
-    if name == "non_field_errors":
-        return path
-    return f"{path}.{name}" if path else name
 
 
 def _speaks_problems(request: HttpRequest) -> bool:
@@ -178,7 +54,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """`handler404`."""
     if _speaks_problems(request):
-        return _not_found(exception)
+        return errors.not_found()
     return defaults.page_not_found(request, exception)
 
 

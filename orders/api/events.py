@@ -26,8 +26,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders.api.base import Door
-from orders.api.pages import refuse_unknown
 from orders.api.serializers import EventPage
+from supervision.api.requests import refuse_unknown
 from supervision.insight.live_events import subscribe
 from supervision.insight.queries import archived_run, events_after, iso, why_of
 from supervision.models import Run, StepEvent, StepState

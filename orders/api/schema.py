@@ -1,25 +1,17 @@
-"""How the OpenAPI schema is made: every operation also declares the refusals that all operations have in common."""
+"""The shop's part of the OpenAPI schema: what a refused order adds to a problem document, idempotency keys, and tokens."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import build_bearer_security_scheme_object
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
-from orders.api.errors import PROBLEM
 from orders.api.serializers import ProblemAnswer
+from supervision.api import shapes
 
-ALWAYS = ("400", "401", "404", "405", "406", "429", "500", "503")
-WITH_BODY = ("403", "409", "411", "413", "415")
-
-PAGING = [
-    OpenApiParameter("cursor", OpenApiTypes.STR, description="from `next` or `previous` of another page"),
-    OpenApiParameter("page_size", {"type": "integer", "minimum": 1, "maximum": 200}, description="rows per page"),
-]
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
@@ -28,16 +20,10 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 )
 
 
-class DoorSchema(AutoSchema):
-    """Adds the common refusals, each as a problem document."""
+class DoorSchema(shapes.DoorSchema):
+    """The engine's, with the shop's problem document."""
 
-    def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
-        responses = super()._get_response_bodies(direction)
-        common = [*ALWAYS, *(WITH_BODY if self.method in ("POST", "PUT", "PATCH", "DELETE") else ("403",))]
-        for status in common:
-            if status not in responses:
-                responses[status] = self._get_response_for_code(ProblemAnswer, status, [PROBLEM], direction)  # type: ignore[no-untyped-call]
-        return dict(sorted(responses.items()))
+    problem = ProblemAnswer
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

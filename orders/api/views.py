@@ -19,23 +19,25 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders import queries, services
-from orders.api.base import Door, account_of
-from orders.api.errors import PROBLEM, refusal
-from orders.api.pages import page_of, refuse_unknown
-from orders.api.permissions import Clients, ReadOrBuy, operates, sees_all
-from orders.api.schema import IDEMPOTENCY_KEY, PAGING
+from orders.api.base import Door
+from orders.api.errors import refusal
+from orders.api.permissions import ReadOrBuy
+from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import (
     MAX_BATCH,
-    RUN_STATES,
     BatchAnswer,
     BatchSerializer,
     OrderAnswer,
     OrderPage,
     ProblemAnswer,
-    ReasonSerializer,
 )
 from orders.models import Order
 from orders.validation import OrderRequestSerializer, key_problem
+from supervision.api.base import account_of
+from supervision.api.errors import PROBLEM
+from supervision.api.permissions import Clients, operates, sees_all
+from supervision.api.requests import PAGING, page_of, refuse_unknown
+from supervision.api.shapes import RUN_STATES, ReasonSerializer
 from supervision.models import StepState
 from supervision.states import ProcessState
 

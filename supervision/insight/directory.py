@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser
+
 from supervision.insight import queries
 from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
@@ -52,6 +54,10 @@ class Directory:
         run = Run(key=said, workflow=waiting.workflow, created_at=waiting.created_at, cancel_requested_at=waiting.cancel_requested_at)
         run.process_state, run.direction = RunState.PENDING.value, Direction.DO.value
         return _entry(run, why_unconsumed([said])[said] if waiting.consumed_at is None else None)
+
+    def client_of(self, account: AbstractBaseUser) -> str | None:
+        """The client name under which this account's submissions and webhooks are stored; None: it may have no webhooks."""
+        return f"user:{account.pk}" if account.has_perm("supervision.add_webhookendpoint") else None  # type: ignore[attr-defined]
 
     def newest(self, state: str | None, most: int) -> list[dict[str, Any]]:
         """The newest runs, or the newest in one state, as JSON values with at least the names of `state_facts`."""

@@ -86,6 +86,44 @@ assert answer.status_code == 302, answer.content.decode()
 """
 
 
+# The same operator at the API: finds the failed run by its alert, reads the plan, resubmits the step; another account may not.
+CLIENT = """
+import sys
+import django
+django.setup()
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+key = sys.argv[1]
+accounts = get_user_model().objects
+olga, eve = accounts.get_or_create(username="olga")[0], accounts.get_or_create(username="eve")[0]
+
+def call(user, method, path, body=None):
+    client = Client(SERVER_NAME="localhost")
+    if user:
+        client.force_login(user)
+    answer = client.generic(method, f"/api/{path}", *([] if body is None else [body, "application/json"]))
+    return answer.status_code, answer.json(), answer.headers
+
+assert call(None, "GET", f"orders/{key}/")[0] == 403
+assert call(eve, "GET", f"orders/{key}/")[0] == 403
+assert call(eve, "POST", "webhooks/", "{}")[0] == 403
+[alert] = [alert for alert in call(olga, "GET", "alerts/?acknowledged=false")[1]["results"] if alert["order"] == key]
+assert alert["step"] == "order-laptop"
+assert call(olga, "GET", f"orders/{key}/")[1]["process_state"] == "Error"
+plan = call(olga, "GET", f"orders/{key}/plan/")[1]
+assert [step["action"] for step in plan["steps"]] == ["keep", "run"]
+address = f"orders/{key}/resubmit/"
+status, refused, headers = call(olga, "POST", address, '{"reason": 1}')
+assert (status, refused["errors"], headers["Content-Type"]) == (400, {"reason": ["Expected a string."]}, "application/problem+json")
+body = '{"reason": "a third came in", "plan_version": "%s"}' % plan["version"]
+status, answer, headers = call(olga, "POST", address, body)
+assert (status, answer["workflow"], headers["Location"]) == (202, "onboard", f"/api/orders/{key}/")
+assert call(olga, "POST", address, body)[0] == 409
+assert call(olga, "GET", "orders/an-unknown-public-id/")[0] == 404
+"""
+
+
 class Project:
     """A project in an environment of its own, on a database of its own."""
 
@@ -180,7 +218,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [wheel] = directory.glob("sas_supervision-*.whl")
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(directory / "env")], check=True)
     programs = directory / "env" / "bin"
-    installed = pip("--python", str(programs / "python"), "install", "--quiet", f"{wheel}[console,pgmq]")
+    installed = pip("--python", str(programs / "python"), "install", "--quiet", f"{wheel}[api,console,pgmq]")
     assert installed.returncode == 0, installed.stderr
     return programs
 
@@ -193,7 +231,8 @@ def project(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made = Project(directory, programs, url)
         subprocess.run([programs / "django-admin", "startproject", "hiring", "."], cwd=directory, env=made.env, check=True)
         made.app.mkdir()
-        texts = FILES | {"hires/__init__.py": "", "hires/services.py": SERVICES, "operator_at_work.py": OPERATOR}
+        people = {"operator_at_work.py": OPERATOR, "client_at_work.py": CLIENT}
+        texts = FILES | people | {"hires/__init__.py": "", "hires/services.py": SERVICES}
         for name, text in texts.items():
             with (directory / name).open("a") as file:
                 file.write("\n" + text.replace('"NAME": "hiring"', f'"NAME": "{made.database}"'))
@@ -205,7 +244,7 @@ def project(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_page_needs_few_lines_of_settings_and_wiring():
-    assert set(FILES) == {*WIRING, "hires/workflows.py", "hires/submitting.py"}
+    assert set(FILES) == {*WIRING, "hires/workflows.py", "hires/submitting.py", "hiring/urls.py"}
     assert sum(bool(line.strip()) for name in WIRING for line in FILES[name].splitlines()) <= 12
 
 
@@ -244,4 +283,11 @@ def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(p
     (project.app / "refuse").unlink()
     assert project.manage("resubmit", second, "--reason", "another came in") == f"{second}: Processing\n"
     project.reaches(second, "Processed")
+
+    (project.app / "refuse").touch()
+    third = project.submit("Lin")
+    project.reaches(third, "Error")
+    (project.app / "refuse").unlink()
+    project.run("python", "client_at_work.py", third)
+    project.reaches(third, "Processed")
     assert project.manage("audit")

@@ -1,22 +1,83 @@
-"""Cursor pages: each page starts after the last row of the page before, so rows written meanwhile do not shift the pages."""
+"""Reading requests: JSON bodies of bounded size and depth, filters, and pages of lists.
+
+Each page starts after the last row of the page before, so rows written meanwhile do not shift the pages.
+"""
 
 from __future__ import annotations
 
 import binascii
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, cast
 
 from django.core.exceptions import ValidationError as FieldError
 from django.db.models import Field, Model, Q, QuerySet
 from django.utils.translation import gettext as _
-from rest_framework.exceptions import ValidationError
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.exceptions import ParseError, ValidationError
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.utils.urls import replace_query_param
 
+from supervision.api.errors import TooLarge
+
+BODY_LIMIT = 1024 * 1024
+MAX_DEPTH = 16
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
+
+PAGING = [
+    OpenApiParameter("cursor", OpenApiTypes.STR, description="from `next` or `previous` of another page"),
+    OpenApiParameter("page_size", {"type": "integer", "minimum": 1, "maximum": 200}, description="rows per page"),
+]
+
+
+class BoundedJSONParser(BaseParser):
+    """JSON in UTF-8, no larger than the view's `body_limit` and no deeper than MAX_DEPTH, which every valid request keeps."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+        """The document. Raises TooLarge or ParseError."""
+        context = parser_context or {}
+        limit = getattr(context.get("view"), "body_limit", BODY_LIMIT)
+        request = context.get("request")
+        if request is not None and int(request.META.get("CONTENT_LENGTH") or 0) > limit:
+            raise TooLarge
+        body = stream.read(limit + 1)
+        if len(body) > limit:
+            raise TooLarge
+        try:
+            data = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        except RecursionError:
+            raise ParseError(_("The JSON is nested too deeply.")) from None
+        except ValueError as error:
+            raise ParseError(_("The body is not JSON: %(why)s") % {"why": error}) from None
+        _check_depth(data)
+        return data
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a JSON value")
+
+
+def _check_depth(data: Any) -> None:
+    level = [data]
+    for _depth in range(MAX_DEPTH):
+        level = [part for whole in level for part in _parts(whole)]
+        if not level:
+            return
+    raise ParseError(_("The JSON is nested too deeply."))
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [part for part in value.values() if isinstance(part, dict | list)]
+    if isinstance(value, list):
+        return [part for part in value if isinstance(part, dict | list)]
+    return []
 
 
 def refuse_unknown(request: Request, known: Sequence[str]) -> None:
@@ -24,6 +85,14 @@ def refuse_unknown(request: Request, known: Sequence[str]) -> None:
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         raise ValidationError({name[:100]: [_("This parameter is not known.")] for name in unknown[:20]})
+
+
+def yes_or_no(request: Request, name: str) -> bool | None:
+    """The value of a true/false filter, or None if the request does not have it."""
+    raw = request.query_params.get(name)
+    if raw not in (None, "true", "false"):
+        raise ValidationError({name: [_("Expected true or false.")]})
+    return None if raw is None else raw == "true"
 
 
 def page_of(queryset: QuerySet[Any], request: Request, *, field: str, descending: bool = True) -> tuple[list[Any], dict[str, Any]]:

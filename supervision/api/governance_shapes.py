@@ -7,8 +7,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from orders.api.serializers import Flag, Reason, ReasonSerializer, Shape, page_answer
-from orders.validation import Choice, Strict, Text, Whole
+from supervision.api.shapes import Choice, Flag, Reason, ReasonSerializer, Shape, Strict, Text, Whole, page_answer
 from supervision.models import Pause, Resource
 
 SCOPES = [str(scope) for scope in Pause.Scope.values]

@@ -7,8 +7,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from orders.api.serializers import Shape, page_answer
-from orders.validation import Choice, Strict, Text
+from supervision.api.shapes import Choice, Shape, Strict, Text, page_answer
 from supervision.outbox.subscriptions import EVENTS, STATUSES
 
 WAITING, DELIVERED, GIVEN_UP = DELIVERY_STATES = ("waiting", "delivered", "given-up")

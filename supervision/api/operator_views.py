@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -14,24 +15,25 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders import queries
-from orders.api.base import Door, account_of
-from orders.api.pages import page_of, refuse_unknown
-from orders.api.permissions import Operators, Watchers
-from orders.api.schema import PAGING
-from orders.api.serializers import (
+from supervision.api.base import Door, account_of
+from supervision.api.permissions import Operators, Watchers
+from supervision.api.requests import PAGING, page_of, refuse_unknown, yes_or_no
+from supervision.api.shapes import (
     ActSerializer,
     AlertAnswer,
     AlertPage,
     DeadLetterAnswer,
     DeadLetterPage,
-    OrderAnswer,
     PlanAnswer,
     ReasonSerializer,
     ResubmitSerializer,
+    RunAnswer,
+    Shape,
+    Strict,
 )
-from orders.api.views import accepted
 from supervision.errors import Refused, UnknownRun
+from supervision.insight import directory
+from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.models import Alert, DeadLetter
 from supervision.operations import operator_verbs
@@ -41,56 +43,74 @@ PLANS = ("resubmit", "skip", "compensate")
 
 
 class VerbDoor(Door):
-    """A view through which an operator acts on one order."""
+    """A view through which an operator acts on one order. asks, answer: the shapes of its request and of the order."""
 
     permission_classes = [Operators]
+    asks: type[Strict] = ActSerializer
+    answer: type[Shape] = RunAnswer
+
+    def find(self, public_id: str) -> Entry:
+        """The order, as the application's directory finds it. Raises UnknownRun."""
+        entry = directory.current().find(public_id)
+        if entry is None:
+            raise UnknownRun(public_id)
+        return entry
 
     def order_with_run(self, public_id: str) -> None:
         """Check that the order has a run. Raises UnknownRun, or Refused while no consumer has taken the order up."""
-        view = queries.order_view(public_id)
-        if view is None:
-            raise UnknownRun(public_id)
-        if view.run_id is None:
+        if self.find(public_id).run_id is None:
             raise Refused(_("The order is still waiting to be taken up."), "not_taken_up")
 
     def now(self, public_id: str) -> Response:
-        """The order after the action."""
-        view = queries.order_view(public_id, inside=True)
-        if view is None:
-            raise UnknownRun(public_id)
-        return accepted(queries.answer(view))
+        """The order after the action: 202 with its address."""
+        place = self.request.resolver_match
+        address = reverse(f"{place.namespace}:order" if place and place.namespace else "order", args=[public_id])
+        return Response(self.find(public_id).answer, status=202, headers={"Location": address})
+
+
+class OrderView(VerbDoor):
+    """One order, for an application that has no view of its own."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="get_order", responses=RunAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The order with its steps."""
+        return Response(self.find(public_id).answer)
 
 
 class ResubmitView(VerbDoor):
     """Running the failed step again."""
 
-    @extend_schema(operation_id="resubmit_order", request=ResubmitSerializer, responses={202: OrderAnswer})
+    asks = ResubmitSerializer
+
+    @extend_schema(operation_id="resubmit_order")
     def post(self, request: Request, public_id: str) -> Response:
         """Run only the failed step again. With `attempt`, only the first caller that saw that attempt gets 202."""
         self.order_with_run(public_id)
-        operator_verbs.resubmit(public_id, by=account_of(request), **self.read(request, ResubmitSerializer))
+        operator_verbs.resubmit(public_id, by=account_of(request), **self.read(request, self.asks))
         return self.now(public_id)
 
 
 class CompensateView(VerbDoor):
     """Undoing one order."""
 
-    @extend_schema(operation_id="compensate_order", request=ActSerializer, responses={202: OrderAnswer})
+    @extend_schema(operation_id="compensate_order")
     def post(self, request: Request, public_id: str) -> Response:
         """Undo every step that was done or may have been done, in reverse order."""
         self.order_with_run(public_id)
-        operator_verbs.compensate(public_id, by=account_of(request), **self.read(request, ActSerializer))
+        operator_verbs.compensate(public_id, by=account_of(request), **self.read(request, self.asks))
         return self.now(public_id)
 
 
 class SkipView(VerbDoor):
     """Skipping the failed step."""
 
-    @extend_schema(operation_id="skip_step", request=ActSerializer, responses={202: OrderAnswer})
+    @extend_schema(operation_id="skip_step")
     def post(self, request: Request, public_id: str) -> Response:
         """Skip the failed step and continue with the next one."""
         self.order_with_run(public_id)
-        operator_verbs.skip(public_id, by=account_of(request), **self.read(request, ActSerializer))
+        operator_verbs.skip(public_id, by=account_of(request), **self.read(request, self.asks))
         return self.now(public_id)
 
 
@@ -239,11 +259,3 @@ def _letter(letter: DeadLetter) -> dict[str, Any]:
         "body": b64encode(bytes(letter.body)).decode(),
         "text": bytes(letter.body[:TEXT_SHOWN]).decode("utf-8", "backslashreplace"),
     }
-
-
-def yes_or_no(request: Request, name: str) -> bool | None:
-    """The value of a true/false filter, or None if the request does not have it."""
-    raw = request.query_params.get(name)
-    if raw not in (None, "true", "false"):
-        raise ValidationError({name: [_("Expected true or false.")]})
-    return None if raw is None else raw == "true"

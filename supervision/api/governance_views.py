@@ -18,9 +18,8 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders import queries
-from orders.api.base import Door, account_of
-from orders.api.governance_shapes import (
+from supervision.api.base import Door, account_of
+from supervision.api.governance_shapes import (
     LiftSerializer,
     LimitsSerializer,
     OrderPauseSerializer,
@@ -31,11 +30,10 @@ from orders.api.governance_shapes import (
     ResourceAnswer,
     ResourcePage,
 )
-from orders.api.operator_views import VerbDoor, yes_or_no
-from orders.api.pages import page_of, refuse_unknown
-from orders.api.permissions import Watchers
-from orders.api.schema import PAGING
-from orders.api.serializers import OrderAnswer, ReasonSerializer
+from supervision.api.operator_views import VerbDoor
+from supervision.api.permissions import Watchers
+from supervision.api.requests import PAGING, page_of, refuse_unknown, yes_or_no
+from supervision.api.shapes import ReasonSerializer
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import autoscaling
 from supervision.insight.queries import iso
@@ -110,10 +108,12 @@ class PauseView(Door):
 class PauseOrderView(VerbDoor):
     """Pausing one order."""
 
-    @extend_schema(operation_id="pause_order", request=OrderPauseSerializer, responses={202: OrderAnswer})
+    asks = OrderPauseSerializer
+
+    @extend_schema(operation_id="pause_order")
     def post(self, request: Request, public_id: str) -> Response:
         """Start no more steps of the order until it is resumed. Running steps finish. Also for an order not yet taken up."""
-        asked = self.read(request, OrderPauseSerializer)
+        asked = self.read(request, self.asks)
         until = _until(asked["until"])
         try:
             pauses.pause(Pause.Scope.ORDER, public_id, reason=asked["reason"], by=account_of(request), until=until)
@@ -127,12 +127,13 @@ class PauseOrderView(VerbDoor):
 class ResumeOrderView(VerbDoor):
     """Resuming one order."""
 
-    @extend_schema(operation_id="resume_order", request=ReasonSerializer, responses={202: OrderAnswer})
+    asks = ReasonSerializer
+
+    @extend_schema(operation_id="resume_order")
     def post(self, request: Request, public_id: str) -> Response:
         """Resume the order at once. 409 if the order itself is not paused (but perhaps its agent or workflow is)."""
-        asked = self.read(request, ReasonSerializer)
-        if queries.order_view(public_id) is None:
-            raise UnknownRun(public_id)
+        asked = self.read(request, self.asks)
+        self.find(public_id)
         pauses.lift(Pause.Scope.ORDER, public_id, by=account_of(request), reason=asked["reason"])
         return self.now(public_id)
 

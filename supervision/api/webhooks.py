@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 from django.http import Http404
@@ -15,8 +15,8 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.api.base import Door, account_of
-from orders.api.outbound_shapes import (
+from supervision.api.base import Door, account_of
+from supervision.api.outbound_shapes import (
     DELIVERED,
     DELIVERY_STATES,
     GIVEN_UP,
@@ -31,11 +31,10 @@ from orders.api.outbound_shapes import (
     WebhookPage,
     WebhookSerializer,
 )
-from orders.api.pages import page_of, refuse_unknown
-from orders.api.permissions import Clients, Senders, operates, sees_all
-from orders.api.schema import PAGING
-from orders.services import client_of
+from supervision.api.permissions import Clients, Senders, operates, sees_all
+from supervision.api.requests import PAGING, page_of, refuse_unknown
 from supervision.errors import Refused
+from supervision.insight import directory
 from supervision.insight.queries import iso
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
@@ -43,8 +42,8 @@ from supervision.outbox.address_policy import Forbidden
 
 
 def client(request: Request) -> str:
-    """The client name under which this account's orders and receivers are stored."""
-    return client_of(account_of(request), None)
+    """The client name under which this account's orders and receivers are stored. The permissions have refused other accounts."""
+    return cast(str, directory.current().client_of(account_of(request)))
 
 
 class WebhooksView(Door):

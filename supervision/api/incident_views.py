@@ -11,12 +11,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.api.base import Door, account_of
-from orders.api.operator_views import yes_or_no
-from orders.api.pages import page_of, refuse_unknown
-from orders.api.permissions import Operators, Watchers
-from orders.api.schema import PAGING
-from orders.api.serializers import ReasonSerializer, Shape, page_answer
+from supervision.api.base import Door, account_of
+from supervision.api.permissions import Operators, Watchers
+from supervision.api.requests import PAGING, page_of, refuse_unknown, yes_or_no
+from supervision.api.shapes import ReasonSerializer, Shape, page_answer
 from supervision.incidents import lifecycle
 from supervision.insight.queries import iso
 from supervision.models import Incident, Run

@@ -1,0 +1,259 @@
+"""Fields that refuse what is nearly right, and the shapes of requests and answers that views of several kinds share.
+
+Answers are declared for the schema only: the views return plain dictionaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.openapi import AutoSchema
+from rest_framework import serializers
+from rest_framework.fields import empty
+
+from supervision.api.errors import PROBLEM
+from supervision.states import Direction, Effect, ProcessState, RunState
+
+RUN_STATES = [state.value for state in RunState]
+STEP_STATES = [state.value for state in ProcessState]
+DIRECTIONS = [direction.value for direction in Direction]
+EFFECTS = [effect.value for effect in Effect]
+
+ALWAYS = ("400", "401", "404", "405", "406", "429", "500", "503")
+WITH_BODY = ("403", "409", "411", "413", "415")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+
+
+class Text(serializers.CharField):
+    """A string. Numbers and control characters are refused."""
+
+    default_error_messages = {
+        "invalid": _("Expected a string."),
+        "control": _("Control characters are not allowed."),
+    }
+
+    def run_validation(self, data: Any = empty) -> Any:
+        if data is not empty and data is not None and not isinstance(data, str):
+            self.fail("invalid")
+        return super().run_validation(data)
+
+    def to_internal_value(self, data: Any) -> str:
+        if _CONTROL.search(data):
+            self.fail("control")
+        return str(super().to_internal_value(data))
+
+
+class Whole(serializers.IntegerField):
+    """An integer. Booleans, floats and strings are refused."""
+
+    default_error_messages = {"invalid": _("Expected a whole number.")}
+
+    def to_internal_value(self, data: Any) -> int:
+        if type(data) is not int:
+            self.fail("invalid")
+        return data
+
+
+class Choice(serializers.ChoiceField):
+    """One of a few words. The error message lists them and does not repeat the value that was sent."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str) or data not in self.choices:
+            words = ", ".join(map(str, self.choices))
+            raise serializers.ValidationError(_("Expected one of: %(words)s.") % {"words": words}, code="invalid_choice")
+        return data
+
+
+class Flag(serializers.BooleanField):
+    """true or false. Strings and numbers are refused."""
+
+    def to_internal_value(self, data: object) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=type(data).__name__)
+        return bool(data)
+
+
+class Strict(serializers.Serializer[Any]):
+    """A JSON object with exactly the declared fields."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return super().to_internal_value(data)
+        problems: dict[str, Any] = {}
+        for name in list(data.keys() - self.fields.keys())[:20]:
+            problems[str(name)[:100]] = [_("This field is not known.")]
+        try:
+            value = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            problems.update(error.detail)  # type: ignore[arg-type]
+        if problems:
+            raise serializers.ValidationError(problems)
+        return value
+
+
+class Shape(serializers.Serializer[Any]):
+    """The shape of an answer."""
+
+
+class Reason(Text):
+    """The reason for an action, kept in the order's history."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=1000, **kwargs)
+
+
+class ReasonSerializer(Strict):
+    """The reason for an action."""
+
+    reason = Reason()
+
+
+class ActSerializer(ReasonSerializer):
+    """The reason, and the version of the plan that the operator looked at."""
+
+    plan_version = Text(max_length=64, required=False, allow_null=True, default=None)
+
+
+class ResubmitSerializer(ActSerializer):
+    """A resubmission: the attempt that the operator saw, and the corrections. The workflow checks what may be corrected."""
+
+    attempt = Whole(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, default=None)
+    new_generation = Flag(required=False, default=False)
+    amend = serializers.DictField(required=False)
+
+
+class StepAnswer(Shape):
+    """One step, with the field names of the Scheduler-Agent-Supervisor pattern."""
+
+    name = serializers.CharField()
+    position = serializers.IntegerField()
+    direction = serializers.ChoiceField(DIRECTIONS)
+    agent = serializers.CharField()
+    process_state = serializers.ChoiceField(STEP_STATES)
+    effect = serializers.ChoiceField(EFFECTS)
+    attempt = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    failure_count = serializers.IntegerField()
+    locked_by = serializers.CharField(allow_null=True)
+    complete_by = serializers.DateTimeField(allow_null=True)
+    not_before = serializers.DateTimeField(allow_null=True)
+    last_error = serializers.CharField(allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class RunAnswer(Shape):
+    """A run and its present state, as the engine's own directory answers it."""
+
+    id = serializers.CharField()
+    workflow = serializers.CharField()
+    process_state = serializers.ChoiceField(RUN_STATES)
+    direction = serializers.ChoiceField(DIRECTIONS)
+    waiting_because = serializers.CharField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    cancel_requested_at = serializers.DateTimeField(allow_null=True)
+    steps = StepAnswer(many=True)
+
+
+class PlanStepAnswer(Shape):
+    """The action of a plan for one step."""
+
+    name = serializers.CharField()
+    direction = serializers.ChoiceField(DIRECTIONS)
+    action = serializers.ChoiceField(["run", "keep", "skip"])
+    idempotency_key = serializers.CharField()
+    key_reused = serializers.BooleanField()
+
+
+class PlanAnswer(Shape):
+    """What an action would do to the order in its present state."""
+
+    version = serializers.CharField()
+    steps = PlanStepAnswer(many=True)
+
+
+class AlertAnswer(Shape):
+    """A reason why one order needs an operator."""
+
+    id = serializers.IntegerField()
+    order = serializers.CharField()
+    step = serializers.CharField(allow_blank=True)
+    kind = serializers.CharField()
+    incident = serializers.IntegerField(allow_null=True)
+    message = serializers.CharField(allow_blank=True)
+    raised_at = serializers.DateTimeField()
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_by = serializers.CharField(allow_null=True)
+    closed_at = serializers.DateTimeField(allow_null=True)
+
+
+class DeadLetterAnswer(Shape):
+    """A message or submission that no consumer could read, with the reason. `body`: its bytes in base64. `text`: its beginning."""
+
+    id = serializers.IntegerField()
+    source = serializers.CharField()  # type: ignore[assignment]
+    content_type = serializers.CharField(allow_blank=True)
+    headers = serializers.DictField()
+    delivery = serializers.DictField()
+    reason = serializers.CharField(allow_blank=True)
+    deliveries = serializers.IntegerField()
+    public_id = serializers.CharField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    resolved_at = serializers.DateTimeField(allow_null=True)
+    resolution = serializers.CharField(allow_blank=True)
+    body = serializers.CharField(allow_blank=True)
+    text = serializers.CharField(allow_blank=True)
+
+
+class ProblemAnswer(Shape):
+    """RFC 9457. `errors` has the request's own shape; `code` names the problem."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField(required=False)
+    code = serializers.CharField(required=False)
+    errors = serializers.DictField(required=False)  # type: ignore[assignment]
+
+
+class DoorSchema(AutoSchema):
+    """Adds the refusals that all operations have in common, each as a problem document. problem: its shape."""
+
+    problem: type[Shape] = ProblemAnswer
+
+    def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
+        responses = super()._get_response_bodies(direction)
+        common = [*ALWAYS, *(WITH_BODY if self.method in ("POST", "PUT", "PATCH", "DELETE") else ("403",))]
+        for status in common:
+            if status not in responses:
+                responses[status] = self._get_response_for_code(self.problem, status, [PROBLEM], direction)  # type: ignore[no-untyped-call]
+        return dict(sorted(responses.items()))
+
+    def get_request_serializer(self) -> Any:
+        """The request of a verb is the view's `asks`, which an application may have replaced."""
+        return getattr(self.view, "asks", None) or super().get_request_serializer()
+
+    def get_response_serializers(self) -> Any:
+        """The answer of a verb is the view's `answer`, which an application may have replaced."""
+        answer = getattr(self.view, "answer", None)
+        return super().get_response_serializers() if answer is None else {202: answer}
+
+
+def page_answer(item: type[Shape]) -> type[Shape]:
+    """The envelope of a list of these."""
+    fields = {
+        "results": item(many=True),
+        "next": serializers.CharField(allow_null=True),
+        "previous": serializers.CharField(allow_null=True),
+        "__doc__": f"One page of {item.__name__.removesuffix('Answer').lower()}s.",
+    }
+    return type(f"{item.__name__.removesuffix('Answer')}Page", (Shape,), fields)
+
+
+AlertPage = page_answer(AlertAnswer)
+DeadLetterPage = page_answer(DeadLetterAnswer)
