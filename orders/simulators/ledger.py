@@ -106,6 +106,7 @@ class Ledger:
         text = json.dumps(shown)
         line = f"{text[:-1]}, {json.dumps(_MEMORY)}: {json.dumps(entry.memory)}}}\n" if entry.memory else f"{text}\n"
         written: Future[None] = Future()
+        written.set_running_or_notify_cancel()  # a caller that gives up cannot cancel it, and the writer can always set its result
         with self._changed:
             self._show(entry.service, entry.order, text.encode())
             self._pending.append((line.encode(), written))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 
+from orders.simulators.ledger import Entry, Ledger
 from tests.support import forked
 from tests.support.simulators import ROOT, Simulators
 
@@ -122,3 +123,15 @@ def test_a_taken_port_is_told_in_one_line(own, tmp_path):
 
     assert second.returncode != 0
     assert "Traceback" not in second.stderr
+
+
+def test_a_caller_that_gives_up_takes_no_entry_back(tmp_path):
+    """The mail server's task ends when its client is killed in the middle of a delivery."""
+    ledger = Ledger(tmp_path / "ledger")
+    written = ledger.append(Entry(service="mail", key="k", order="o", operation="deliver", effect=True, answer="250"))
+
+    assert not written.cancel()
+    assert list(ledger.replay()) == []  # starts the writer
+    written.result(10)
+    ledger.close()
+    assert (tmp_path / "ledger").read_text().count("\n") == 1
