@@ -49,6 +49,7 @@ class Outlook:
     simulators_url: str
     directory: Path
     http: httpx2.Client
+    _line: psycopg.Connection | None = None
 
     def manage(self, *arguments: str, check: bool = True) -> str:
         """Run a management command; returns what it printed."""
@@ -75,10 +76,24 @@ class Outlook:
         return dict(answer.json())
 
     def rows(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
-        """Rows of the shop's database."""
-        with psycopg.connect(self.database_url, autocommit=True) as connection:
-            cursor = connection.execute(query, params)  # type: ignore[arg-type]
+        """Rows of the shop's database. The connection is kept: a test that waits asks fifty times a second."""
+        kept = self._line is not None
+        try:
+            if self._line is None:
+                self._line = psycopg.connect(self.database_url, autocommit=True)
+            cursor = self._line.execute(query, params)  # type: ignore[arg-type]
             return cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError:
+            self.hang_up()
+            if not kept:
+                raise
+        return self.rows(query, *params)  # the database was restarted, or it cut this connection
+
+    def hang_up(self) -> None:
+        """Close the connection to the database; the next query opens another."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
 
     def state(self, key: str) -> str | None:
         """The run's state; None while no scheduler has consumed the order."""

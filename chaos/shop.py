@@ -187,6 +187,7 @@ class Shop(Outlook):
     def close(self) -> None:
         """End everything."""
         self.http.close()
+        self.hang_up()
         for name, process in self.processes.items():
             if process.poll() is None:
                 self.signal(name, signal.SIGKILL)
@@ -209,9 +210,10 @@ def scratch_database(template: str = "template1") -> Iterator[str]:
 
 
 @contextmanager
-def open_shop(broker_url: str, directory: Path, *names: str, template: str = "template1", **environ: str) -> Iterator[Shop]:
+def open_shop(
+    broker_url: str, directory: Path, *names: str, first_port: int, template: str = "template1", **environ: str
+) -> Iterator[Shop]:
     """A running shop on a scratch database, a copy of `template`; closed and dropped afterwards."""
-    first_port = 18000 + 300 * (os.getpid() % 10)  # a port is chosen long before it is bound: parallel tests look elsewhere
     with scratch_database(template) as database_url:
         shop = Shop(database_url, broker_url, directory, first_port=first_port, **environ)
         try:

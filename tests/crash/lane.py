@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
 from sasproject.roles import ROOT
 from supervision.wakeup import notify
-from tests.support.shop import WORKERS, Shop, order, role_of, scratch_database, until
+from tests.support import forked
+from tests.support.shop import WORKERS, Shop, first_port, order, role_of, scratch_database, until
 
 PIECES, PRICE = 2, 2580  # an order's pieces of MUG-BLUE, and their total in cents
 
 LOCAL_PICKUP = "SUPERVISION_LOCAL_PICKUP"
+MANAGE = (sys.executable, "-c", "from tests.crash import warm; warm.manage()")
 
 
 class Lane(Shop):
@@ -29,87 +26,48 @@ class Lane(Shop):
 
     def open(self, *roles: str) -> None:
         """Prepare the shop and start the processes that live through all cases."""
+        self.given: dict[str, dict[str, str]] = {}  # what each worker's environment has besides the lane's
+        self.warm = forked.Server(self.env, warm="tests.crash.warm")
         super().open("beat", "web")
-        self.zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.zygote"],
-            env=self.env,
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert json.loads(self.zygote.stdout.readline()) == "ready"
-        self.workers: dict[str, tuple[int, dict[str, str]]] = {}
         self.shopper = self.headers()
         self.stock = self.available()
 
     def close(self) -> None:
         """End all processes."""
-        for role in tuple(getattr(self, "workers", ())):
-            self.end(role)
-        if hasattr(self, "zygote"):
-            self.zygote.kill()
-            self.zygote.wait(10)
         super().close()
+        self.warm.close()
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    def _ask(self, **request: Any) -> Any:
-        self.zygote.stdin.write(json.dumps(request) + "\n")
-        self.zygote.stdin.flush()
-        return json.loads(self.zygote.stdout.readline())
-
-    def fork(self, name: str, arguments: list[str], **environ: str) -> int:
-        """Fork a process that writes to NAME.log; returns its process id."""
-        log = self.directory / f"{name}.log"
-        log.write_text("")
-        return int(self._ask(fork=arguments, environ={"SAS_ROLE": role_of(name), **environ}, log=str(log)))
-
-    def exit_code(self, pid: int) -> int | None:
-        """The process's exit status, None while it runs."""
-        return self._ask(poll=pid)  # type: ignore[no-any-return]
-
     def work(self, name: str, **environ: str) -> None:
         """Run a worker (`agents`, `agents.2`) with exactly this environment; a running one that has it is kept."""
-        role = role_of(name)
-        pid, given = self.workers.get(name, (0, {}))
-        if pid and given == environ and self.exit_code(pid) is None:
+        if self.lives(name) and self.given[name] == environ:
             return
         self.end(name)
-        pid = self.fork(name, ["work", role], **environ)
-        self.workers[name] = (pid, environ)
-
-        def ready() -> bool:
-            assert self.exit_code(pid) is None, f"{name} ended: {self.log(name)[-3000:]}"
-            return " ready." in self.log(name)
-
-        until(ready, within=30, what=f"{name} to get ready")
+        self.given[name] = environ
+        with (self.directory / f"{name}.log").open("wb") as log:
+            env = {**self.env, "SAS_ROLE": role_of(name), **environ}
+            command = [*MANAGE, "work", role_of(name)]
+            self.processes[name] = forked.Popen(command, server=self.warm, env=env, cwd=ROOT, stdout=log, stderr=log)
+        self._ready(name)
 
     def pid(self, name: str) -> int:
         """The process id of this worker."""
-        return self.workers[name][0]
+        return self.processes[name].pid
 
     def lives(self, name: str) -> bool:
         """Whether this worker's process exists, frozen or not."""
-        return name in self.workers and self.exit_code(self.workers[name][0]) is None
+        return name in self.processes and self.processes[name].poll() is None
 
     def end(self, name: str) -> None:
         """kill -9 this worker, if it runs."""
-        pid, _ = self.workers.pop(name, (0, {}))
-        if pid and self.exit_code(pid) is None:
-            os.kill(pid, signal.SIGKILL)
-            until(lambda: self.exit_code(pid) is not None, what=f"{name} to end")
+        if self.lives(name):
+            self.kill9(name)
 
-    def dies(self, name: str, *, within: float = 30.0, meanwhile: Callable[[], object] | None = None) -> int:
+    def dies(self, name: str, *, within: float = 30.0, meanwhile: Callable[[], object] = lambda: None) -> int:
         """Wait until this worker has ended, calling `meanwhile` again and again; returns its exit status."""
-        pid, _ = self.workers.pop(name)
-
-        def ended() -> int | None:
-            if meanwhile is not None:
-                meanwhile()
-            return self.exit_code(pid)
-
-        return int(until(ended, within=within, what=f"{name} to die"))
+        until(lambda: (meanwhile(), not self.lives(name))[1], within=within, what=f"{name} to die")
+        return int(self.processes[name].returncode)
 
     def ring(self) -> None:
         """Notify the listeners that an order waits."""
@@ -169,9 +127,8 @@ class Lane(Shop):
         """Check every invariant of the store, and that the stock is short of exactly the pieces of the Processed orders."""
         sold = PIECES * self.rows("SELECT count(*) FROM supervision_run WHERE process_state = 'Processed'")[0][0]
         assert self.available() == self.stock - sold
-        pid = self.fork("audit", ["audit"])
-        until(lambda: self.exit_code(pid) is not None, what="the audit")
-        assert "all hold" in self.log("audit"), self.log("audit")
+        audit = forked.run([*MANAGE, "audit"], server=self.warm, env=self.env, cwd=ROOT)
+        assert "all hold" in audit.stdout, audit
 
 
 @contextmanager
@@ -187,10 +144,8 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
         LOCAL_PICKUP: "0",  # the test must know which process schedules an order
         **environ,
     }
-    # Lanes that open at the same time (pytest-xdist) search different port ranges.
-    first_port = 21000 + 300 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     with scratch_database(directory) as database_url:
-        lane = Lane(database_url, broker_url, directory, first_port=first_port, **settings)
+        lane = Lane(database_url, broker_url, directory, first_port=first_port(), **settings)
         try:
             lane.open()
             yield lane

@@ -71,7 +71,7 @@ def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> l
         until(lambda: lane.state(keys[0]) in ("Processed", "Cancelled"), what="the first order to end")
         keys.append(send(lane, case))
     # Local pick-up begins only after a short idle time, so the test repeats the notification until it does.
-    assert lane.dies(case.victim, meanwhile=lane.ring if case.alone else None) == -9
+    assert lane.dies(case.victim, **{"meanwhile": lane.ring} if case.alone else {}) == -9
     if case.alone and case.point != "submit.before_commit":
         assert {actor.partition("@")[0] for key in keys for actor in lane.scheduled_by(key)} == {"agents"}
     lane.all_work("agents", **pickup)

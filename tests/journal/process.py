@@ -21,7 +21,7 @@ django.setup()
 from supervision import conf  # noqa: E402
 from supervision.journal.writer import Writer  # noqa: E402
 from supervision.runtime import failpoints  # noqa: E402
-from tests.crash.zygote import die_with_the_parent  # noqa: E402
+from tests.support.forked import die_with_the_parent  # noqa: E402
 
 
 def fork(request: dict[str, Any]) -> int:

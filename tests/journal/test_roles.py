@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.crash.lane import Lane, open_lane
-from tests.support.shop import until
 
 
 @pytest.fixture
@@ -31,8 +30,7 @@ def test_orders_are_in_the_export_once_with_several_supervisors_and_at_once_when
     # On SIGTERM each process flushes the waiting events and gives its leases back.
     for name in ("supervisor", "supervisor.2"):
         os.kill(lane.pid(name), signal.SIGTERM)
-        until(lambda name=name: not lane.lives(name), within=30, what=f"{name} to end")
-        assert lane.exit_code(lane.pid(name)) == 0, lane.log(name)
+        assert lane.processes[name].wait(30) == 0, lane.log(name)
 
     assert lane.rows("SELECT count(*) FROM supervision_journalentry WHERE written_at IS NULL") == [(0,)]
     assert lane.rows("SELECT 1 FROM supervision_writerlease WHERE until > now()") == []

@@ -2,7 +2,7 @@
 
 More than half of the CPU time of a start is the import of libraries. The server imports those that the tests' process has
 imported, and none of our modules. So the forked process reads its settings from its own environment and imports our code
-itself, as a process that the shell started does.
+itself, as a process that the shell started does. A warm server has imported our code as well.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import importlib
 import json
 import os
 import runpy
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +30,55 @@ LIBRARIES = (sys.prefix, sys.base_prefix)
 PR_SET_PDEATHSIG = 1
 OF_TESTS = ("pytest", "_pytest", "xdist", "execnet", "hypothesis", "schemathesis", "playwright")
 
-_lock = threading.Lock()
-_connection: socket.socket | None = None
+
+class Server:
+    """The process that forks. It starts with its first request.
+
+    environ: its environment. warm: a module that it imports, too; the forked processes have its settings and our code already.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, *, warm: str = "") -> None:
+        self._environ, self._warm = environ, warm
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+
+    def ask(self, request: dict[str, Any], *fds: int) -> Any:
+        """Send one request; returns its answer."""
+        with self._lock:
+            if self._connection is None:
+                self._connection = self._start()
+            socket.send_fds(self._connection, [json.dumps(request).encode()], fds)
+            return json.loads(self._connection.recv(1000))
+
+    def _start(self) -> socket.socket:
+        ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = {name: value for name, value in self._environ.items() if not name.startswith(("PYTEST", "DJANGO_SETTINGS"))}
+        command = [sys.executable, "-m", "tests.support.forked", str(other.fileno()), self._warm]
+        with other:
+            subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[other.fileno()], start_new_session=True)
+        files = {name: str(getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())}
+        names = [name for name, file in files.items() if file.startswith(LIBRARIES) and not name.startswith(OF_TESTS)]
+        ours.send(json.dumps(names).encode())
+        return ours
+
+    def close(self) -> None:
+        """End the server. The kernel kills the processes that it forked."""
+        if self._connection is not None:
+            self._connection.close()
 
 
-def _ask(request: dict[str, Any], *fds: int) -> Any:
-    global _connection
-    with _lock:
-        if _connection is None:
-            _connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "DJANGO_SETTINGS"))}
-            command = [sys.executable, "-m", "tests.support.forked", str(other.fileno())]
-            with other:
-                subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[other.fileno()], start_new_session=True)
-            files = {name: str(getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())}
-            names = [name for name, file in files.items() if file.startswith(LIBRARIES) and not name.startswith(OF_TESTS)]
-            _connection.send(json.dumps(names).encode())
-        socket.send_fds(_connection, [json.dumps(request).encode()], fds)
-        return json.loads(_connection.recv(1000))
+COLD = Server()
 
 
-class Popen(subprocess.Popen[Any]):
+class _Started(subprocess.Popen[Any]):
+    """A program that the system starts, in a group of its own."""
+
+    def __init__(self, *args: Any, server: Server = COLD, **how: Any) -> None:
+        self._server = server
+        super().__init__(*args, **{**how, "start_new_session": True})
+
+
+class _Forked(_Started):
     """`subprocess.Popen` for a Python program, or a shell's command that ends with `exec PROGRAM`; always in a group of its own."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
@@ -62,13 +90,19 @@ class Popen(subprocess.Popen[Any]):
         words[0] = shutil.which(words[0], path=env.get("PATH")) or words[0]
         with Path(os.devnull).open("rb") as null:
             given = [one if one != -1 else usual for one, usual in ((pipes[0], null.fileno()), (pipes[3], 1), (pipes[5], 2))]
-            self.pid = _ask({"argv": words, "env": env, "cwd": str(cwd or Path.cwd())}, *given)
+            self.pid = self._server.ask({"argv": words, "env": env, "cwd": str(cwd or Path.cwd())}, *given)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def _try_wait(self, flags: int) -> tuple[int, int]:
-        while (status := _ask({"poll": self.pid})) is None and not flags:
-            time.sleep(0.005)
+        if not flags:
+            with suppress(ProcessLookupError):
+                watched = os.pidfd_open(self.pid)
+                try:
+                    select.select([watched], [], [])
+                finally:
+                    os.close(watched)
+        status = self._server.ask({"poll": self.pid})
         return (0, 0) if status is None else (self.pid, status)
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
@@ -78,8 +112,7 @@ class Popen(subprocess.Popen[Any]):
         return self.returncode
 
 
-if sys.platform != "linux":  # it has neither these sockets nor prctl
-    Popen = partial(subprocess.Popen, start_new_session=True)
+Popen = _Forked if sys.platform == "linux" else _Started  # other systems have neither these sockets nor prctl
 
 
 def run(command: list[str], *, timeout: float = 120, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -96,11 +129,13 @@ def run(command: list[str], *, timeout: float = 120, **how: Any) -> subprocess.C
 # ------------------------------------------------------------------------------------------------------------ the server
 
 
-def _serve(connection: socket.socket) -> dict[str, Any] | None:
+def _serve(connection: socket.socket, warm: str) -> dict[str, Any] | None:
     """Answer requests until the tests end (None); in a forked process, return the request."""
     for name in json.loads(connection.recv(1 << 20)):
         with suppress(Exception):  # some need settings: the forked process imports these
             importlib.import_module(name)
+    if warm:
+        importlib.import_module(warm)
     gc.freeze()
     ended: dict[int, int] = {}
     while True:
@@ -128,11 +163,16 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
             return request
 
 
+def die_with_the_parent() -> None:
+    """Let the kernel kill this process when the process that forked it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:
     """Run the program in the forked process, with this environment."""
     with suppress(OSError):
         os.setpgid(0, 0)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_the_parent()
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -152,6 +192,6 @@ def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:
 
 
 if __name__ == "__main__":
-    wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
+    wanted = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
     if wanted is not None:
         _become(**wanted)

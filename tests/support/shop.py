@@ -17,7 +17,7 @@ from chaos.shop import ROLES, WORKERS, Shop, role_of
 from sasproject.roles import ROOT
 from tests.support import forked
 
-__all__ = ["ADDRESS", "ROLES", "WORKERS", "Shop", "open_shop", "order", "role_of", "scratch_database", "throw_away", "until"]
+__all__ = ["ADDRESS", "ROLES", "WORKERS", "Shop", "first_port", "open_shop", "order", "role_of", "scratch_database", "throw_away", "until"]
 
 Shop.popen = forked.Popen
 _kept = ExitStack()
@@ -55,4 +55,10 @@ def scratch_database(directory: Path) -> AbstractContextManager[str]:
 
 def open_shop(broker_url: str, directory: Path, *names: str, **environ: str) -> AbstractContextManager[Shop]:
     """A running shop for one test."""
-    return running.open_shop(broker_url, directory, *names, template=prepared(directory), **environ)
+    return running.open_shop(broker_url, directory, *names, first_port=first_port(), template=prepared(directory), **environ)
+
+
+def first_port() -> int:
+    """Where to look for free ports. A port is chosen long before it is bound, so parallel processes and runs look elsewhere."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return 18000 + 300 * ((os.getppid() % 4 * 3 + worker) % 12)
