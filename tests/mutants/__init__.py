@@ -1,7 +1,7 @@
 """Mutations of the product, one or more for each requirement, and the tests that have to notice them.
 
-`./run mutants` applies each mutation to a copy of the tree and runs the test that it names: the test has to fail. The tables
-are `scheduling`, `supervising`, `recording`, `consuming`, `governing` and `open_questions`. docs/requirements.md lists them.
+`./run mutants` applies each mutation to a copy of the tree and runs the test that it names: the test has to fail. The text
+files here have the mutations, and docs/requirements.md lists them.
 
 `tests/teeth` does another part: it switches bugs on inside one process, in every run of the tests, and proves the checks
 that many tests share (the simulation, the races). The mutations here change the source, and prove the tests that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 from pathlib import Path
@@ -72,6 +73,7 @@ def apply(mutation: Mutation, root: Path, number: int) -> Original:
     return original
 
 
+@functools.cache
 def places_of_tests(root: Path = ROOT) -> dict[str, list[str]]:
     """The node ids of each test, without parameters."""
     places: dict[str, list[str]] = {}
