@@ -32,7 +32,7 @@ class Submission(models.Model):
     consumed_at = models.DateTimeField(_("consumed at"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=Now())
     public_id = models.TextField(_("public id"))
-    workflow = models.TextField(_("workflow"), db_default="fulfil-order")
+    workflow = models.TextField(_("workflow"))
     payload = models.TextField(_("payload"))
     client = models.TextField(_("client"), db_default="")
     client_key = models.TextField(_("idempotency key"), null=True)

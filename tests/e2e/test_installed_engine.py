@@ -254,6 +254,11 @@ def test_a_blank_project_passes_its_checks_and_has_no_migration_to_make(project:
     assert str(project.bin.parent) in project.run("python", "-c", "import supervision; print(supervision.__file__)")
 
 
+def test_the_database_gives_no_submission_a_workflow_of_another_application(project: Project):
+    with psycopg.connect(project.url) as database, pytest.raises(psycopg.errors.NotNullViolation, match='"workflow"'):
+        database.execute("INSERT INTO supervision_submission (public_id, payload) VALUES ('x', '{}')")
+
+
 def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(project: Project):
     (project.app / "hold").touch()
     victim = project.work()

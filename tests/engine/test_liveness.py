@@ -42,8 +42,8 @@ def seed(name: str, count: int = 1, *, run: str = "Processing", agent: str = "al
         columns.get(name, other) for name, other in (("session", "NULL"), ("workflow", "'toy'"), ("direction", "'do'"))
     )
     kit.fetch(
-        "INSERT INTO supervision_submission (public_id, payload, client, created_at, consumed_at) SELECT %(name)s || n, '{}', 'shop',"
-        " now() - interval '1 h', now() - interval '1 h' FROM generate_series(1, %(count)s) n",
+        "INSERT INTO supervision_submission (public_id, workflow, payload, client, created_at, consumed_at)"
+        " SELECT %(name)s || n, 'toy', '{}', 'shop', now() - interval '1 h', now() - interval '1 h' FROM generate_series(1, %(count)s) n",
         {"name": name, "count": count},
     )
     kit.fetch(
@@ -111,7 +111,10 @@ def seed_stuck() -> set[str]:
     seed("closed-incident", run="Error", step="process_state='Error'", more=ALERT.format(closed="NULL"))
     seed("no-undo", run="Compensating", direction="'undo'", step=DONE)
     seed("no-open-step", step=DONE)
-    kit.fetch("INSERT INTO supervision_submission (public_id, payload, created_at) VALUES ('unconsumed1', '{}', now() - interval '1 h')")
+    kit.fetch(
+        "INSERT INTO supervision_submission (public_id, workflow, payload, created_at)"
+        " VALUES ('unconsumed1', 'toy', '{}', now() - interval '1 h')"
+    )
     seed("session-head", run="Pending", session="'s'", step="process_state='Pending'")
     seed("unknown-version", workflow="'gone'", agent="gone", step=DUE)
     seed("no-steps", step="none")

@@ -178,8 +178,8 @@ def test_starvation_is_looked_for_only_among_released_steps(big):
 def test_waiting_submissions_are_found_without_reading_the_consumed_ones():
     with transaction.atomic():
         kit.fetch(
-            "INSERT INTO supervision_submission (public_id, payload, consumed_at)"
-            " SELECT 's' || n, '{}', CASE WHEN n > 20 THEN now() END FROM generate_series(1, 20000) n"
+            "INSERT INTO supervision_submission (public_id, workflow, payload, consumed_at)"
+            " SELECT 's' || n, 'toy-plain', '{}', CASE WHEN n > 20 THEN now() END FROM generate_series(1, 20000) n"
         )
         kit.fetch("ANALYZE supervision_submission")
 
