@@ -59,7 +59,7 @@ def release(directory: Path, edit: str, *, under_its_version: bool) -> Path:
     tree = directory / f"{edit}-{'same' if under_its_version else 'new'}"
     for part in PARTS:
         if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / part, tree / part)  # with the compiled files, which stay valid
         else:
             tree.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / part, tree / part)

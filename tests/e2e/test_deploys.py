@@ -11,6 +11,7 @@ import pytest
 
 from chaos.releases import EDITS, release
 from sasproject.roles import procfile
+from tests.support import forked
 from tests.support.shop import Shop, open_shop, until
 
 ROLES = ("agents", "scheduler", "supervisor", "web")
@@ -26,27 +27,15 @@ FIRST_DIFFERENCE = {
 def refusals(shop: Shop, tree: Path, *roles: str) -> dict[str, tuple[int, list[str]]]:
     """Start these roles of a release that refuses to start; returns the exit code and the line with the reason."""
     environ = {**shop.env, "PORT": shop.url_of("web.new").rpartition(":")[2]}
-    begun = {
-        role: subprocess.Popen(
-            ["/bin/sh", "-c", procfile(tree)[role]],
-            env={**environ, "SAS_ROLE": role},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        for role in roles
-    }
     ended = {}
-    for role, process in begun.items():
-        _, said = process.communicate(timeout=90)
-        ended[role] = (process.returncode, [line for line in said.splitlines() if line.startswith("refused: ")])
+    for role in roles:
+        done = forked.run(["/bin/sh", "-c", procfile(tree)[role]], env={**environ, "SAS_ROLE": role}, cwd=tree)
+        ended[role] = (done.returncode, [line for line in done.stderr.splitlines() if line.startswith("refused: ")])
     return ended
 
 
 def manage(shop: Shop, tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, env=shop.env, cwd=tree, capture_output=True, text=True, timeout=90, check=False)
+    return forked.run([sys.executable, "manage.py", *arguments], env=shop.env, cwd=tree)
 
 
 def refused(tmp_path: Path, edits: list[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -138,6 +139,7 @@ class Project:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         self.env |= {name: unquote(str(value)) for name, value in given.items() if value}
         self.env |= {"DJANGO_SETTINGS_MODULE": "hiring.settings", "SUPERVISION_SWEEP_SECONDS": "1", "PATH": f"{bin_}:{os.environ['PATH']}"}
+        self.env["PYTHONFAULTHANDLER"] = "1"  # a process that SIGABRT ends tells where its threads are
 
     def run(self, *command: str) -> str:
         """Run a program of the environment in the project; returns what it printed."""
@@ -166,13 +168,14 @@ class Project:
         return self.process
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process. One that does not end within a minute of SIGTERM is a defect: it writes its threads' stacks."""
         self.process.terminate()
         try:
-            self.process.wait(40)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.process.send_signal(signal.SIGABRT)
             self.process.wait()
+            pytest.fail(f"the process did not end on SIGTERM:\n{(self.directory / 'work.log').read_text()[-6000:]}", pytrace=False)
 
     def submit(self, name: str) -> str:
         """Submit a run; returns its key."""
@@ -218,7 +221,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [wheel] = directory.glob("sas_supervision-*.whl")
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(directory / "env")], check=True)
     programs = directory / "env" / "bin"
-    installed = pip("--python", str(programs / "python"), "install", "--quiet", f"{wheel}[api,console,pgmq]")
+    installed = pip("--python", str(programs / "python"), "install", "--quiet", "--no-compile", f"{wheel}[api,console,pgmq]")
     assert installed.returncode == 0, installed.stderr
     return programs
 

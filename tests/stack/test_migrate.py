@@ -16,6 +16,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from chaos.shop import scratch_database
 from sasproject.roles import ROOT
+from tests.support import forked
 
 TABLES = "SELECT count(*) FROM pg_class WHERE relname ~ '^(supervision|orders)_' AND relkind = 'r'"
 OURS = ("supervision", "orders")
@@ -32,7 +33,7 @@ class Migration(migrations.Migration):
 def manage(url: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command of manage.py on this database."""
     env = {**os.environ, "DATABASE_URL": url, "CELERY_BROKER_URL": "memory://", "DEBUG": "1", **environ}
-    return subprocess.run([sys.executable, "manage.py", *arguments], env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    return forked.run([sys.executable, "manage.py", *arguments], env=env, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -176,6 +176,7 @@ def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    sys.path[1:1] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if Path(argv[0]).name.startswith("python"):

@@ -61,4 +61,4 @@ def open_shop(broker_url: str, directory: Path, *names: str, **environ: str) -> 
 def first_port() -> int:
     """Where to look for free ports. A port is chosen long before it is bound, so parallel processes and runs look elsewhere."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return 18000 + 300 * ((os.getppid() % 4 * 3 + worker) % 12)
+    return 18000 + 300 * ((7 * os.getppid() + worker) % 45)
