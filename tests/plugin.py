@@ -42,27 +42,42 @@ _journal_dir = None if os.environ.get("JOURNAL_DIR") else tempfile.mkdtemp(prefi
 os.environ.setdefault("JOURNAL_DIR", _journal_dir or "")
 _server: EmbeddedPostgres | None = None
 
-# Tests that start whole shops: a dozen processes each, with deadlines. Two at once would slow each other past them.
+# Files that start whole shops, the longest first. A shop is a dozen processes, and its tests wait for deadlines.
 WHOLE_SHOPS = (
-    "tests/browser/",
+    "tests/governed/test_at_the_simulators.py",
     "tests/chaos/test_short_chaos.py",
-    "tests/e2e/",
-    "tests/governed/",
+    "tests/crash/test_matrix.py",
+    "tests/e2e/test_recovery_times.py",
+    "tests/e2e/test_rolling_restart.py",
+    "tests/stack/test_demo.py",
+    "tests/governed/test_poisonous_orders.py",
+    "tests/e2e/test_one_orders_life.py",
+    "tests/browser/test_storefront_browser.py",
     "tests/hazards/test_deaf_workers.py",
+    "tests/e2e/test_deploys.py",
+    "tests/e2e/test_local_pickup.py",
+    "tests/hazards/test_zombies.py",
     "tests/journal/test_roles.py",
-    "tests/stack/",
 )
+# These files are long, too.
+LONG = ("tests/e2e/test_installed_engine.py", "tests/mutants/test_mutants.py", "tests/browser/test_console_browser.py")
+SHOPS_AT_ONCE = 2  # more would slow each other past their deadlines
 
 
-class OneShopAtATime(LoadScopeScheduling):  # type: ignore[misc]
-    """Distribute files over pytest-xdist's processes; all files that start whole shops go to one process and begin first."""
+class FewShopsAtATime(LoadScopeScheduling):  # type: ignore[misc]
+    """Distribute files over pytest-xdist's processes; long files begin first, and at most two processes run whole shops."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "whole shops" if nodeid.startswith(WHOLE_SHOPS) else nodeid.split("::", 1)[0]
+        return nodeid.split("::", 1)[0]
 
     def _assign_work_unit(self, node: Any) -> None:
-        if "whole shops" in self.workqueue:
-            self.workqueue.move_to_end("whole shops", last=False)
+        others = [work for other, work in self.assigned_work.items() if other is not node]
+        busy = sum(any(file in WHOLE_SHOPS and not all(done.values()) for file, done in work.items()) for work in others)
+        first = (*WHOLE_SHOPS, *LONG) if busy < SHOPS_AT_ONCE else LONG
+        last = () if busy < SHOPS_AT_ONCE else WHOLE_SHOPS
+        for file in (*reversed(first), *last):
+            if file in self.workqueue:
+                self.workqueue.move_to_end(file, last=file in last)
         super()._assign_work_unit(node)
 
 
@@ -143,9 +158,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneShopAtATime | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewShopsAtATime | None:
     """The scheduler for `--dist loadfile`, which keeps files together."""
-    return OneShopAtATime(config, log) if config.getoption("dist") == "loadfile" else None
+    return FewShopsAtATime(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
