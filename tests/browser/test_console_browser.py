@@ -141,8 +141,15 @@ def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
     assert Alert.objects.get().acknowledged_by == "olga"
 
 
-@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("viewport", "dark"),
+    [
+        pytest.param(DESK, False, id="desk-light"),
+        pytest.param(PHONE, True, id="phone-dark"),
+        pytest.param(DESK, True, id="desk-dark", marks=pytest.mark.nightly),
+        pytest.param(PHONE, False, id="phone-light", marks=pytest.mark.nightly),
+    ],
+)
 def test_every_page_fits_its_screen_and_runs_nothing_that_others_wrote(open_console: Open, viewport: dict[str, int], dark: bool):
     (order,) = fail(message=ATTACK)
     place()

@@ -65,9 +65,7 @@ SLICE = {
 }
 WITH_PICKUP_SLICE = {
     ("submit.after_commit", "", 2),
-    ("agent.after_start", "reserve-stock", 1),
     ("agent.after_effect", "charge-payment", 2),
-    ("undo.after_effect", "undo:reserve-stock", 1),
     ("supervisor.before_commit", "charge-payment", 1),
 }
 

@@ -27,7 +27,10 @@ def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest
             yield shop
 
 
-@pytest.fixture(scope="module", params=["1", "0"], ids=["local-pickup", "scheduler-alone"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("1", id="local-pickup"), pytest.param("0", id="scheduler-alone", marks=[pytest.mark.slow, pytest.mark.nightly])],
+)
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A shop on the embedded default with short deadlines, for tests that break something and repair it."""
     soon = {"SUPERVISION_COMPLETE_WITHIN": "3", "SUPERVISION_SWEEP_SECONDS": "1", "SUPERVISION_LOCAL_PICKUP": request.param}

@@ -10,7 +10,10 @@ from sasproject.roles import DEMO_AGENTS
 from tests.support.shop import open_shop, until
 
 
-@pytest.mark.parametrize(("switch", "role"), [("1", "agents-order"), ("0", "scheduler")], ids=["on", "off"])
+@pytest.mark.parametrize(
+    ("switch", "role"),
+    [pytest.param("1", "agents-order", id="on"), pytest.param("0", "scheduler", id="off", marks=[pytest.mark.slow, pytest.mark.nightly])],
+)
 def test_the_history_names_the_process_that_scheduled_an_order_and_the_chain_reaches_the_other_one(
     tmp_path: Path, switch: str, role: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.crash.lane import LOCAL_PICKUP, PIECES, Lane
 from tests.support.shop import order, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "6", "API_THROTTLE": "off", LOCAL_PICKUP: "1"}
 AGENTS = ("agents", "agents.2", "agents.3", "agents.4")
@@ -74,17 +74,19 @@ SELECT DISTINCT e.why FROM supervision_stepstate s
 
 
 def test_calls_in_flight_never_exceed_the_capacity_and_a_change_holds_from_the_next_claim(lane: Lane) -> None:
-    count, seconds = (2000, 0.03) if os.environ.get("GOVERNED_IN_FULL") else (80, 0.05)
+    count = 2000 if os.environ.get("GOVERNED_IN_FULL") else 80
     anew(lane)
     limit(lane, "shipping", capacity=5)
-    lane.fault(service="carrier", mode="slow", latency_ms=int(seconds * 1000))
+    lane.fault(service="carrier", mode="slow", latency_ms=1000)
     time.sleep(0.6)
     keys = buy(lane, count)
+    until(lambda: stats(lane, "carrier")["in_flight"] == 5, within=60, what="as many calls at once as are allowed")
+    lane.fault(service="carrier", mode="slow", latency_ms=40)
     until(lambda: stats(lane, "carrier")["calls"] >= count / 2, within=120, what="half of the calls")
     assert stats(lane, "carrier")["max_in_flight"] == 5
 
     limit(lane, "shipping", capacity=2)
-    until(lambda: stats(lane, "carrier")["in_flight"] <= 2, within=5, what="the calls under way to end")
+    until(lambda: stats(lane, "carrier")["in_flight"] <= 2, within=60, what="the calls under way to end")
     count_anew(lane)
     all_processed(lane, keys, within=180)
 
@@ -104,7 +106,7 @@ def test_no_second_has_more_requests_than_the_rate_says(lane: Lane) -> None:
 
     began = time.monotonic()
     keys = buy(lane, count)
-    all_processed(lane, keys, within=30 + 4 * count / rate)
+    all_processed(lane, keys, within=90 + 4 * count / rate)
     took = time.monotonic() - began
 
     assert stats(lane, "payment")["calls"] >= 2 * count
@@ -120,7 +122,7 @@ def test_the_slots_of_a_killed_process_come_back_within_their_lease(lane: Lane) 
     lane.fault(service="carrier", mode="slow", latency_ms=3000)
     time.sleep(0.6)
     keys = buy(lane, 3)
-    until(lambda: stats(lane, "carrier")["in_flight"] == 3, within=20, what="three calls")
+    until(lambda: stats(lane, "carrier")["in_flight"] == 3, within=60, what="three calls")
 
     for name in AGENTS:
         lane.end(name)
@@ -129,7 +131,7 @@ def test_the_slots_of_a_killed_process_come_back_within_their_lease(lane: Lane) 
     lane.fault()
     for name in AGENTS:
         lane.work(name)
-    all_processed(lane, keys, within=30)
+    all_processed(lane, keys, within=90)
 
     print(f"the last order ended {time.monotonic() - killed:.1f} s after the kill; a slot's lease is 6 s and 1 s of grace")
     assert lane.rows("SELECT count(*) FROM supervision_slot WHERE until > now()") == [(0,)]
@@ -142,10 +144,10 @@ def test_five_failures_open_the_breaker_for_all_processes_within_a_second_and_on
     time.sleep(0.6)
     keys = buy(lane, 60)
     is_open = "SELECT 1 FROM supervision_resource WHERE name = 'shipping' AND breaker_state = 'open'"
-    until(lambda: lane.rows(is_open), within=20, what="it to open")
+    until(lambda: lane.rows(is_open), within=90, what="it to open")
     # Calls that were in flight when the breaker opened come to their end. After a second every process knows the breaker.
     busy = "SELECT 1 FROM supervision_stepstate WHERE agent = 'shipping' AND process_state = 'Processing' AND started_at IS NOT NULL"
-    until(lambda: not lane.rows(busy), within=10, what="the calls under way to end")
+    until(lambda: not lane.rows(busy), within=60, what="the calls under way to end")
     time.sleep(1.0)
     began = time.monotonic()
     count_anew(lane)
@@ -157,7 +159,7 @@ def test_five_failures_open_the_breaker_for_all_processes_within_a_second_and_on
     assert requests <= 4 * probes, f"{requests} requests in 5 s with a cool-down of 2 s and one probe at a time"
 
     lane.fault()
-    all_processed(lane, keys, within=40)
+    all_processed(lane, keys, within=90)
 
     assert lane.rows("SELECT breaker_state FROM supervision_resource WHERE name = 'shipping'") == [("closed",)]
     assert lane.rows("SELECT count(*) FROM supervision_alert WHERE kind = 'error'") == [(0,)]
