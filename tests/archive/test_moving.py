@@ -35,16 +35,14 @@ MONTH = timedelta(days=30)
 
 def done(*, days: float = 100, workflow: str = "toy", **payload) -> str:
     """An order that was Processed this many days ago."""
-    key = testing.submit(workflow, {"n": 1, **payload})
-    testing.run_until_idle()
+    key = kit.ran(workflow, **payload)
     let_pass(days, key)
     return key
 
 
 def undone(*, days: float = 100) -> str:
     """An order that was refused at its second step and undone, with all rows that this wrote."""
-    key = kit.in_error(1, "toy")
-    operator_verbs.compensate(key, by="olga", reason="no longer wanted")
+    key = kit.undoing(1, "toy")
     testing.make_due()
     testing.run_until_idle()
     Notification.objects.filter(run__key=key).update(delivered_at=testing.run_of(key).finished_at)

@@ -14,7 +14,6 @@ from supervision import conf
 from supervision.governance import circuit_breaker
 from supervision.insight import autoscaling
 from supervision.insight.autoscaling import Limit, recommended_calls
-from supervision.intake import consuming
 from supervision.models import Resource
 from supervision.operations import pauses
 from supervision.testing import expire, run_until_idle, schedule, submit, submit_many
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 def rows(**options: Any) -> dict[str, autoscaling.Load]:
     return {row.agent: row for row in autoscaling.loads(**options)}
-
-
-def backlog(count: int, workflow: str = "toy-plain") -> None:
-    submit_many(workflow, [{"n": n} for n in range(count)])
-    while consuming.consume_batch(born=False).consumed:
-        pass
 
 
 def a_resource(**fields: Any) -> None:
@@ -55,7 +48,7 @@ def test_depth_tells_what_waits_what_runs_and_what_is_late():
     expire(late)
     kit.started()
     kit.at_step(1)
-    backlog(2)
+    kit.waiting(2)
     kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '90 s' WHERE process_state = 'Pending' AND position = 0")
 
     found = rows()
@@ -67,7 +60,7 @@ def test_depth_tells_what_waits_what_runs_and_what_is_late():
 
 
 def test_what_a_worker_has_fetched_ahead_still_waits():
-    backlog(5)
+    kit.waiting(5)
     schedule()  # these steps are claimed and sent; a count of messages in the broker would miss them
 
     assert (rows()["alpha"].waiting, rows()["alpha"].running) == (5, 0)
@@ -75,7 +68,7 @@ def test_what_a_worker_has_fetched_ahead_still_waits():
 
 
 def test_what_is_not_due_does_not_wait_for_a_consumer():
-    backlog(3)
+    kit.waiting(3)
     kit.fetch("UPDATE supervision_stepstate SET not_before = now() + interval '1 h' WHERE position = 0")
 
     assert (rows()["alpha"].waiting, rows()["alpha"].recommended_consumers) == (0, 0)
@@ -83,7 +76,7 @@ def test_what_is_not_due_does_not_wait_for_a_consumer():
 
 @pytest.mark.parametrize(("scope", "name"), [("all", ""), ("agent", "alpha"), ("workflow", "toy-plain")])
 def test_what_is_paused_wants_no_consumer(scope: str, name: str):
-    backlog(3)
+    kit.waiting(3)
     pauses.pause(scope, name, reason="r", by="olga")
 
     row = rows()["alpha"]
@@ -98,9 +91,6 @@ def test_consumers_are_the_living_processes_that_serve_the_queue():
     kit.fetch("UPDATE supervision_heartbeat SET seen_at = now() - interval '1 h' WHERE incarnation = 'dead'")
 
     assert {name: row.consumers for name, row in rows().items() if row.consumers} == {"alpha": 2, "beta": 1}
-
-
-# --- The formula ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -122,7 +112,7 @@ def test_the_recommendation_follows_its_formula(backlog: int, per_second: float,
 
 def test_consumers_follow_pace_backlog_and_target():
     finished_lately(20, seconds=2.0, over=100.0)
-    backlog(960)
+    kit.waiting(960)
 
     row = rows()["alpha"]
 
@@ -137,14 +127,14 @@ def test_pace_is_measured_behind_a_backlog_too(monkeypatch: pytest.MonkeyPatch):
     finished_lately(10, seconds=2.0)
     ((place, claims),) = [kit.claimed()[1:]]
     kit.step_verbs.start(place, claims)
-    backlog(10)  # newer than all finished ones, and none of them has started
+    kit.waiting(10)  # newer than all finished ones, and none of them has started
 
     assert round(rows()["alpha"].mean_seconds, 1) == 2.0
 
 
 def test_never_more_calls_than_the_resource_allows():
     a_resource(capacity=5)
-    backlog(900)
+    kit.waiting(900)
 
     assert (rows()["alpha"].recommended_calls, rows()["alpha"].recommended_consumers) == (5, 1)
     a_resource(name="alpha-two", service="alpha", capacity=3)
@@ -163,9 +153,6 @@ def test_one_consumer_is_kept_while_there_is_anything_to_do():
     assert rows()["alpha"].recommended_consumers == 1
 
 
-# --- The command ------------------------------------------------------------------------------------------------------
-
-
 def said(*arguments: str) -> str:
     out = StringIO()
     call_command("queue_depth", *arguments, stdout=out)
@@ -173,7 +160,7 @@ def said(*arguments: str) -> str:
 
 
 def test_the_command_prints_a_table_json_or_metrics():
-    backlog(3)
+    kit.waiting(3)
 
     table = [line.split() for line in said().splitlines()]
     assert table[0][:5] == ["AGENT", "WAITING", "HELD", "RUNNING", "OVERDUE"]
@@ -193,7 +180,7 @@ def test_the_command_prints_a_table_json_or_metrics():
 
 
 def test_the_target_is_an_option():
-    backlog(900)
+    kit.waiting(900)
 
     tight = json.loads(said("--json", "--target-seconds", "5"))
     loose = json.loads(said("--json", "--target-seconds", "500"))

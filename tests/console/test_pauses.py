@@ -16,37 +16,32 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 
+from supervision.dispatch import scheduler
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import queries
 from supervision.intake import consuming
 from supervision.models import Pause, Run, Submission
 from supervision.operations import operator_verbs, pauses
-from supervision.testing import run_of, schedule, step, submit
+from supervision.testing import make_due, run_of, schedule, step, submit
 from supervision.wakeup import hints
 from tests.commands.test_command_line import database_url
 from tests.engine import kit
+from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine")
 LATER = timedelta(hours=1)
 
 
-def consumed(workflow: str = "toy-plain") -> str:
-    """An order that was consumed: it has a run whose first step is due."""
-    key = submit(workflow, {"n": 1})
-    consuming.consume_batch(born=False)
-    return key
-
-
 @pytest.mark.parametrize(("scope", "of"), [("all", ""), ("workflow", "toy-plain"), ("agent", "alpha"), ("order", "key")])
 def test_a_pause_stops_claims_of_what_it_names_until_it_is_lifted(scope: str, of: str):
-    bystander = _due_at_beta() if scope == "agent" else consumed("toy-skip" if scope == "workflow" else "toy-plain")
-    key = consumed()
+    bystander = _due_at_beta() if scope == "agent" else kit.waiting(1, "toy-skip" if scope == "workflow" else "toy-plain")[0]
+    (key,) = kit.waiting()
     name = key if of == "key" else of
 
     pauses.pause(scope, name, reason="looking into it", by="olga")
     schedule()
 
-    assert step(key, "alpha-step").process_state == "Pending"
+    assert (step(key, "alpha-step").process_state, scheduler.due()) == ("Pending", False)
     assert ("Processing" in kit.states(bystander)) == (scope != "all")
     pauses.lift(scope, name, by="olga")
     assert kit.idle_state(key) == "Processed"
@@ -59,16 +54,43 @@ def _due_at_beta() -> str:
     return key
 
 
-def test_what_runs_finishes_and_the_next_step_waits():
+@pytest.mark.parametrize(("scope", "of"), [("all", ""), ("workflow", "toy-plain"), ("agent", "beta"), ("order", "key")])
+def test_what_runs_finishes_and_the_next_step_waits(scope: str, of: str):
     key, place, items = kit.started("toy-plain")
-    pauses.pause("order", key, reason="stop here", by="olga")
+    name = key if of == "key" else of
+    pauses.pause(scope, name, reason="stop here", by="olga")
 
-    kit.finish(place, items)
+    handed = kit.finish(place, items)
+
+    assert (handed.claims, kit.states(key)) == ([], ["Processed", "Pending", "Pending"])
+    assert step(key, "beta-step").not_before is not None
+    assert schedule() == []
+    pauses.lift(scope, name, by="olga")
+    assert kit.idle_state(key) == "Processed"
+    assert kit.seqs_are_gapless()
+
+
+def test_undo_waits_for_a_paused_agent_too():
+    key, *_ = kit.at_step(1)
+    operator_verbs.cancel(key, by="operator", reason="not wanted")
+    pauses.pause("agent", "alpha", reason="stocktaking", by="olga")
+    kit.expire_and_sweep()
+    make_due()
+    assert (kit.idle_state(key), toy.ALPHA.undone) == ("Compensating", [])
+
+    pauses.lift("agent", "alpha", by="olga")
+
+    assert kit.idle_state(key) == "Cancelled"
+
+
+def test_an_agents_worker_that_goes_on_by_itself_stops_before_a_paused_step():
+    kit.runner.process.serve({"agent.alpha", "agent.beta", "agent.gamma"})
+    pauses.pause("agent", "beta", reason="stocktaking", by="olga")
+
+    key = kit.ran()
 
     assert kit.states(key) == ["Processed", "Pending", "Pending"]
-    assert schedule() == []
-    pauses.lift("order", key, by="olga")
-    assert kit.idle_state(key) == "Processed"
+    assert toy.BETA.performed == []
 
 
 def test_orders_are_still_consumed_while_everything_is_paused():
@@ -115,7 +137,7 @@ def test_a_pause_and_a_consumer_at_the_same_moment_never_miss_each_other():
 
 
 def test_a_pause_ends_by_itself_by_the_databases_clock():
-    key = consumed()
+    (key,) = kit.waiting()
     held = pauses.pause("agent", "alpha", reason="maintenance", by="olga", until=LATER)
     schedule()
     assert kit.state(key) == "Pending"
@@ -237,7 +259,7 @@ def test_only_the_pause_that_was_seen_is_lifted():
 
 def test_who_paused_and_resumed_what_why_and_when_is_on_record():
     olga = User.objects.create_user("olga")
-    key = consumed()
+    (key,) = kit.waiting()
 
     pauses.pause("order", key, reason="first look", by=olga)
     pauses.pause("order", key, reason="second look", by="oscar")
@@ -288,7 +310,7 @@ def test_a_paused_order_can_be_cancelled_and_is_undone_when_it_is_resumed():
 
 
 def test_a_pause_is_honoured_by_a_process_that_starts_later():
-    key = consumed()
+    (key,) = kit.waiting()
     pauses.pause("workflow", "toy-plain", reason="a restart is no way round it", by="olga")
 
     assert claimed_by_another_process() == 0

@@ -11,7 +11,6 @@ from django.utils import timezone, translation
 from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.governance import circuit_breaker
 from supervision.insight import waiting
-from supervision.intake import consuming
 from supervision.models import Pause, Resource, ResourceRoute, Slot
 from supervision.operations import operator_verbs, pauses
 from supervision.recovery import failures
@@ -29,9 +28,7 @@ def why(key: str, **how: Any) -> str | None:
 
 def due(workflow: str = "toy-plain", **payload: Any) -> str:
     """A run whose first step is due and not claimed."""
-    key = submit(workflow, {"n": 1, **payload})
-    consuming.consume_batch(born=False)
-    return key
+    return kit.waiting(1, workflow, **payload)[0]
 
 
 def clock(at: Any) -> str:

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from celery import current_app
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import setup_databases, teardown_databases
 
 from supervision import testing
 from supervision.execution import runner
 from supervision.governance import circuit_breaker
+from supervision.outbox import notifications
 from supervision.plans import registry
 from supervision.runtime import failpoints
 from tests.support import toy
@@ -86,6 +88,21 @@ def tuned(settings: Any) -> Any:
         settings.SUPERVISION = {**settings.SUPERVISION, **values}
 
     return tune
+
+
+@pytest.fixture
+def olga(engine: None) -> User:
+    """An operator's account, for verbs that log who acted."""
+    return User.objects.create_user("olga")
+
+
+@pytest.fixture
+def noted() -> Iterator[list[int]]:
+    """A handler for a kind of notification, "test-kind", of this test's own; yields the ids that it delivered."""
+    ids: list[int] = []
+    notifications.handler("test-kind")(lambda notification: ids.append(notification.pk))
+    yield ids
+    notifications._handlers.pop("test-kind")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import psycopg
 from django.db import connection, transaction
 
 from chaos.look import until
+from supervision import workflow as definitions
 from supervision.agent import get_agent
 from supervision.audit import registry
 from supervision.errors import PermanentFailure
@@ -24,12 +25,13 @@ from supervision.governance import circuit_breaker
 from supervision.incidents import lifecycle as incident_table
 from supervision.intake import consuming
 from supervision.models import Alert, Incident, Notification, Run, StepEvent, StepState
+from supervision.operations import operator_verbs
 from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Handover, Started
 from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
-from supervision.workflow import StepPosition
+from supervision.workflow import StepPosition, Workflow
 from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,8 +173,27 @@ def in_error(position: int = 0, workflow: str = "toy-plain", *, unknown: bool = 
     return from_db_key
 
 
+def undoing(position: int, workflow: str = "toy-plain") -> str:
+    """A run in Error at this position that an operator has decided to undo; its first undo step is due."""
+    key = in_error(position, workflow)
+    operator_verbs.compensate(key, by="operator", reason="hopeless")
+    return key
+
+
+def start_all() -> None:
+    """One pass of the scheduler; every step that it claims is started, and no agent is called."""
+    for place, claims in schedule():
+        step_verbs.start(place, claims)
+
+
 def refusal(message: str = "refused") -> Any:
     return failures.as_failure(PermanentFailure(message))
+
+
+def define(workflow: Workflow) -> None:
+    """Put this definition into the process's registry without any check."""
+    definitions._workflows[workflow.name, workflow.version] = workflow
+    definitions._newest[workflow.name] = workflow
 
 
 def only_agent_with_a_service(monkeypatch: Any, agent: str) -> None:
@@ -236,11 +257,11 @@ def at_once(*functions: Callable[[], Any]) -> list[Any]:
 
 
 @contextmanager
-def another_connection() -> Iterator[psycopg.Connection[Any]]:
+def another_connection(**how: Any) -> Iterator[psycopg.Connection[Any]]:
     """A second session of the database, in a transaction that is rolled back unless it commits."""
     params = connection.get_connection_params()
     kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
-    with psycopg.connect(**kept) as other:
+    with psycopg.connect(**kept, **how) as other:
         try:
             yield other
         finally:

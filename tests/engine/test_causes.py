@@ -12,8 +12,7 @@ from supervision.intake import consuming
 from supervision.models import DeadLetter, Incident, Notification, Resource, WebhookEndpoint
 from supervision.operations import operator_verbs, pauses
 from supervision.testing import run_of, submit_many
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -113,9 +112,6 @@ def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
 
     Notification.objects.create(kind="letter", given_up_at=timezone.now() + timedelta(seconds=1), last_error="550 no such user")
     assert kit.incidents() == ["delivery_failed:notifications"]
-
-
-# ------------------------------------------------------------------------------ the orders that a cause holds
 
 
 def test_an_order_behind_its_sessions_head_is_held_by_what_holds_the_head():

@@ -85,22 +85,20 @@ def test_a_project_whose_processes_import_no_application_does_not_pass_either(tm
     assert "supervision.E017" in Project(tmp_path, "").check()
 
 
-def test_a_second_application_without_the_wiring_is_found(tmp_path):
-    found = Project(tmp_path, WIRED).check(before="from celery import Celery; Celery('another')")
-
-    assert "(supervision.E017) The current Celery application, 'another'," in found
-
-
-def test_a_consumer_that_replaces_ours_is_found(tmp_path):
-    found = Project(tmp_path, WIRED).check(before="current_app.conf.broker_url; current_app.conf.worker_consumer = 'mine:Consumer'")
-
-    assert "(supervision.E017) Celery's worker_consumer is" in found
-
-
-def test_transports_that_replace_ours_are_found(tmp_path):
-    before = "from kombu.transport import TRANSPORT_ALIASES; TRANSPORT_ALIASES['redis'] = 'kombu.transport.redis:Transport'"
-
-    assert "(supervision.E017) Another package has replaced" in Project(tmp_path, WIRED).check(before=before)
+@pytest.mark.parametrize(
+    ("before", "complaint"),
+    [
+        ("from celery import Celery; Celery('another')", "The current Celery application, 'another',"),
+        ("current_app.conf.broker_url; current_app.conf.worker_consumer = 'mine:Consumer'", "Celery's worker_consumer is"),
+        (
+            "from kombu.transport import TRANSPORT_ALIASES; TRANSPORT_ALIASES['redis'] = 'kombu.transport.redis:Transport'",
+            "Another package has replaced",
+        ),
+    ],
+    ids=["a second application", "another consumer", "another transport"],
+)
+def test_what_replaces_our_wiring_is_found(tmp_path, before, complaint):
+    assert f"(supervision.E017) {complaint}" in Project(tmp_path, WIRED).check(before=before)
 
 
 def test_a_project_with_the_wiring_passes_and_the_check_loads_no_worker(tmp_path):

@@ -84,24 +84,20 @@ def test_a_sweep_rarer_than_the_shortest_step_is_a_warning(settings: Any):
     assert "may take only" in said["supervision.W020"].msg
 
 
-def test_a_step_that_may_take_longer_than_its_workflow_is_a_warning(settings: Any):
-    assert "supervision.W021" in supervision(settings, COMPLETE_WITHIN=timedelta(days=2))
-
-
-def test_a_longer_wait_that_is_shorter_than_the_back_off_is_a_warning(settings: Any):
-    assert "supervision.W022" in supervision(settings, ON_EXHAUSTED="wait", LONG_WAIT=1)
-
-
-def test_a_lease_shorter_than_the_sweep_is_a_warning(settings: Any):
-    assert "supervision.W023" in supervision(settings, LEASE_SECONDS=5, SWEEP_SECONDS=5)
-
-
-def test_an_alert_before_the_next_sweep_is_a_warning(settings: Any):
-    assert "supervision.W024" in supervision(settings, PICKUP_SECONDS=1)
-
-
-def test_a_cohort_larger_than_all_that_may_be_in_flight_is_a_warning(settings: Any):
-    assert "supervision.W025" in supervision(settings, COHORT=200, IN_FLIGHT=100)
+@pytest.mark.parametrize(
+    ("values", "warning"),
+    [
+        ({"COMPLETE_WITHIN": timedelta(days=2)}, "W021"),
+        ({"ON_EXHAUSTED": "wait", "LONG_WAIT": 1}, "W022"),
+        ({"LEASE_SECONDS": 5, "SWEEP_SECONDS": 5}, "W023"),
+        ({"PICKUP_SECONDS": 1}, "W024"),
+        ({"COHORT": 200, "IN_FLIGHT": 100}, "W025"),
+    ],
+    ids=["a step longer than its workflow", "a long wait shorter than the back-off", "a lease shorter than the sweep",
+         "an alert before the next sweep", "a cohort larger than all in flight"],
+)  # fmt: skip
+def test_two_settings_that_do_not_fit_together_are_a_warning(settings: Any, values: dict[str, Any], warning: str):
+    assert f"supervision.{warning}" in supervision(settings, **values)
 
 
 def test_a_setting_under_its_old_name_still_works_and_is_a_warning(settings: Any):

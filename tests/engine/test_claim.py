@@ -12,8 +12,7 @@ from supervision.operations import operator_verbs
 from supervision.recovery import failures
 from supervision.store import claiming, step_verbs
 from supervision.testing import make_due, run_of, run_until_idle, submit
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -44,14 +43,6 @@ def test_a_claim_takes_exactly_as_many_as_it_may(limit):
 
     assert claimed == limit
     assert StepState.objects.filter(process_state="Processing").count() == limit
-
-
-def test_eight_threads_never_take_more_than_there_is():
-    kit.waiting(50)
-
-    answers = kit.at_once(*[lambda: sum(len(claims) for claims in claiming.claim(20).values())] * 8)
-
-    assert sum(answers) == 50
 
 
 def test_a_claim_raises_the_attempt_by_one_and_names_its_owner_and_deadline():

@@ -13,14 +13,10 @@ from supervision.execution.call_pool import CallPool
 from supervision.models import StrayReply
 from supervision.runtime import failpoints
 from supervision.testing import make_due, run_until_idle, schedule, step, submit, submit_many
+from tests.engine import kit
 from tests.support import toy
 
-from . import kit
-
 pytestmark = pytest.mark.usefixtures("engine")
-
-
-# --------------------------------------------------------------------------------- only the failing order suffers
 
 
 def test_words_the_database_cannot_keep_harm_nobody():
@@ -65,9 +61,6 @@ def go_through_alpha() -> None:
     for place, claims in schedule():
         runner.run(place, claims)
     runner.process.finish_up(5)
-
-
-# --------------------------------------------------------------------------------------- time, threads, checkpoints
 
 
 def test_an_agent_gets_the_remaining_budget():

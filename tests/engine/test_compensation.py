@@ -12,9 +12,8 @@ from supervision.recovery import failures, supervisor
 from supervision.store import run_verbs, step_verbs
 from supervision.testing import make_due, run_of, run_until_idle, schedule, step
 from supervision.workflow import Step, Workflow, register
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -40,9 +39,6 @@ def undone() -> list[str]:
     """The undone steps, in the order of their undos."""
     rows = kit.fetch("SELECT name FROM supervision_stepstate WHERE direction = 'undo' AND process_state = 'Processed' ORDER BY finished_at")
     return [row[0] for row in rows]
-
-
-# ---------------------------------------------------------------------------------------- which steps are undone
 
 
 def test_what_was_done_is_undone_in_reverse_under_keys_of_its_own():
@@ -148,14 +144,9 @@ def test_an_undone_order_whose_worker_died_before_closing_it_is_closed_by_the_su
     assert (kit.state(key), kit.state(bystander)) == ("Cancelled", "Compensating")
 
 
-# ------------------------------------------------------------------------------------------ an undo that fails
-
-
 def test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before_it():
     toy.BETA.on_compensate = refuse
-    key = kit.in_error(2, "toy")
-
-    operator_verbs.compensate(key, by="operator", reason="hopeless")
+    key = kit.undoing(2, "toy")
     assert (kit.idle_state(key), kit.states(key, "undo")) == ("Error", ["Pending", "Error"])
     assert toy.ALPHA.undone == []
     assert kit.alerts(key) == ["error", "error"]
@@ -169,8 +160,7 @@ def test_an_undo_that_fails_stops_in_error_and_lower_steps_are_not_undone_before
 def test_an_undo_that_fails_for_now_is_retried_like_any_step():
     toy.ALPHA.on_compensate = lambda request: (_ for _ in ()).throw(TransientFailure("busy")) if request.attempt == 1 else None
     kit.others_succeed("alpha")
-    key = kit.in_error(1)
-    operator_verbs.compensate(key, by="operator", reason="hopeless")
+    key = kit.undoing(1)
     run_until_idle()
     assert step(key, "alpha-step", "undo").failure_count == 1
     make_due(key)
@@ -187,16 +177,14 @@ def test_an_undo_that_is_exhausted_stops_in_error_whatever_the_policy_says(workf
 
     for _ in range(3):
         make_due(key)
-        for place, claims in schedule():
-            step_verbs.start(place, claims)
+        kit.start_all()
         kit.expire_and_sweep(key)
 
     assert (kit.state(key), step(key, "alpha-step", "undo").process_state) == ("Error", "Error")
 
 
 def test_an_undo_of_an_expired_attempt_is_answered_late_and_changes_nothing():
-    key = kit.in_error(1)
-    operator_verbs.compensate(key, by="operator", reason="hopeless")
+    key = kit.undoing(1)
     ((place, claims),) = schedule()
     items = step_verbs.start(place, claims)
     kit.expire_and_sweep(key)

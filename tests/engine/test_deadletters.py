@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth import get_user_model
 
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.intake import consuming, submission
@@ -13,19 +12,10 @@ from supervision.models import DeadLetter, Run, Submission
 from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
 from supervision.testing import run_of, run_until_idle
+from tests.engine import kit
 from tests.support import toy
 
-from . import kit
-
 pytestmark = pytest.mark.usefixtures("engine")
-
-
-@pytest.fixture
-def operator(engine):
-    return get_user_model().objects.create_user("olga")
-
-
-# ---------------------------------------------------------------------------------------------- dead letters
 
 
 def a_dead_letter(payload: str = '{"m": 1}') -> DeadLetter:
@@ -34,11 +24,11 @@ def a_dead_letter(payload: str = '{"m": 1}') -> DeadLetter:
     return DeadLetter.objects.get()
 
 
-def test_a_requeued_dead_letter_is_consumed_again_byte_for_byte(monkeypatch, operator):
+def test_a_requeued_dead_letter_is_consumed_again_byte_for_byte(monkeypatch, olga):
     letter = a_dead_letter()
     monkeypatch.setattr(toy.ToyIntake, "read", lambda self, body: toy.NewRun(payload={"n": 1, "body": body}))
 
-    key = operator_verbs.requeue_dead_letter(letter.pk, by=operator, reason="the intake was fixed")
+    key = operator_verbs.requeue_dead_letter(letter.pk, by=olga, reason="the intake was fixed")
     assert kit.idle_state(key) == "Processed"
     assert run_of(key).payload["body"] == '{"m": 1}'
     letter.refresh_from_db()

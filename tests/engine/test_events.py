@@ -22,9 +22,8 @@ from supervision.recovery import failures, supervisor
 from supervision.states import FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES
 from supervision.store import claiming, step_verbs
 from supervision.testing import expire, make_due, run_until_idle, submit
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

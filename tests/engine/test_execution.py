@@ -14,14 +14,10 @@ from supervision.recovery import failures
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_of, schedule, step, submit, submit_many
+from tests.engine import kit
 from tests.support import toy
 
-from . import kit
-
 pytestmark = pytest.mark.usefixtures("engine")
-
-
-# ----------------------------------------------------------------------------------------------------- START
 
 
 def test_an_order_runs_through_every_agent_once_and_tells_its_end():
@@ -86,9 +82,6 @@ def test_starting_renews_the_deadline_to_the_steps_own_budget(tuned):
     after = step(key, "alpha-step")
     assert after.complete_by - after.started_at == timedelta(seconds=30)
     assert after.complete_by > before
-
-
-# ---------------------------------------------------------------------------------------------------- FINISH
 
 
 def test_finishing_claims_the_successor_in_the_same_commit():
@@ -170,9 +163,6 @@ def test_a_worker_that_serves_the_next_queue_goes_on_without_a_message():
     assert (there.position, len(successors)) == (2, 1)
     assert step(key, "gamma-step").started_at is None
     assert kit.seqs_are_gapless()
-
-
-# ----------------------------------------------------------------------------------------- answers of an agent
 
 
 def test_a_step_that_failed_for_now_waits_and_is_counted():

@@ -10,8 +10,7 @@ from supervision.dispatch import scheduler
 from supervision.intake import submission
 from supervision.runtime import failpoints
 from supervision.testing import run_until_idle, schedule, submit
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -17,9 +17,8 @@ from supervision.recovery import failures, supervisor
 from supervision.runtime import identity
 from supervision.runtime.identity import me
 from supervision.testing import run_of, run_until_idle, schedule, submit
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -16,11 +16,10 @@ from supervision.recovery import supervisor
 from supervision.retry import RetryPolicy
 from supervision.states import RunState
 from supervision.store import hooks
-from supervision.testing import expire, run_of, schedule, submit, submit_many
+from supervision.testing import expire, run_of, submit, submit_many
 from supervision.workflow import Step, Workflow
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -55,22 +54,16 @@ class Told:
 def told():
     """Hooks of the workflow `hooked`, version 1."""
     hook = Told()
-    define(Workflow("hooked", STEPS, intake=toy.INTAKE, on_error=hook, on_processed=hook, on_cancelled=hook))
+    kit.define(Workflow("hooked", STEPS, intake=toy.INTAKE, on_error=hook, on_processed=hook, on_cancelled=hook))
     yield hook
     definitions._workflows.pop(("hooked", 1), None)
     definitions._newest.pop("hooked", None)
 
 
-def define(workflow: Workflow) -> None:
-    definitions._workflows[workflow.name, workflow.version] = workflow
-    definitions._newest[workflow.name] = workflow
-
-
 def about_to_fail(count: int) -> list[str]:
     """Runs whose first step has expired; the next sweep puts them into Error."""
     keys = submit_many("hooked", [{"n": n} for n in range(count)])
-    for place, claims in schedule():
-        kit.step_verbs.start(place, claims)
+    kit.start_all()
     expire()
     return keys
 
@@ -138,7 +131,7 @@ def test_a_hook_that_hides_a_failed_statement_is_put_off_like_one_that_raises(to
         with suppress(DatabaseError):
             kit.fetch("SELECT 1 / 0")
 
-    define(Workflow("hooked", STEPS, intake=toy.INTAKE, on_processed=careless))
+    kit.define(Workflow("hooked", STEPS, intake=toy.INTAKE, on_processed=careless))
     key = submit("hooked", {"n": 1})
 
     assert (kit.idle_state(key), put_off()) == ("Processed", [key])
@@ -213,7 +206,7 @@ def test_a_process_that_does_not_know_the_version_leaves_the_call_to_one_that_do
     assert hooks.retry_due() == 0
     assert Notification.objects.get(kind="hook").tries == 0  # this process did not try the call
 
-    define(known)
+    kit.define(known)
     assert hooks.retry_due() == 1
     assert told.of() == [key]
 

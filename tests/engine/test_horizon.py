@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from django.db import connection
 
 from supervision.dispatch import scheduler
 from supervision.intake import consuming
 from supervision.store import claiming, step_sql
 from supervision.testing import submit, submit_many
-
-from . import kit
+from tests.engine import kit
+from tests.support import pages
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -22,15 +19,6 @@ def slow(monkeypatch):
     """Let every look count as slow."""
     monkeypatch.setattr(claiming, "SLOW_SECONDS", -1.0)
     monkeypatch.setattr(claiming, "SHARE", 1e-6)  # so that only `forget` or time makes a look start at the first row again
-
-
-def pages(statement: str, params: dict[str, object]) -> int:
-    """The number of pages that a statement touches."""
-    with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) " + statement, params)
-        text = "\n".join(row[0] for row in cursor.fetchall())
-    (hits,) = re.findall(r"shared (?:hit=(\d+))?(?: ?read=(\d+))?", text)[:1]
-    return sum(int(part or 0) for part in hits)
 
 
 def test_what_was_consumed_while_a_snapshot_is_held_is_not_walked_over_again():
@@ -44,8 +32,8 @@ def test_what_was_consumed_while_a_snapshot_is_held_is_not_walked_over_again():
         look = step_sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", "")
         params = {"limit": 10, "only": None, "names": ["toy-plain"]}
 
-        everything = pages(look, {**params, "since": 0})
-        the_front = pages(look, {**params, "since": newest - 100})
+        everything = pages.of(look, {**params, "since": 0})
+        the_front = pages.of(look, {**params, "since": newest - 100})
 
     assert everything > 100
     assert the_front < everything / 10

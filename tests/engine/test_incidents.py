@@ -14,9 +14,8 @@ from supervision.models import Alert, Incident, Notification
 from supervision.operations import operator_verbs
 from supervision.recovery import failures, supervisor
 from supervision.testing import expire, run_of, run_until_idle, submit
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -225,8 +224,7 @@ def test_every_further_error_of_a_step_of_unknown_effect_has_an_open_alert_and_a
 
 def test_every_further_error_of_an_undo_has_an_open_alert_and_an_open_incident():
     toy.BETA.on_compensate = refuse
-    key = kit.in_error(2, "toy")
-    operator_verbs.compensate(key, by="olga", reason="hopeless")
+    key = kit.undoing(2, "toy")
     run_until_idle()
     assert kit.incidents() == ["step_error:toy:beta-step:undo:beta:no_way"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from celery import current_app
 
 from supervision.intake import consuming
 from supervision.postgres.listener import Listener
@@ -13,8 +12,7 @@ from supervision.runtime.periodic import PeriodicLoop, listening
 from supervision.testing import submit
 from supervision.wakeup import hints
 from supervision.wakeup import notify as submissions
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 CHANNEL = "listener_test"
@@ -121,15 +119,6 @@ def test_a_loop_that_is_woken_does_not_wait_for_its_time():
 
 
 @pytest.fixture
-def messages():
-    """A function that returns how many hints wait in the broker."""
-    with current_app.connection_for_write() as connection:
-        connection.default_channel.queue_declare("submissions")
-        connection.default_channel.queue_purge("submissions")
-        yield lambda: connection.default_channel._size("submissions")
-
-
-@pytest.fixture
 def hinter(monkeypatch):
     """Ask for a hint as a web process does, with NOTIFY switched on although this session's broker is in memory."""
 
@@ -160,23 +149,23 @@ def test_who_listens_is_called_when_a_submission_is_committed(called, hinter):
     assert called.wait(5)
 
 
-def test_an_order_that_was_taken_needs_no_message(hinter, messages):
+def test_an_order_that_was_taken_needs_no_message(hinter, broker):
     submit("toy-plain", {"n": 1})
     consuming.consume_batch()
 
     assert hinter().drain(5)
-    assert messages() == 0
+    assert broker("submissions") == []
 
 
-def test_an_order_that_still_waits_is_told_over_the_broker(hinter, messages):
+def test_an_order_that_still_waits_is_told_over_the_broker(hinter, broker):
     submit("toy-plain", {"n": 1})
 
     assert hinter().drain(5)
-    assert messages() == 1
+    assert len(broker("submissions")) == 1
 
 
-def test_a_database_that_does_not_answer_leaves_it_to_the_broker(hinter, messages, monkeypatch):
+def test_a_database_that_does_not_answer_leaves_it_to_the_broker(hinter, broker, monkeypatch):
     monkeypatch.setattr(submissions, "UNANSWERED", "SELECT 1 / 0")
 
     assert hinter().drain(5)
-    assert messages() == 1
+    assert len(broker("submissions")) == 1

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from supervision.insight import live_events
 from supervision.operations import operator_verbs
 from supervision.testing import run_of, run_until_idle, submit, submit_many
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -21,9 +19,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 @pytest.fixture
 def listening():
     """A session that listens; yields a function that returns the notifications that arrive within a moment."""
-    params = connection.get_connection_params()
-    kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
-    with psycopg.connect(autocommit=True, **kept) as session:
+    with kit.another_connection(autocommit=True) as session:
         session.execute(f"LISTEN {live_events.CHANNEL}")
         session.execute(live_events._ATTEND, {"seconds": live_events.AUDIENCE_SECONDS})
 

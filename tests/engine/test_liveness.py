@@ -15,8 +15,7 @@ from supervision import conf
 from supervision.audit import liveness
 from supervision.incidents import lifecycle
 from supervision.models import Run
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -18,9 +18,8 @@ from supervision.store import step_verbs
 from supervision.testing import make_due, run_of, schedule, step, submit, submit_many
 from supervision.worker import lifecycle
 from supervision.workflow import StepPosition
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -18,9 +18,8 @@ from supervision.runtime import identity
 from supervision.testing import expire, step
 from supervision.worker.beat import Scheduler
 from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from django.db import connection
 
 from supervision.execution import runner
 from supervision.postgres import db
 from supervision.store import claiming, step_verbs
 from supervision.testing import run_until_idle, schedule, step, submit
+from tests.engine import kit
+from tests.engine.cutting import by_a_way_that_can_be_cut
 from tests.support import toy
-
-from . import kit
-from .cutting import by_a_way_that_can_be_cut
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -26,9 +23,7 @@ UNDONE = "SELECT EXISTS (SELECT FROM supervision_stepstate WHERE direction = 'un
 @pytest.fixture
 def lose():
     """`lose(statement)`: drop the first answer that arrives after this SELECT returns true."""
-    params = connection.get_connection_params()
-    kept = {name: params[name] for name in ("dbname", "user", "password", "host", "port") if name in params}
-    with psycopg.connect(autocommit=True, **kept) as observe, by_a_way_that_can_be_cut(observe) as lose:
+    with kit.another_connection(autocommit=True) as observe, by_a_way_that_can_be_cut(observe) as lose:
         yield lose
 
 

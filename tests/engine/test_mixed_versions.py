@@ -15,9 +15,8 @@ from supervision.execution import runner
 from supervision.plans import registry, unknown_versions
 from supervision.recovery import supervisor
 from supervision.testing import expire, make_due, run_of, run_until_idle, schedule, step, submit
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

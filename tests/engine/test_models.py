@@ -7,8 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from supervision.models import Run, StepEvent, StepState
 from supervision.testing import run_of, run_until_idle
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -61,13 +60,6 @@ def test_the_database_refuses_a_second_running_step_of_one_run():
     )
 
     assert refused == "a_run_processes_one_step_at_a_time"
-
-
-def test_two_runs_may_each_have_a_running_step():
-    first, *_ = kit.claimed()
-    second, *_ = kit.claimed()
-
-    assert kit.states(first)[0] == kit.states(second)[0] == "Processing"
 
 
 @pytest.mark.parametrize("target", ["Pending", "Error", "Skipped", "Cancelled"])

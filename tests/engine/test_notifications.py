@@ -18,9 +18,8 @@ from django.utils import timezone
 from supervision.models import Alert, Incident, Notification
 from supervision.outbox import notifications
 from supervision.testing import run_of, step
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -59,15 +58,6 @@ def mailbox(settings, tuned):
         yield box.mails
 
 
-@pytest.fixture
-def told():
-    """A handler for a kind of notification of this test's own; yields the ids that it delivered."""
-    kinds: list[int] = []
-    notifications.handler("test-kind")(lambda notification: kinds.append(notification.pk))
-    yield kinds
-    notifications._handlers.pop("test-kind")
-
-
 def make(kind: str = "test-kind", **fields) -> Notification:
     return Notification.objects.create(kind=kind, **fields)
 
@@ -77,24 +67,24 @@ def later(pk: int) -> None:
     Notification.objects.filter(pk=pk).update(not_before="2000-01-01T00:00Z")
 
 
-def test_what_is_due_is_told_once(told):
+def test_what_is_due_is_told_once(noted):
     first = make()
 
     assert notifications.deliver_due() == 1
     assert notifications.deliver_due() == 0
 
-    assert told == [first.pk]
+    assert noted == [first.pk]
     assert Notification.objects.get().delivered_at is not None
 
 
-def test_what_is_not_due_is_not_told(told):
+def test_what_is_not_due_is_not_told(noted):
     make(not_before="2999-01-01T00:00Z")
 
     assert notifications.deliver_due() == 0
-    assert told == []
+    assert noted == []
 
 
-def test_a_receiver_that_fails_is_told_again_later_and_harms_nobody(told):
+def test_a_receiver_that_fails_is_told_again_later_and_harms_nobody(noted):
     tries: list[int] = []
 
     @notifications.handler("fails-first")
@@ -108,7 +98,7 @@ def test_a_receiver_that_fails_is_told_again_later_and_harms_nobody(told):
     assert notifications.deliver_due() == 1
     sick.refresh_from_db()
     assert (sick.delivered_at, sick.tries, sick.last_error) == (None, 1, "no route")
-    assert told == [healthy.pk]
+    assert noted == [healthy.pk]
     assert notifications.deliver_due() == 0
 
     later(sick.pk)
@@ -118,7 +108,7 @@ def test_a_receiver_that_fails_is_told_again_later_and_harms_nobody(told):
     assert sick.delivered_at is not None
 
 
-def test_a_receiver_that_takes_its_time_does_not_keep_the_supervisor(told):
+def test_a_receiver_that_takes_its_time_does_not_keep_the_supervisor(noted):
     for _ in range(3):
         make()
 
@@ -126,7 +116,7 @@ def test_a_receiver_that_takes_its_time_does_not_keep_the_supervisor(told):
     assert notifications.deliver_due() == 2
 
 
-def test_a_receivers_words_that_cannot_be_kept_harm_nobody(told):
+def test_a_receivers_words_that_cannot_be_kept_harm_nobody(noted):
     @notifications.handler("odd-words")
     def fails(notification):
         raise ConnectionError("bad \x00 \udc80")
@@ -135,10 +125,10 @@ def test_a_receivers_words_that_cannot_be_kept_harm_nobody(told):
     make()
 
     assert notifications.deliver_due() == 1
-    assert len(told) == 1
+    assert len(noted) == 1
 
 
-def test_a_kind_nobody_delivers_stays_with_its_reason_and_harms_nobody(told):
+def test_a_kind_nobody_delivers_stays_with_its_reason_and_harms_nobody(noted):
     unknown = make("pigeon-post")
     make()
 
@@ -148,14 +138,14 @@ def test_a_kind_nobody_delivers_stays_with_its_reason_and_harms_nobody(told):
     assert "pigeon-post" in unknown.last_error
 
 
-def test_two_who_deliver_at_once_tell_each_thing_once(told):
+def test_two_who_deliver_at_once_tell_each_thing_once(noted):
     for _ in range(40):
         make()
 
     answers = kit.at_once(*[lambda: notifications.deliver_due()] * 4)
 
     assert sum(answers) == 40
-    assert len(set(told)) == len(told) == 40
+    assert len(set(noted)) == len(noted) == 40
 
 
 def test_waits_grow_with_every_failure():

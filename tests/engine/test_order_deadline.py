@@ -11,9 +11,8 @@ from supervision.governance import circuit_breaker
 from supervision.recovery import supervisor
 from supervision.store import step_verbs
 from supervision.testing import run_until_idle, step
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

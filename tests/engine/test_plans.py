@@ -16,8 +16,8 @@ from supervision.incidents import starvation
 from supervision.postgres import db
 from supervision.recovery import supervisor
 from supervision.store import failure_sql, step_sql
-
-from . import kit
+from tests.engine import kit
+from tests.support import pages
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -205,16 +205,6 @@ def test_the_supervisors_other_duties_never_read_a_whole_table(duty, report, big
     assert {how for _, how in scans(*question)} <= {"supervision_stepstate_pkey"}
 
 
-def cost(statement: str, params: dict[str, object]) -> int:
-    """Pages that the statement touches when it is executed."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) " + statement, params)
-        text = "\n".join(row[0] for row in cursor.fetchall())
-        transaction.set_rollback(True)
-    (hits,) = re.findall(r"shared (?:hit=(\d+))?(?: ?read=(\d+))?", text)[:1]
-    return sum(int(part or 0) for part in hits)
-
-
 def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
     costs = {}
     for finished in (100, 20_000):
@@ -222,8 +212,10 @@ def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
             fill(finished, 50, 50)
             kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
             costs[finished] = (
-                cost(failure_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
-                cost(step_sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}),
+                pages.of(failure_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
+                pages.of(
+                    step_sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}
+                ),
             )
             transaction.set_rollback(True)
 

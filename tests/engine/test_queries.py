@@ -9,15 +9,13 @@ from supervision.intake import consuming
 from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
 from supervision.testing import expire, make_due, run_of, run_until_idle, submit, submit_many
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 
 def test_steps_come_in_the_order_they_run():
-    key = kit.in_error(2, "toy")
-    operator_verbs.compensate(key, by="olga", reason="r")
+    key = kit.undoing(2, "toy")
     run_until_idle()
 
     steps = queries.steps_of([run_of(key).pk])[run_of(key).pk]

@@ -18,9 +18,8 @@ from supervision.intake import consuming
 from supervision.models import Run, WorkflowVersion
 from supervision.plans import comparison, guard, registry
 from supervision.testing import run_until_idle, submit
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -21,9 +21,8 @@ from supervision.store import claiming
 from supervision.testing import run_of, schedule, submit, submit_many
 from supervision.wakeup import hints
 from supervision.workflow import Workflow
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -57,8 +56,7 @@ def test_a_large_claim_travels_in_cohorts(broker, tuned):
 
 
 def test_an_undo_travels_alone(broker):
-    key = kit.in_error(1)
-    operator_verbs.compensate(key, by="olga", reason="r")
+    kit.undoing(1)
 
     scheduler.schedule_once()
 
@@ -68,7 +66,7 @@ def test_an_undo_travels_alone(broker):
 
 
 def test_a_workflow_the_code_does_not_know_keeps_nobody_elses_message_back(broker):
-    definitions._workflows["gone", 1] = definitions._newest["gone"] = Workflow("gone", toy.steps(), intake=toy.INTAKE)
+    kit.define(Workflow("gone", toy.steps(), intake=toy.INTAKE))
     submit("gone", {"n": 1})
     other = submit("toy-plain", {"n": 2})
     consuming.consume_batch(born=False)
@@ -131,9 +129,6 @@ def test_whether_something_is_due_or_waits_is_answered_by_the_rows():
     assert (scheduler.due(), submission.waiting()) == (True, False)
     claiming.claim(1)
     assert scheduler.due() is False
-
-
-# ------------------------------------------------------------------------------------------------- the chain itself
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from supervision.models import Alert, Incident, Resource, ResourceRoute, StepSta
 from supervision.operations import pauses
 from supervision.recovery import supervisor
 from supervision.testing import run_of, run_until_idle, schedule, step, submit_many
-
-from . import kit
+from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -85,9 +84,6 @@ def test_a_young_step_starves_nobody():
     kit.waiting()
 
     assert kit.incidents() == []
-
-
-# ------------------------------------------------------------------------------------------- explained waits
 
 
 def resource(**fields) -> None:

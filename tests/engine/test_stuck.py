@@ -8,9 +8,8 @@ from supervision.intake import consuming
 from supervision.recovery import supervisor
 from supervision.store import run_verbs
 from supervision.testing import submit
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -15,9 +15,8 @@ from supervision.operations import operator_verbs
 from supervision.runtime import failpoints
 from supervision.store import claiming
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -13,9 +13,8 @@ from supervision.recovery import failures, supervisor
 from supervision.store import step_verbs
 from supervision.testing import expire, make_due, schedule, step, submit, submit_many
 from supervision.workflow import StepPosition
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 sweep = supervisor.sweep_once
@@ -30,9 +29,6 @@ def expire_and_sweep(key: str, times: int, *, start: bool = True) -> None:
                 step_verbs.start(place, claims)
         expire(key)
         sweep()
-
-
-# ------------------------------------------------------------------------------------------------ one expiry
 
 
 def test_an_expired_step_is_counted_released_and_runs_again():
@@ -131,9 +127,6 @@ def test_a_policy_of_undoing_undoes_what_was_done_or_may_have_been():
     assert kit.healthy()
 
 
-# --------------------------------------------------------------------------------------- steps that are not swept
-
-
 def test_a_backlog_is_never_punished():
     kit.waiting(5)
     kit.fetch(
@@ -146,16 +139,6 @@ def test_a_backlog_is_never_punished():
     assert set(StepState.objects.values_list("failure_count", "dispatch_count", "process_state")) == {(0, 0, "Pending")}
 
 
-def test_a_step_that_is_still_in_time_is_left_alone():
-    key, *_ = kit.started()
-
-    assert sweep().overdue == 0
-    assert kit.states(key)[0] == "Processing"
-
-
-# --------------------------------------------------------------------------------------------------- two at once
-
-
 def many_expired(count: int) -> None:
     submit_many("toy-plain", [{"n": n} for n in range(count)])
     while sent := schedule():
@@ -166,17 +149,6 @@ def many_expired(count: int) -> None:
 
 def counted() -> Counter[int]:
     return Counter(StepState.objects.filter(position=0).values_list("failure_count", flat=True))
-
-
-def test_two_supervisors_at_once_count_each_expiry_once(tuned):
-    tuned(SWEEP_BATCH=50)
-    many_expired(500)
-
-    reports = kit.at_once(sweep, sweep)
-
-    assert sum(report.overdue for report in reports) == 500
-    assert counted() == {1: 500}
-    assert kit.seqs_are_gapless()
 
 
 def test_two_supervisor_processes_at_once_count_each_expiry_once():

@@ -16,9 +16,8 @@ from supervision.recovery import failures
 from supervision.store import step_verbs
 from supervision.testing import expire, make_due, run_until_idle, step, submit_many
 from supervision.workflow import Step, Workflow, register
+from tests.engine import kit
 from tests.support import toy
-
-from . import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -12,7 +12,7 @@ from django.db import connection
 from supervision import testing
 from supervision.journal import files
 from supervision.runtime import failpoints
-from tests.engine.conftest import store_database
+from tests.engine.conftest import store_database, tuned
 from tests.journal.kit import Processes
 
 TABLES = ("journalentry", "journalfile", "writerlease", "notification", "cachedresult", "incident")
@@ -36,16 +36,6 @@ def journal_dir(store_database: None, django_db_blocker: Any, settings: Any, tmp
             failpoints.load({})
             empty_the_journal()
             connection.close()
-
-
-@pytest.fixture
-def tuned(settings: Any) -> Any:
-    """`tuned(JOURNAL_FILE_BYTES=300)` changes the engine's settings for this test."""
-
-    def tune(**values: Any) -> None:
-        settings.SUPERVISION = {**settings.SUPERVISION, **values}
-
-    return tune
 
 
 @pytest.fixture
@@ -75,4 +65,4 @@ def processes(_forker: Processes, journal_dir: Path) -> Iterator[Processes]:
     _forker.kill_all()
 
 
-__all__ = ["store_database"]
+__all__ = ["store_database", "tuned"]

@@ -8,17 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from django.db import connection
 
 from supervision.journal import entries
 from supervision.journal.writer import Writer
 from supervision.models import JournalEntry, JournalFile
+from tests.engine.kit import ROOT, fetch
 
-ROOT = Path(__file__).resolve().parents[2]
 KEY = "books"
 
 
@@ -65,20 +63,12 @@ def waiting() -> list[str]:
 
 def lapse(key: str = KEY) -> None:
     """Let the writer's lease expire."""
-    execute("UPDATE supervision_writerlease SET until = now() - interval '1 ms' WHERE key = %s", [key])
+    fetch("UPDATE supervision_writerlease SET until = now() - interval '1 ms' WHERE key = %s", [key])
 
 
 def yesterday(kind: str = "sold") -> None:
     """Make the open file one that was begun yesterday."""
-    execute(
-        "UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = %s AND closed_at IS NULL", [kind]
-    )
-
-
-def execute(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, params or None)
-        return cursor.fetchall() if cursor.description else []
+    fetch("UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = %s AND closed_at IS NULL", [kind])
 
 
 class Processes:

@@ -19,7 +19,8 @@ from supervision.journal.writer import Writer
 from supervision.operations import operator_verbs
 from supervision.workflow import AcceptedRun
 from tests.engine.conftest import empty_the_store
-from tests.journal.kit import acknowledged, execute, waiting
+from tests.engine.kit import fetch
+from tests.journal.kit import acknowledged, waiting
 from tests.orders.test_intake import accepted
 from tests.shopping import ADDRESS, a_product, a_request
 from tests.support.simulators import Simulators
@@ -61,7 +62,7 @@ def bought(**changes: Any) -> str:
 def told(directory: Path, kind: str) -> list[dict[str, str]]:
     """Flush; returns what accounting reads of one kind of event."""
     Writer().flush(accounting.KEY)
-    execute("UPDATE supervision_writerlease SET until = now()")
+    fetch("UPDATE supervision_writerlease SET until = now()")
     return acknowledged(directory, kind)
 
 

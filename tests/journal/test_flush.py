@@ -14,7 +14,8 @@ from supervision.journal.entries import State
 from supervision.journal.writer import Writer
 from supervision.models import Incident, JournalEntry, JournalFile, WriterLease
 from supervision.operations import operator_verbs
-from tests.journal.kit import KEY, acknowledged, append, execute, files, flushed, ids, waiting, yesterday
+from tests.engine.kit import fetch
+from tests.journal.kit import KEY, acknowledged, append, files, flushed, ids, waiting, yesterday
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
 
@@ -132,7 +133,7 @@ def test_nothing_is_flushed_before_its_time_and_everything_when_it_is_due(tuned)
 
     append("e-4")
     assert writer.look() == 0
-    execute("UPDATE supervision_journalentry SET appended_at = now() - interval '2 hours' WHERE event_id = 'e-4'")
+    fetch("UPDATE supervision_journalentry SET appended_at = now() - interval '2 hours' WHERE event_id = 'e-4'")
     assert writer.look() == 1  # the entry has waited long enough
 
 
@@ -143,9 +144,6 @@ def test_a_backlog_is_written_in_several_flushes_without_a_pause(journal_dir, tu
 
     assert Writer().look() == 10
     assert len(set(ids(journal_dir))) == 10
-
-
-# ------------------------------------------------------------------------------------------------------ rotation
 
 
 def test_a_new_day_begins_a_new_file_and_the_old_one_is_never_written_again(journal_dir):
@@ -213,8 +211,8 @@ def test_the_rows_of_files_closed_long_ago_are_forgotten_and_the_files_stay(jour
     yesterday()
     append("e-4")
     writer.flush(KEY)
-    execute("UPDATE supervision_journalfile SET closed_at = now() - interval '91 days' WHERE closed_at IS NOT NULL")
-    execute("UPDATE supervision_journalentry SET appended_at = now() - interval '91 days' WHERE event_id <> 'e-4'")
+    fetch("UPDATE supervision_journalfile SET closed_at = now() - interval '91 days' WHERE closed_at IS NOT NULL")
+    fetch("UPDATE supervision_journalentry SET appended_at = now() - interval '91 days' WHERE event_id <> 'e-4'")
 
     tuned(JOURNAL_KEEP_DAYS=None)
     assert due_work.delete_old(20) == 0

@@ -9,7 +9,8 @@ from django.urls import reverse
 
 from supervision.journal.writer import Writer
 from supervision.models import JournalEntry
-from tests.journal.kit import KEY, append, execute, files, flushed
+from tests.engine.kit import fetch
+from tests.journal.kit import KEY, append, files, flushed
 from tests.support.console import person
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
@@ -28,8 +29,8 @@ def visit(journal_dir):
         return client
 
     yield as_
-    execute("DELETE FROM django_admin_log")
-    execute("DELETE FROM django_session")
+    fetch("DELETE FROM django_admin_log")
+    fetch("DELETE FROM django_session")
     User.objects.all().delete()
 
 

@@ -12,7 +12,8 @@ from supervision.journal import entries
 from supervision.journal.entries import State
 from supervision.journal.writer import Writer
 from supervision.runtime import failpoints
-from tests.journal.kit import KEY, append, execute, files, flushed
+from tests.engine.kit import fetch
+from tests.journal.kit import KEY, append, files, flushed
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
 
@@ -41,7 +42,7 @@ class Waiting(threading.Thread):
 def listening(count: int = 1) -> bool:
     """Whether this many connections listen for flushes."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN supervision_journal%'"
-    return bool(execute(query)[0][0] >= count)
+    return bool(fetch(query)[0][0] >= count)
 
 
 def test_a_caller_waits_until_its_event_is_on_disk_and_learns_where():
@@ -74,7 +75,7 @@ def test_a_waiter_whose_connection_is_lost_goes_on_by_polling(monkeypatch, event
     append("e-1")
     waiter = Waiting("e-1")
     eventually(listening)
-    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN supervision_journal%'")
+    fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN supervision_journal%'")
 
     flushed()
 

@@ -38,12 +38,13 @@ def touched(work: Callable[[], object]) -> int:
         with noted() as statements:
             work()
         transaction.savepoint_rollback(point)
-        found = sum(_pages(*each) for each in statements)
+        found = sum(of(*each) for each in statements)
         transaction.set_rollback(True)
     return found
 
 
-def _pages(statement: str, params: Mapping[str, Any] | None) -> int:
+def of(statement: str, params: Mapping[str, Any] | None) -> int:
+    """How many pages this statement touches; it is executed."""
     plan = "\n".join(row[0] for row in db.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statement, params))
     first = re.search(r"Buffers: (.*)", plan)
     return sum(map(int, re.findall(r"(?:hit|read)=(\d+)", first.group(1)))) if first else 0
