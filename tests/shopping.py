@@ -12,6 +12,7 @@ from rest_framework.test import APIClient
 
 from orders import services
 from orders.models import Product
+from supervision.intake.consuming import consume_batch
 
 PASSWORD = "correct-horse-battery"
 ADDRESS = {"name": "Ada L.", "line1": "Via Roma 1", "line2": "", "city": "Torino", "postal_code": "10121", "country": "IT"}
@@ -58,3 +59,12 @@ def signed_in(name: str, *groups: str) -> APIClient:
 def place(account: User | None = None, **changes: Any) -> str:
     """Place an order of two blue mugs; returns its public id."""
     return services.place_order(a_request(**changes), account=account).public_id
+
+
+def order(client: APIClient, *, consumed: bool = False, **changes: Any) -> str:
+    """Place an order at the API, and let a consumer take it up if `consumed`; returns its public id."""
+    answer = client.post("/api/v1/orders/", a_request(**changes))
+    assert answer.status_code == 202, answer.content
+    if consumed:
+        consume_batch(born=False)
+    return str(answer.json()["id"])

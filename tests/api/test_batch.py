@@ -57,7 +57,3 @@ def test_a_batch_that_is_none_is_refused(shop_server, body):
 
     assert answer.status_code == 400
     assert answer.json()["errors"]
-
-
-def test_batches_are_for_clients(customer):
-    assert customer.post(BATCH, {"orders": [a_request()]}).status_code == 403

@@ -10,13 +10,9 @@ from orders.models import Product
 from supervision.intake.consuming import consume_batch
 from supervision.intake.submission import NewSubmission, accept, new_public_id
 from supervision.models import Alert, DeadLetter, Run, Submission
-from tests.shopping import a_client, a_product, a_request, signed_in
+from tests.shopping import a_client, a_product, a_request, order, signed_in
 
 ORDERS = "/api/v1/orders/"
-
-
-def place(client, count=1, **changes):
-    return [client.post(ORDERS, a_request(**changes)).json()["id"] for _ in range(count)]
 
 
 def walk(client, path, **query):
@@ -35,40 +31,40 @@ def walk(client, path, **query):
 @pytest.mark.parametrize("ordering", ["created_at", "-created_at"])
 def test_pages_lead_forward_and_back_through_every_order_once(shop_server, ordering):
     shop_server.post(f"{ORDERS}batch/", {"orders": [a_request()] * 7})  # one commit: one created_at for all
-    place(shop_server, 4)
+    for _ in range(4):
+        order(shop_server)
     consume_batch(born=False)
 
     forward, back = walk(shop_server, ORDERS, page_size=3, ordering=ordering)
 
-    ids = [[order["id"] for order in page["results"]] for page in forward]
+    ids = [[row["id"] for row in page["results"]] for page in forward]
     assert [len(page) for page in ids] == [3, 3, 3, 2]
     assert len({public_id for page in ids for public_id in page}) == 11
-    assert [[order["id"] for order in page["results"]] for page in back] == ids[-2::-1]
-    times = [order["created_at"] for page in forward for order in page["results"]]
+    assert [[row["id"] for row in page["results"]] for page in back] == ids[-2::-1]
+    times = [row["created_at"] for page in forward for row in page["results"]]
     assert times == sorted(times, reverse=ordering.startswith("-"))
     assert forward[0]["previous"] is None
 
 
 def test_an_order_that_comes_meanwhile_moves_no_page(customer):
-    place(customer, 4)
-    consume_batch(born=False)
+    for _ in range(4):
+        order(customer, consumed=True)
     first = customer.get(ORDERS, {"page_size": 2}).json()
 
-    place(customer)
-    consume_batch(born=False)
+    order(customer, consumed=True)
     second = customer.get(first["next"]).json()
 
-    assert not {order["id"] for order in first["results"]} & {order["id"] for order in second["results"]}
+    assert not {row["id"] for row in first["results"]} & {row["id"] for row in second["results"]}
 
 
 def test_filters_narrow_and_never_widen(customer, operator):
-    (mine,) = place(customer)
-    (theirs,) = place(signed_in("bob", "customer"), email="bob@example.com")
+    mine = order(customer)
+    theirs = order(signed_in("bob", "customer"), email="bob@example.com")
     consume_batch(born=False)
     created_at = customer.get(f"{ORDERS}{mine}/").json()["created_at"]
 
     def ids(client, **query):
-        return [order["id"] for order in client.get(ORDERS, query).json()["results"]]
+        return [row["id"] for row in client.get(ORDERS, query).json()["results"]]
 
     assert ids(customer) == [mine]
     assert ids(customer, email="bob@example.com") == []
@@ -96,8 +92,7 @@ def test_the_catalogue_is_open_and_shows_what_can_be_bought(mug):
 
 
 def test_an_operator_acknowledges_an_alert_and_a_viewer_only_looks(customer, operator, viewer):
-    place(customer)
-    consume_batch(born=False)
+    order(customer, consumed=True)
     run = Run.objects.get()
     alert = Alert.objects.create(run=run, position=1, direction="do", generation=1, kind="error", step="charge-payment", message="declined")
 
@@ -129,8 +124,8 @@ def test_an_operator_requeues_or_discards_what_nobody_could_read(operator, viewe
 
 
 def test_queues_tell_each_agents_load(customer, operator):
-    place(customer, 2)
-    consume_batch(born=False)
+    for _ in range(2):
+        order(customer, consumed=True)
 
     queues = {queue["agent"]: queue for queue in operator.get("/api/v1/queues/").json()["results"]}
 
@@ -141,7 +136,7 @@ def test_queues_tell_each_agents_load(customer, operator):
 
 
 def test_probes_answer_anybody_and_count_what_waits(customer):
-    place(customer)
+    order(customer)
 
     assert a_client().get("/healthz").json() == {"status": "ok"}
     ready = a_client().get("/readyz").json()

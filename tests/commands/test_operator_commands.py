@@ -132,9 +132,6 @@ def test_an_id_that_begins_with_a_dash_is_no_option(public_id: str, manage: Mana
     assert manage("cancel", public_id, "--reason", "no dash wanted", "--json").json["id"] == public_id
 
 
-# --------------------------------------------------------------------------------------------------- incidents
-
-
 def test_the_incidents_are_listed_with_what_they_hold_and_acknowledged(manage: Manage, an_order_in_error: str):
     lifecycle.look()
     order = Order.objects.get(public_id=an_order_in_error)

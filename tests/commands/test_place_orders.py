@@ -14,7 +14,8 @@ from django.core.management.base import CommandError
 from orders.management.commands.place_orders import paced
 from orders.models import Product
 from supervision.models import Submission
-from tests.commands.conftest import REQUEST, Manage
+from tests.commands.conftest import Manage
+from tests.shopping import a_request
 
 pytestmark = pytest.mark.django_db
 
@@ -62,7 +63,7 @@ def test_it_needs_something_to_sell(manage: Manage, db: None):
 
 
 def test_it_places_the_orders_of_a_jsonl_file(manage: Manage, mug: Product, tmp_path: Path):
-    path = jsonl(tmp_path / "orders.jsonl", {**REQUEST, "idempotency_key": "a"}, "\n", {**REQUEST, "priority": "low"})
+    path = jsonl(tmp_path / "orders.jsonl", a_request(idempotency_key="a"), "\n", a_request(priority="low"))
 
     manage("place_orders", "--file", path)
 
@@ -72,7 +73,7 @@ def test_it_places_the_orders_of_a_jsonl_file(manage: Manage, mug: Product, tmp_
 
 
 def test_a_file_placed_twice_replays_what_has_keys(manage: Manage, mug: Product, tmp_path: Path):
-    path = jsonl(tmp_path / "orders.jsonl", {**REQUEST, "idempotency_key": "a"}, {**REQUEST, "idempotency_key": "b"})
+    path = jsonl(tmp_path / "orders.jsonl", a_request(idempotency_key="a"), a_request(idempotency_key="b"))
 
     first, second = (manage("place_orders", "--file", path, "--json").json for _ in range(2))
 
@@ -93,11 +94,11 @@ def test_it_places_the_orders_of_a_csv_file(manage: Manage, mug: Product, tmp_pa
 def test_what_is_wrong_is_named_by_its_line_and_the_rest_is_accepted(manage: Manage, mug: Product, tmp_path: Path):
     path = jsonl(
         tmp_path / "orders.jsonl",
-        REQUEST,
+        a_request(),
         "{broken\n",
-        {**REQUEST, "lines": [{"sku": "NOTHING", "quantity": 1}]},
-        {**REQUEST, "surprise": 1},
-        {**REQUEST, "lines": [{"sku": "MUG-BLUE", "quantity": 101}]},
+        a_request(lines=[{"sku": "NOTHING", "quantity": 1}]),
+        a_request(surprise=1),
+        a_request(lines=[{"sku": "MUG-BLUE", "quantity": 101}]),
     )
 
     with pytest.raises(CommandError, match="4 of 5 orders were refused"):
@@ -107,7 +108,7 @@ def test_what_is_wrong_is_named_by_its_line_and_the_rest_is_accepted(manage: Man
 
 
 def test_every_refusal_is_one_line(manage: Manage, mug: Product, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = jsonl(tmp_path / "orders.jsonl", "[]\n", {**REQUEST, "lines": [{"sku": "NOTHING", "quantity": 1}]})
+    path = jsonl(tmp_path / "orders.jsonl", "[]\n", a_request(lines=[{"sku": "NOTHING", "quantity": 1}]))
 
     with pytest.raises(CommandError):
         manage_printing("place_orders", "--file", path)
@@ -184,3 +185,42 @@ def test_slow_rates_are_even_and_fast_ones_are_batched(monkeypatch: pytest.Monke
     assert fast == [100] * 10
     assert slept[1] == pytest.approx(0.5, abs=0.1)
     assert slept[3] == pytest.approx(1.5, abs=0.1)
+
+
+def refused(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    """Place the orders of this file, of which some are refused; returns the summary."""
+    with pytest.raises(CommandError):
+        manage_printing("place_orders", "--file", path, "--json", *options)
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_a_file_placed_again_under_its_batch_key_places_only_what_is_new(
+    manage: Manage, mug: Product, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    lines = [json.dumps(a_request(email=f"{name}@example.com")) + "\n" for name in "abc"]
+    path = jsonl(tmp_path / "orders.jsonl", lines[0], "no JSON\n", lines[1])
+
+    first = refused(path, capsys, "--batch-key", "monday")
+    jsonl(path, lines[0], lines[2], lines[1])
+    second = manage("place_orders", "--file", path, "--json", "--batch-key", "monday").json
+
+    assert (first["accepted"], [error["line"] for error in first["errors"]]) == (2, [2])
+    assert (second["accepted"], second["replayed"], second["errors"]) == (3, 2, [])
+    assert sorted(Submission.objects.values_list("client_key", flat=True)) == ["monday:1", "monday:2", "monday:3"]
+    assert len(set(Submission.objects.values_list("public_id", flat=True))) == 3
+
+
+def test_one_key_for_two_orders_is_refused_at_its_line(manage: Manage, mug: Product, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "orders.csv"
+    path.write_text("\n".join([HEADER, *(ROW.format(quantity=quantity, key="one") for quantity in (1, 2, 1, "many"))]))
+
+    summary = refused(path, capsys)
+
+    assert (summary["accepted"], summary["replayed"]) == (2, 1)
+    assert [error["line"] for error in summary["errors"]] == [3, 5]
+    assert Submission.objects.count() == 1
+
+
+def test_a_batch_key_needs_a_file(manage: Manage):
+    with pytest.raises(CommandError, match="belongs to --file"):
+        manage("place_orders", "--count", 1, "--batch-key", "x")

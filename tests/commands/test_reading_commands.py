@@ -10,7 +10,8 @@ from supervision import testing
 from supervision.deadletters import dead_letters
 from supervision.intake import submission
 from supervision.models import DeadLetter
-from tests.commands.conftest import Manage, place_an_order
+from tests.commands.conftest import Manage
+from tests.shopping import place
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +34,7 @@ def test_orders_shows_the_newest_first_and_says_when_there_are_more(manage: Mana
 
 
 def test_orders_counts_those_that_wait_to_be_consumed(manage: Manage, an_order: str, mug: object):
-    place_an_order()
+    place()
 
     assert "1 more are accepted" in manage("orders").out
 
@@ -65,7 +66,7 @@ def test_order_answers_as_the_api_does_with_the_events_beside(manage: Manage, an
 
 
 def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: object):
-    public_id = place_an_order()
+    public_id = place()
 
     assert manage("order", public_id, "--json").json["process_state"] == "Pending"
     assert "not consumed yet" in manage("order", public_id).out

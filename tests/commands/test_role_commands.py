@@ -14,14 +14,15 @@ from django.core.management import CommandError
 from supervision import testing
 from supervision.management.commands.work import agent_queues
 from supervision.models import DeadLetter
-from tests.commands.conftest import Manage, place_an_order
+from tests.commands.conftest import Manage
+from tests.shopping import place
 
 pytestmark = pytest.mark.django_db
 
 
 def test_schedule_consumes_then_claims_and_says_how_much(manage: Manage, mug: object):
-    place_an_order()
-    place_an_order()
+    place()
+    place()
 
     assert manage("schedule", "--once").json == {"consumed": 2, "dead_letters": 0, "claimed": 2, "dispatched": 1}
     assert manage("schedule", "--once").json == {"consumed": 0, "dead_letters": 0, "claimed": 0, "dispatched": 0}

@@ -14,7 +14,8 @@ from supervision.audit import registry
 from supervision.execution import runner
 from supervision.operations import operator_verbs
 from supervision.store import step_verbs
-from tests.commands.conftest import Manage, place_an_order
+from tests.commands.conftest import Manage
+from tests.shopping import place
 
 pytestmark = pytest.mark.django_db
 
@@ -24,14 +25,14 @@ SHOP = {check.invariant: check for check in registry.checks() if "orders_" in ch
 @pytest.fixture
 def healthy(mug: Product, manage: Manage) -> dict[str, str]:
     """One order with every step done, and one that was undone after its stock had been reserved."""
-    keys = {"processed": place_an_order(), "cancelled": place_an_order(email="grace@example.com")}
+    keys = {"processed": place(), "cancelled": place(email="grace@example.com")}
     ((stock, claims),) = testing.schedule()
-    place, claims = runner.run(stock, claims)
+    spot, claims = runner.run(stock, claims)
     operator_verbs.cancel(keys["cancelled"], by="test", reason="no longer wanted")
     while claims:  # no agent calls payment, carrier or mail here: the test writes their answers itself
-        done = [(started, {}) for started in step_verbs.start(place, claims)]
-        claims = step_verbs.finish_at(place)(done).claims
-        place = place.following
+        done = [(started, {}) for started in step_verbs.start(spot, claims)]
+        claims = step_verbs.finish_at(spot)(done).claims
+        spot = spot.following
     testing.make_due()
     testing.run_until_idle()
     return keys

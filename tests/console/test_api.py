@@ -17,7 +17,7 @@ from supervision.intake.consuming import consume_batch
 from supervision.models import Pause, Resource, Slot
 from supervision.postgres import db
 from supervision.wakeup import hints
-from tests.shopping import a_product, a_request, signed_in
+from tests.shopping import a_product, order, signed_in
 
 pytestmark = pytest.mark.django_db
 PAUSES, RESOURCES = "/api/v1/pauses/", "/api/v1/resources/"
@@ -37,16 +37,6 @@ def olga() -> APIClient:
 def ada() -> APIClient:
     a_product()
     return signed_in("ada", "customer")
-
-
-def place(ada: APIClient, *, consumed: bool = True) -> str:
-    public_id = ada.post("/api/v1/orders/", a_request()).json()["id"]
-    if consumed:
-        consume_batch(born=False)
-    return str(public_id)
-
-
-# --- Pauses -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_operator_pauses_looks_and_resumes(olga: APIClient):
@@ -98,7 +88,7 @@ def test_a_mistake_names_its_field(olga: APIClient, body: dict[str, Any], field:
 
 
 def test_an_order_is_paused_and_resumed_at_its_own_address(olga: APIClient, ada: APIClient):
-    public_id = place(ada, consumed=False)
+    public_id = order(ada)
     address = f"/api/v1/orders/{public_id}/"
 
     paused = olga.post(f"{address}pause/", {"reason": "an odd address", "until": "15m"})
@@ -117,7 +107,7 @@ def test_an_order_is_paused_and_resumed_at_its_own_address(olga: APIClient, ada:
 
 
 def test_the_owner_learns_that_it_is_paused_but_not_what_operators_write(olga: APIClient, ada: APIClient):
-    public_id = place(ada)
+    public_id = order(ada, consumed=True)
     olga.post(f"/api/v1/orders/{public_id}/pause/", {"reason": "suspicion of fraud"})
 
     told = ada.get(f"/api/v1/orders/{public_id}/").json()["waiting_because"]
@@ -130,7 +120,7 @@ def test_the_owner_learns_that_it_is_paused_but_not_what_operators_write(olga: A
 
 
 def test_an_order_that_is_not_taken_up_says_why(ada: APIClient):
-    public_id = place(ada, consumed=False)
+    public_id = order(ada)
 
     assert "waits to be taken up" in ada.get(f"/api/v1/orders/{public_id}/").json()["waiting_because"]
 
@@ -142,16 +132,13 @@ def test_a_list_of_orders_asks_why_they_wait_as_often_for_many_as_for_few(olga: 
     counts = []
     for more in (1, 5):
         for _ in range(more):
-            place(ada)
+            order(ada, consumed=True)
         asked.clear()
         with CaptureQueriesContext(connection) as queries:
             assert all(row["waiting_because"] for row in olga.get("/api/v1/orders/").json()["results"])
         counts.append((len(queries), len(asked)))
 
     assert counts[0] == counts[1]
-
-
-# --- Resources --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -163,7 +150,7 @@ def bank() -> Resource:
 
 
 def test_resources_tell_limits_breaker_and_load(olga: APIClient, ada: APIClient, bank: Resource):
-    public_id = place(ada)
+    public_id = order(ada, consumed=True)
     testing.schedule()
     Slot.objects.create(resource="payment", run_id=1, direction="do", position=1, attempt=1, holder="x", until="2100-01-01T00:00Z")
     Slot.objects.create(resource="payment", run_id=2, direction="do", position=1, attempt=1, holder="x", until="2000-01-01T00:00Z")
@@ -231,11 +218,8 @@ def test_changing_a_limit_leaves_the_breaker_alone(olga: APIClient, bank: Resour
     assert (bank.breaker_state, bank.failures, bank.capacity) == ("open", 9, 3)
 
 
-# --- Queues -----------------------------------------------------------------------------------------------------------
-
-
 def test_queues_tell_load_and_recommended_consumers(olga: APIClient, ada: APIClient):
-    place(ada)
+    order(ada, consumed=True)
 
     stock = next(row for row in olga.get("/api/v1/queues/").json()["results"] if row["agent"] == "stock")
 

@@ -51,9 +51,6 @@ def samples(text: str) -> dict[tuple[str, str | None], float]:
     }
 
 
-# --- Kubernetes -------------------------------------------------------------------------------------------------------
-
-
 def test_every_manifest_is_listed_and_every_listed_one_exists():
     listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
 
@@ -132,9 +129,6 @@ def test_the_variables_that_the_examples_set_are_explained():
     given |= set(re.findall(r"^([A-Z_]+)=", (SYSTEMD / "sas.env.example").read_text(), re.MULTILINE))
 
     assert [name for name in sorted(given) if f"`{name}`" not in operations] == []
-
-
-# --- systemd ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

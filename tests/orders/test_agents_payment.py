@@ -160,10 +160,8 @@ def test_a_decline_whose_reply_is_lost_is_still_a_decline(services, step, order,
     eventually(lambda: ("confirm", False) in operations(services, order))
     step.seconds = 4
 
-    with pytest.raises(PermanentFailure) as refused:
+    with pytest.raises(PermanentFailure, check=lambda error: error.code == "card_declined"):
         agent.perform(step.request(attempt=2))
-
-    assert refused.value.code == "card_declined"
     assert operations(services, order)[-1] == ("cancel", True)
     assert services.charged(order) == 0
 
@@ -171,10 +169,8 @@ def test_a_decline_whose_reply_is_lost_is_still_a_decline(services, step, order,
 def test_an_unknown_payment_method_is_a_permanent_failure(services, step, order):
     step.payload["payment_method"] = "pm_card_of_nobody"
 
-    with pytest.raises(PermanentFailure) as refused:
+    with pytest.raises(PermanentFailure, check=lambda error: error.code == "payment_refused"):
         agent.perform(step.request())
-
-    assert refused.value.code == "payment_refused"
     assert services.charged(order) == 0
 
 

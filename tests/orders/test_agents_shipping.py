@@ -114,10 +114,8 @@ def test_undo_succeeds_when_its_reply_is_lost(services, step, order, mode):
 def test_undo_of_something_that_never_happened_succeeds_and_bars_a_late_booking(services, step, order):
     agent.compensate(step.undo())
 
-    with pytest.raises(PermanentFailure) as refused:
+    with pytest.raises(PermanentFailure, check=lambda error: error.code == "deleted"):
         agent.perform(step.request())
-
-    assert refused.value.code == "deleted"
     assert services.effects("carrier", "create", order) == 0
 
 

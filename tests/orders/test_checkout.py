@@ -13,8 +13,7 @@ from supervision import testing
 from supervision.models import Submission
 from tests.shopping import ADDRESS, place
 
-# Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
-pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+pytestmark = pytest.mark.usefixtures("no_hints")
 
 FILLED_IN = {"email": "ada@example.com", "payment_method": "pm_card_visa", **ADDRESS}
 

@@ -26,9 +26,6 @@ def numbers(client: Client, query: str = "") -> list[str]:
     return re.findall(r"\b\d{3}-\d{3}-\d{3}(?:-\d)?\b(?=</a>)", client.get(ORDERS + query).content.decode())
 
 
-# --- List -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_list_shows_orders_in_error_first_then_the_newest(operator: Client):
     (failed,) = fail()
     older, newer = place(2)
@@ -101,9 +98,6 @@ def test_an_order_is_found_by_its_number_with_or_without_dashes_and_by_its_publi
 
     for term in (wanted.number, wanted.number.replace("-", ""), wanted.number.replace("-", " "), wanted.public_id):
         assert numbers(operator, f"?q={term}") == [wanted.number]
-
-
-# --- Page -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_shows_facts_lines_steps_and_the_history_in_order(operator: Client):

@@ -23,8 +23,7 @@ from supervision.retry import Failure, Outcome
 from supervision.store import step_verbs
 from tests.shopping import ADDRESS, PASSWORD, place
 
-# Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
-pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+pytestmark = pytest.mark.usefixtures("no_hints")
 
 
 def fail_first_step(message: str) -> None:
@@ -166,9 +165,6 @@ def test_a_step_that_waits_for_another_try_is_called_late_and_not_failed(mug) ->
 
     assert view is not None
     assert standing(view).stages[0].look == "late"
-
-
-# --- The live page ------------------------------------------------------------------------------------------------
 
 
 async def _read_until(stream: Any, wanted: str) -> str:

@@ -13,11 +13,7 @@ from orders.models import Order, Product
 from supervision import testing
 from tests.shopping import PASSWORD, place
 
-# Before `collectstatic` has run, the directory of static files does not exist; the finders serve them then.
-pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-
-
-# --- Catalogue and cart -------------------------------------------------------------------------------------------
+pytestmark = pytest.mark.usefixtures("no_hints")
 
 
 def test_the_catalogue_shows_what_is_sold_and_nothing_else(client, mug) -> None:
@@ -79,9 +75,6 @@ def test_a_products_texts_are_escaped(client, mug) -> None:
 
 def test_every_demo_product_has_its_picture() -> None:
     assert [article.sku for article in ARTICLES if finders.find(article.picture) is None] == []
-
-
-# --- Accounts -----------------------------------------------------------------------------------------------------
 
 
 def test_the_history_lists_ones_own_orders_page_by_page(client, mug, ada, bob) -> None:
@@ -175,9 +168,6 @@ def test_the_console_changes_passwords_in_its_own_look(admin_client) -> None:
         assert answer.status_code == 200
         assert "Harbour Goods" not in answer.text
         assert "unfold/" in answer.text
-
-
-# --- What every page carries --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/", "/products/MUG-BLUE/", "/cart/", "/accounts/login/", "/nothing/", "/orders/unknown/"])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.engine.conftest import engine, store_database, tuned
+from tests.engine.conftest import engine, noted, store_database, tuned
 from tests.outbound import kit
+from tests.support.people import operator, viewer
 
 
 @pytest.fixture
@@ -41,4 +42,4 @@ def receiver(receivers: Callable[[], kit.Receiver]) -> kit.Receiver:
     return receivers()
 
 
-__all__ = ["engine", "store_database", "tuned"]
+__all__ = ["engine", "noted", "operator", "store_database", "tuned", "viewer"]

@@ -74,14 +74,16 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def hang_until(self, released: threading.Event) -> None:
-        """Accept requests and send no answer until `released` is set."""
+    def hang(self) -> threading.Event:
+        """Accept requests and send no answer until the event that this returns is set."""
+        released = threading.Event()
 
         def hang(request: BaseHTTPRequestHandler, message: Message) -> int:
             released.wait(60)
             return 204
 
         self.answer = hang
+        return released
 
     def seen(self, order: str) -> list[tuple[int, str]]:
         """The status messages of this order that arrived, sorted by number."""

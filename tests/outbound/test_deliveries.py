@@ -87,8 +87,7 @@ def test_an_order_is_followed_through_error_and_resubmission(receiver):
 def test_a_dead_receiver_delays_nobody_and_gets_everything_later(receivers, carried):
     """The dead receiver accepts requests and sends no answer until the test releases it."""
     dead, living = receivers(), receivers()
-    released = threading.Event()
-    dead.hang_until(released)
+    released = dead.hang()
     kit.listen(dead.url)
     kit.listen(living.url, kit.BOB)
     theirs = [kit.done(client=kit.ADA) for _ in range(8)]
@@ -107,8 +106,7 @@ def test_a_dead_receiver_delays_nobody_and_gets_everything_later(receivers, carr
 
 def test_however_many_receivers_are_dead_one_that_answers_finds_a_thread(receivers, carried):
     dead, living = receivers(), receivers()
-    released = threading.Event()
-    dead.hang_until(released)
+    released = dead.hang()
     for n in range(2 * status_sender.THREADS):
         kit.listen(dead.url, f"user:{100 + n}")
         kit.order(client=f"user:{100 + n}")
@@ -125,8 +123,7 @@ def test_however_many_receivers_are_dead_one_that_answers_finds_a_thread(receive
 
 
 def test_a_receiver_that_gives_no_answer_is_left_in_peace_with_all_its_messages(receiver, impatient):
-    released = threading.Event()
-    receiver.hang_until(released)
+    released = receiver.hang()
     kit.listen(receiver.url)
     for _ in range(10):
         kit.done()

@@ -19,15 +19,6 @@ pytestmark = pytest.mark.usefixtures("out")
 
 
 @pytest.fixture
-def told():
-    """A handler for a kind of notification of this test's own, and what it delivered."""
-    seen: list[int] = []
-    notifications.handler("test-kind")(lambda notification: seen.append(notification.pk))
-    yield seen
-    notifications._handlers.pop("test-kind")
-
-
-@pytest.fixture
 def working():
     """The running delivery worker of a supervisor process."""
     mine = DeliveryWorker().start()
@@ -47,35 +38,33 @@ def test_a_status_message_goes_out_when_its_transition_is_committed(receiver, wo
     engine_kit.until(lambda: Delivery.objects.filter(delivered_at__isnull=False).count() == 3)
 
 
-def test_an_alert_goes_out_while_every_webhook_hangs(receiver, working, told):
-    released = threading.Event()
-    receiver.hang_until(released)
+def test_an_alert_goes_out_while_every_webhook_hangs(receiver, working, noted):
+    released = receiver.hang()
     kit.listen(receiver.url)
     kit.done()
     engine_kit.until(lambda: receiver.messages)
 
     alert = Notification.objects.create(kind="test-kind")
 
-    engine_kit.until(lambda: told == [alert.pk])
+    engine_kit.until(lambda: noted == [alert.pk])
     assert Delivery.objects.filter(delivered_at__isnull=False).count() == 0
     released.set()
 
 
-def test_what_was_due_before_it_began_goes_out_too(receiver, told):
+def test_what_was_due_before_it_began_goes_out_too(receiver, noted):
     kit.listen(receiver.url)
     key = kit.done()
     note = Notification.objects.create(kind="test-kind")
 
     late = DeliveryWorker().start()
 
-    engine_kit.until(lambda: told == [note.pk] and len(receiver.seen(key)) == 3)
+    engine_kit.until(lambda: noted == [note.pk] and len(receiver.seen(key)) == 3)
     late.stop()
     assert late.join(30)
 
 
 def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun(receiver):
-    released = threading.Event()
-    receiver.hang_until(released)
+    released = receiver.hang()
     kit.listen(receiver.url)
     mine = DeliveryWorker().start()
     kit.done()
@@ -91,9 +80,8 @@ def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun
     assert not Delivery.objects.filter(delivered_at__isnull=True, not_before__gt=Now()).exists()  # the claims were given back
 
 
-def test_a_sweep_waits_for_no_receiver(receiver, told, monkeypatch):
-    released = threading.Event()
-    receiver.hang_until(released)
+def test_a_sweep_waits_for_no_receiver(receiver, noted, monkeypatch):
+    released = receiver.hang()
     kit.listen(receiver.url)
     kit.done()
     hanging = threading.Event()

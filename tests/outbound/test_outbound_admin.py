@@ -8,25 +8,12 @@ from django.test import Client
 from supervision.models import Delivery, ReplyToken, Run, WebhookEndpoint
 from tests.support.console import ATTACK, person
 
+pytestmark = pytest.mark.django_db
 LIST = "/admin/supervision/delivery/"
 
 
 @pytest.fixture
-def operator(db):
-    client = Client()
-    client.force_login(person("olga", "operator"))
-    return client
-
-
-@pytest.fixture
-def viewer(db):
-    client = Client()
-    client.force_login(person("vera", "viewer"))
-    return client
-
-
-@pytest.fixture
-def hook(db) -> WebhookEndpoint:
+def hook() -> WebhookEndpoint:
     return WebhookEndpoint.objects.create(public_id="wh_1", client="user:1", url="https://shop.example/hook", secret="whsec_c2VjcmV0")
 
 

@@ -128,9 +128,6 @@ def test_orders_side_by_side_have_their_own_numbers():
     assert kit.statuses(keys[5]) == []
 
 
-# ----------------------------------------------------------------------------------------------- receivers
-
-
 def test_a_webhook_hears_of_the_next_order_after_its_registration():
     assert subscriptions.interested([kit.BOB, kit.ADA], [None, None]) == [False, True]
 

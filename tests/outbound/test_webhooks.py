@@ -164,8 +164,7 @@ def test_a_name_that_has_come_to_mean_a_private_address_is_refused(call, receive
 
 def test_a_receiver_that_says_nothing_is_given_up_in_time(call, receiver, monkeypatch):
     monkeypatch.setattr(webhooks, "TRY_SECONDS", 0.3)
-    released = threading.Event()
-    receiver.hang_until(released)
+    released = receiver.hang()
 
     outcome = call(receiver.url)
     released.set()

@@ -10,12 +10,12 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from orders import services
 from orders.models import Order, Product
 from supervision import testing
 from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
 from supervision.store import step_verbs
+from tests import shopping
 
 ATTACKS = (
     "<script>window.pwned=1</script>",
@@ -27,12 +27,6 @@ ATTACKS = (
 )
 ATTACK = " ".join(ATTACKS)
 ORDERS = "/admin/orders/order/"
-REQUEST: dict[str, Any] = {
-    "email": "ada@example.com",
-    "shipping_address": {"name": "Ada L.", "line1": "Via Roma 1", "city": "Torino", "postal_code": "10121", "country": "IT"},
-    "lines": [{"sku": "MUG-BLUE", "quantity": 2}],
-    "payment_method": "pm_card_visa",
-}
 
 
 def person(name: str, *groups: str, staff: bool = True) -> User:
@@ -58,9 +52,15 @@ def mug(**fields: Any) -> Product:
 
 def place(count: int = 1, **changes: Any) -> list[Order]:
     """Orders that are consumed and whose first step is claimed; no agent works on them."""
+    return _orders(_taken_up(count, changes)[0])
+
+
+def _taken_up(count: int, changes: dict[str, Any]) -> tuple[list[str], Any]:
     mug()
-    keys = [services.place_order({**REQUEST, **changes}, account=None).public_id for _ in range(count)]
-    testing.schedule()
+    return [shopping.place(**changes) for _ in range(count)], testing.schedule()
+
+
+def _orders(keys: list[str]) -> list[Order]:
     return list(Order.objects.filter(public_id__in=keys).select_related("run").order_by("pk"))
 
 
@@ -73,17 +73,14 @@ def fail(
     **changes: Any,
 ) -> list[Order]:
     """Orders in Error at this step; the steps before it are done."""
-    mug()
-    keys = [services.place_order({**REQUEST, **changes}, account=None).public_id for _ in range(count)]
-    (sent,) = testing.schedule()
-    spot, claims = sent
+    keys, ((spot, claims),) = _taken_up(count, changes)
     while spot.definition.step(spot.position).name != at:
         started = step_verbs.start(spot, claims)
         claims = step_verbs.finish_at(spot)([(work, {"id": "it_1"}) for work in started]).claims
         spot = spot.following
     for work in step_verbs.start(spot, claims):
         failures.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused"))])
-    return list(Order.objects.filter(public_id__in=keys).select_related("run").order_by("pk"))
+    return _orders(keys)
 
 
 def page(order: Order) -> str:
