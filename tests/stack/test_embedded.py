@@ -21,13 +21,30 @@ from sasproject.pgbinaries import EmbeddedPostgresError
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module")
+def initialised(tmp_path_factory):
+    """The data of a stopped server. Making it takes most of the time of a first start."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("initialised"), fast=True) as one:
+        pass
+    shutil.rmtree(one.socket_dir, ignore_errors=True)
+    return one.data_dir
+
+
 @pytest.fixture
-def server(tmp_path):
-    """A server that is not started yet."""
+def new_server(tmp_path):
+    """A server without data that is not started yet."""
     server = EmbeddedPostgres(tmp_path / "state")
     yield server
     server.stop()
     shutil.rmtree(server.socket_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def server(new_server, initialised):
+    """A server with data that is not started yet."""
+    if pgbinaries.find_identity(pgbinaries.find_binaries()).uid is None:  # else the data belong to another user
+        shutil.copytree(initialised, new_server.state_dir / "pg", symlinks=True)
+    return new_server
 
 
 def rows(url: str) -> int:
@@ -48,15 +65,15 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_it_starts_stops_and_starts_again_with_its_data(server):
-    server.start()
-    keep_a_row(server.url)
-    server.stop()
-    assert server.pid is None
+def test_it_starts_stops_and_starts_again_with_its_data(new_server):
+    new_server.start()
+    keep_a_row(new_server.url)
+    new_server.stop()
+    assert new_server.pid is None
 
-    server.start()
+    new_server.start()
 
-    assert rows(server.url) == 1
+    assert rows(new_server.url) == 1
 
 
 def test_it_is_durable_unless_told_otherwise(server, tmp_path):
@@ -168,15 +185,15 @@ def test_two_launchers_do_not_share_a_directory(server):
     assert server.pid
 
 
-def test_an_interrupted_first_start_is_repeated(server):
-    unfinished = server.state_dir / "pg.new"
+def test_an_interrupted_first_start_is_repeated(new_server):
+    unfinished = new_server.state_dir / "pg.new"
     unfinished.mkdir(parents=True)
     (unfinished / "PG_VERSION").write_text("18\n")
-    (server.state_dir / "pg").mkdir()
+    (new_server.state_dir / "pg").mkdir()
 
-    server.start()
+    new_server.start()
 
-    keep_a_row(server.url)
+    keep_a_row(new_server.url)
     assert not unfinished.exists()
 
 
@@ -189,22 +206,22 @@ def test_data_of_another_version_is_refused_with_a_way_out(server):
         server.start()
 
 
-def test_a_directory_somebody_put_in_the_way_is_refused(server, tmp_path):
-    server.socket_dir.symlink_to(tmp_path)
+def test_a_directory_somebody_put_in_the_way_is_refused(new_server, tmp_path):
+    new_server.socket_dir.symlink_to(tmp_path)
     try:
         with pytest.raises(EmbeddedPostgresError, match="belongs to another user"):
-            server.start()
+            new_server.start()
     finally:
-        server.socket_dir.unlink()
+        new_server.socket_dir.unlink()
 
 
-def test_a_foreign_locale_and_foreign_pg_variables_do_not_matter(server, monkeypatch):
+def test_a_foreign_locale_and_foreign_pg_variables_do_not_matter(new_server, monkeypatch):
     monkeypatch.setenv("LC_ALL", "xx_YY.UTF-8")
     monkeypatch.setenv("PGDATA", "/nowhere")
     monkeypatch.setenv("PGPORT", "9999")
-    server.start()
+    new_server.start()
 
-    keep_a_row(server.url)
+    keep_a_row(new_server.url)
 
 
 def test_ending_leftovers_of_nothing_is_harmless(tmp_path):
@@ -222,16 +239,16 @@ def test_chosen_binaries_are_obeyed_or_refused(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root only: others run the server as themselves")
-def test_root_runs_it_in_a_user_namespace_and_keeps_the_files(server):
+def test_root_runs_it_in_a_user_namespace_and_keeps_the_files(new_server):
     if pgbinaries.find_identity(pgbinaries.find_binaries()).prefix == ():
         pytest.skip("user namespaces are not allowed here")
-    server.start()
+    new_server.start()
 
-    assert (server.data_dir / "PG_VERSION").stat().st_uid == 0
+    assert (new_server.data_dir / "PG_VERSION").stat().st_uid == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root only: others run the server as themselves")
-def test_root_without_user_namespaces_runs_it_as_nobody(server, monkeypatch):
+def test_root_without_user_namespaces_runs_it_as_nobody(new_server, monkeypatch):
     binaries = pgbinaries.find_binaries().directory
     package = binaries.parents[1]
     copy = Path("/tmp") / f"sas-binaries-{os.getpid()}"  # a directory that all users may read
@@ -240,13 +257,13 @@ def test_root_without_user_namespaces_runs_it_as_nobody(server, monkeypatch):
     monkeypatch.setenv("SAS_PG_BIN", str(copy / binaries.relative_to(package.parent)))
     monkeypatch.setattr(pgbinaries, "NAMESPACE", ("false",))
     try:
-        server.start()
-        keep_a_row(server.url)
-        server.stop()
-        server.start()
-        assert rows(server.url) == 1
-        assert server.data_dir.stat().st_uid != 0
+        new_server.start()
+        keep_a_row(new_server.url)
+        new_server.stop()
+        new_server.start()
+        assert rows(new_server.url) == 1
+        assert new_server.data_dir.stat().st_uid != 0
     finally:
-        server.stop()
-        shutil.rmtree(server.data_dir, ignore_errors=True)
+        new_server.stop()
+        shutil.rmtree(new_server.data_dir, ignore_errors=True)
         shutil.rmtree(copy)
