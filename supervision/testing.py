@@ -7,21 +7,46 @@ time pass on the database's clock.
 from __future__ import annotations
 
 import json
+import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
+from django.apps import apps
+from django.db import connection
+from django.db.models import DateTimeField
+
+from supervision import conf
 from supervision.dispatch import scheduler
 from supervision.execution import runner
+from supervision.governance import circuit_breaker
 from supervision.intake import submission
 from supervision.models import Run, StepState
+from supervision.plans import registry
 from supervision.postgres import db
+from supervision.runtime import failpoints
 from supervision.states import Claim
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
 
 MOST_SECONDS = 10.0
+# The tables of the engine's rows, each before those that it refers to.
+TABLES = (
+    "stepevent", "stepstate", "strayreply", "effect", "alert", "incident", "notification", "deadletter", "leaderlease", "heartbeat", "run",
+    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun", "audience", "closure",
+    "workflowversion", "receipt", "finding", "reconciliation", "journalentry", "journalfile", "writerlease", "cachedresult", "delivery",
+    "replytoken", "webhookendpoint",
+)  # fmt: skip
+_NEXT = """
+SELECT extract(epoch FROM min(at) FILTER (WHERE at > now()) - now())::float8, coalesce(bool_or(claim AND at <= now()), false) FROM (
+    SELECT not_before AS at, false AS claim FROM supervision_stepstate WHERE process_state = 'Pending'
+    UNION ALL SELECT complete_by, true FROM supervision_stepstate WHERE process_state = 'Processing'
+    UNION ALL SELECT complete_by, false FROM supervision_run WHERE finished_at IS NULL
+    UNION ALL SELECT retry_at, false FROM supervision_resource WHERE breaker_state <> 'closed'
+    UNION ALL SELECT until, false FROM supervision_pause WHERE lifted_at IS NULL) due
+"""
 
 
 @contextmanager
@@ -58,17 +83,18 @@ def schedule() -> list[tuple[StepPosition, list[Claim]]]:
     return sent
 
 
-def perform(place: StepPosition, claims: Sequence[Claim]) -> None:
+def perform(place: StepPosition, claims: Sequence[Claim], *, arrives: Callable[[str], bool] = lambda label: True) -> None:
     """Carry a cohort through its chain, link by link, as the agents' workers would.
 
     What a worker would send as a chain of its own, as for an answer that comes late, is performed here as well. Calls that have
-    not ended after MOST_SECONDS are left alone.
+    not ended after MOST_SECONDS are left alone. arrives: whether the message with the step of this label reaches a worker.
     """
     chains = deque([(place, list(claims))])
     send, scheduler.dispatch = scheduler.dispatch, lambda place, claims: chains.append((place, list(claims)))
     try:
         while chains:
-            if (onward := runner.run(*chains.popleft())) is not None:
+            link, cohort = chains.popleft()
+            if arrives(link.label) and (onward := runner.run(link, cohort)) is not None:
                 chains.append(onward)
             elif not chains:
                 runner.process.finish_up(MOST_SECONDS)
@@ -107,6 +133,62 @@ def make_due(*keys: str) -> int:
         {"all": not keys, "keys": list(keys)},
     )
     return len(rows)
+
+
+def next_moment() -> float:
+    """Seconds until the next wait, claim, run, breaker or pause comes to its time, or the next sweep if a claim is overdue."""
+    [[seconds, overdue]] = db.fetch(_NEXT)
+    return min(inf if seconds is None else float(seconds), conf.get().sweep_every.total_seconds() if overdue else inf)
+
+
+def let_pass(seconds: float) -> None:
+    """Move every time in the engine's tables back by so much, as if it had passed on the database's clock."""
+    columns: dict[str, list[str]] = {}
+    for model in apps.get_app_config("supervision").get_models():
+        columns[model._meta.db_table] = [f.column for f in model._meta.concrete_fields if isinstance(f, DateTimeField)]
+    moves = [
+        f"UPDATE {table} SET " + ", ".join(f"{name} = {name} - interval '{seconds} s'" for name in names)  # noqa: S608 - our own names
+        for table, names in columns.items()
+        if names
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(";".join(moves))
+    circuit_breaker.forget()
+
+
+def clean() -> None:
+    """Delete every row of the engine's, and what this process keeps of them in memory. Only for a database of tests."""
+    statements = [f"DELETE FROM supervision_{table}" for table in TABLES]  # noqa: S608 - the names above
+    with connection.cursor() as cursor:
+        cursor.execute(";".join(statements))
+    failpoints.load({})
+    runner.process.reset()
+    registry.forget()
+    circuit_breaker.forget()
+
+
+def at_once(*functions: Callable[[], Any]) -> list[Any]:
+    """Call these at the same moment, each in a thread with its own connection; returns results and exceptions."""
+    barrier = threading.Barrier(len(functions))
+    answers: list[Any] = [None] * len(functions)
+
+    def call(index: int, function: Callable[[], Any]) -> None:
+        try:
+            connection.ensure_connection()
+            barrier.wait(20)
+            answers[index] = function()
+        except Exception as error:
+            answers[index] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread is stuck"  # noqa: S101 - a test's
+    return answers
 
 
 def step(key: str, name: str, direction: str = "do") -> StepState:

@@ -221,7 +221,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [wheel] = directory.glob("sas_supervision-*.whl")
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(directory / "env")], check=True)
     programs = directory / "env" / "bin"
-    installed = pip("--python", str(programs / "python"), "install", "--quiet", "--no-compile", f"{wheel}[api,console,pgmq]")
+    installed = pip("--python", str(programs / "python"), "install", "--quiet", "--no-compile", f"{wheel}[api,console,pgmq,testing]")
     assert installed.returncode == 0, installed.stderr
     return programs
 
@@ -247,7 +247,7 @@ def project(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_page_needs_few_lines_of_settings_and_wiring():
-    assert set(FILES) == {*WIRING, "hires/workflows.py", "hires/submitting.py", "hiring/urls.py"}
+    assert set(FILES) == {*WIRING, "hires/workflows.py", "hires/submitting.py", "hires/test_onboard.py", "hiring/urls.py"}
     assert sum(bool(line.strip()) for name in WIRING for line in FILES[name].splitlines()) <= 12
 
 
@@ -260,6 +260,15 @@ def test_a_blank_project_passes_its_checks_and_has_no_migration_to_make(project:
 def test_the_database_gives_no_submission_a_workflow_of_another_application(project: Project):
     with psycopg.connect(project.url) as database, pytest.raises(psycopg.errors.NotNullViolation, match='"workflow"'):
         database.execute("INSERT INTO supervision_submission (public_id, payload) VALUES ('x', '{}')")
+
+
+def test_the_tests_of_the_page_pass_and_a_kill_that_never_happened_fails_its_test(project: Project):
+    assert re.search(r"^2 passed in", project.run("pytest", "-q", "hires"), re.M)
+
+    (project.app / "test_kill.py").write_text("def test_kills_nothing(sas):\n    sas.kill('order-laptop')\n")
+    told = project.run("python", "-c", "import pytest; pytest.main(['-q', 'hires/test_kill.py'])")
+    assert "never happened: kill('order-laptop', 'agent.after_effect')" in told
+    assert "1 passed, 1 error" in told
 
 
 def test_runs_survive_a_killed_worker_and_a_refusal_that_an_operator_resubmits(project: Project):

@@ -13,52 +13,26 @@ import pytest
 from celery import current_app
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test.utils import setup_databases, teardown_databases
 
 from supervision import testing
-from supervision.execution import runner
-from supervision.governance import circuit_breaker
 from supervision.outbox import notifications
-from supervision.plans import registry
-from supervision.runtime import failpoints
 from tests.support import toy
 from tests.support.people import no_hints, operator, viewer
 
 __all__ = ["no_hints", "operator", "viewer"]
 
-TABLES = (
-    "stepevent", "stepstate", "strayreply", "effect", "alert", "incident", "notification", "deadletter", "leaderlease", "heartbeat", "run",
-    "submission", "resource", "resourceroute", "slot", "pause", "archivedrun", "audience", "closure",
-    "workflowversion", "receipt", "finding", "reconciliation",
-)  # fmt: skip
-
 QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")
 
 
 def empty_the_store() -> None:
-    statements = [f"DELETE FROM supervision_{table}" for table in TABLES]  # noqa: S608 - the names above
-    statements += ["DELETE FROM django_admin_log", "DELETE FROM auth_user"]
+    testing.clean()
     with connection.cursor() as cursor:
-        cursor.execute(";".join(statements))
+        cursor.execute("DELETE FROM django_admin_log; DELETE FROM auth_user")
 
 
 @pytest.fixture(scope="session")
-def store_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def store_database(sas_database: None) -> None:
     """The test database, also for sessions in which no test has pytest-django's mark."""
-    mine = None
-    with django_db_blocker.unblock():
-        if not connection.introspection.table_names():
-            mine = setup_databases(verbosity=0, interactive=False, aliases=["default"])
-    yield
-    with django_db_blocker.unblock():
-        # The engine's own threads keep their connections for the life of the process.
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-        connection.close()
-        if mine is not None:
-            teardown_databases(mine, verbosity=0)
 
 
 @pytest.fixture
@@ -67,15 +41,9 @@ def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), testing.quiet():
         empty_the_store()
         toy.reset()
-        runner.process.reset()
-        circuit_breaker.forget()
-        registry.forget()
         try:
             yield
         finally:
-            failpoints.load({})
-            runner.process.reset()
-            registry.forget()
             empty_the_store()
             connection.close()
 

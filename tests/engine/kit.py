@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,7 @@ from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Handover, Started
-from supervision.testing import expire, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import at_once, expire, let_pass, run_of, run_until_idle, schedule, step, submit, submit_many
 from supervision.workflow import StepPosition, Workflow
 from tests.support import forked
 
@@ -221,39 +220,11 @@ def go(sent: Sequence[tuple[StepPosition, Sequence[Claim]]]) -> None:
 
 
 def hours_pass(hours: float) -> None:
-    """Move every timestamp of the store back by this many hours."""
-    for table, column in fetch(
-        "SELECT table_name, column_name FROM information_schema.columns"
-        " WHERE table_name LIKE 'supervision\\_%%' AND data_type = 'timestamp with time zone'"
-    ):
-        fetch(f"UPDATE {table} SET {column} = {column} - {hours} * interval '1 hour' WHERE {column} IS NOT NULL")  # noqa: S608
+    """Let time pass on the database's clock."""
+    let_pass(hours * 3600)
 
 
 # ---------------------------------------------------------------------------------------------- at the same time
-
-
-def at_once(*functions: Callable[[], Any]) -> list[Any]:
-    """Call these at the same moment, each in a thread with its own connection; returns results and exceptions."""
-    barrier = threading.Barrier(len(functions))
-    answers: list[Any] = [None] * len(functions)
-
-    def call(index: int, function: Callable[[], Any]) -> None:
-        try:
-            connection.ensure_connection()
-            barrier.wait(20)
-            answers[index] = function()
-        except Exception as error:
-            answers[index] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in enumerate(functions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "a thread is stuck"
-    return answers
 
 
 @contextmanager
@@ -312,4 +283,4 @@ class Process:
         return int(self._process.returncode)
 
 
-__all__ = ["Run", "expire", "failures", "step", "supervisor", "transaction", "until"]
+__all__ = ["Run", "at_once", "expire", "failures", "step", "supervisor", "transaction", "until"]

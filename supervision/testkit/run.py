@@ -1,0 +1,58 @@
+"""A run as a test sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervision import models
+from supervision.models import Alert, StepEvent, StepState
+
+
+class Run:
+    """A run under test, as it is now."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    @property
+    def state(self) -> str:
+        """Its state; `Pending` while it is only submitted."""
+        return str(models.Run.objects.filter(key=self.key).values_list("process_state", flat=True).first() or "Pending")
+
+    @property
+    def steps(self) -> dict[str, str]:
+        """The state of each step by name, in order; `undo:` before the name of a step's undo."""
+        return {_label(row): str(row.process_state) for row in self._rows()}
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What the steps that are done returned, by name."""
+        return {row.name: row.result for row in self._rows() if row.direction == "do" and row.process_state == "Processed"}
+
+    @property
+    def alerts(self) -> list[str]:
+        """The kinds of its open alerts."""
+        return sorted(Alert.objects.filter(run__key=self.key, closed_at__isnull=True).values_list("kind", flat=True))
+
+    @property
+    def history(self) -> list[str]:
+        """Its events, one line each."""
+        names: dict[Any, str] = {(row.direction, row.position): _label(row) for row in self._rows()}
+        return [
+            f"{event.seq}. {names.get((event.direction, event.position), 'run')}: {event.to_state}  {event.why or ''}".rstrip()
+            for event in StepEvent.objects.filter(run__key=self.key).order_by("seq")
+        ]
+
+    def assert_state(self, state: str) -> None:
+        """Raises AssertionError with the steps, their errors and the history if the run is in another state."""
+        if (now := self.state) == state:
+            return
+        steps = [f"  {_label(row)}: {row.process_state}  {row.last_error or ''}".rstrip() for row in self._rows()]
+        raise AssertionError("\n".join([f"run {self.key} is {now}, expected {state}", *steps, "history:", *self.history]))
+
+    def _rows(self) -> list[StepState]:
+        return list(StepState.objects.filter(run__key=self.key).order_by("direction", "position"))
+
+
+def _label(row: StepState) -> str:
+    return f"undo:{row.name}" if row.direction == "undo" else row.name
