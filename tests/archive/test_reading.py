@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -17,6 +16,7 @@ from supervision.execution import runner
 from supervision.models import ArchivedRun, Notification, Run
 from supervision.operations import operator_verbs
 from supervision.store import step_verbs
+from tests.engine.kit import said
 from tests.shopping import a_client, a_product, a_request, an_account
 from tests.support.console import person
 
@@ -66,16 +66,9 @@ def placed(owner, *, days: float = 100, undo: bool = False, **headers) -> str:
 
 
 def archive(*options: str) -> dict:
-    out = StringIO()
-    call_command("archive", "--json", *options, stdout=out, stderr=StringIO())
+    printed = said("archive", "--json", *options)
     assert list(registry.violations()) == []
-    return json.loads(out.getvalue())
-
-
-def told(*words: str) -> str:
-    out = StringIO()
-    call_command(*words, stdout=out, stderr=StringIO())
-    return out.getvalue()
+    return json.loads(printed)
 
 
 KEEPS = pytest.mark.parametrize("options", [(), ("--keep-orders",)], ids=["whole", "orders-kept"])
@@ -101,11 +94,11 @@ def test_owner_and_operator_read_it_as_before_and_strangers_do_not(owner, option
 def test_the_command_shows_it_by_its_id_and_by_its_number(order, options):
     number = Order.objects.get(public_id=order).number
     asked = [("order", order), ("order", number), ("order", order, "--json")]
-    before = [told(*words) for words in asked]
+    before = [said(*words) for words in asked]
 
     archive(*options)
 
-    assert [told(*words) for words in asked] == before
+    assert [said(*words) for words in asked] == before
     assert "charge-payment" in before[0]
 
 
@@ -141,7 +134,7 @@ def test_the_shops_lists_go_on_showing_orders_that_it_keeps(order, owner):
     archive("--keep-orders")
 
     assert [a_client(owner).get(door).json()["results"] for door in asked] == before
-    assert {row["id"] for row in json.loads(told("orders", "--json"))} == {order, recent}
+    assert {row["id"] for row in json.loads(said("orders", "--json"))} == {order, recent}
     assert visitor.get("/orders/").content.count(b"On its way") == 2
     assert StockReservation.objects.count() == 2
 
@@ -200,7 +193,7 @@ def test_an_archived_order_is_refused_to_be_cancelled(order, owner):
 def test_a_dry_run_says_what_there_is(order):
     before = rows()
 
-    words = told("archive", "--dry-run")
+    words = said("archive", "--dry-run")
 
     assert "1 orders would be archived" in words
     assert rows() == before
@@ -210,7 +203,7 @@ def test_the_command_says_what_it_did_and_what_it_left(order, owner):
     stays = placed(owner)
     db_alert(stays)
 
-    words = told("archive", "--batch", "1")
+    words = said("archive", "--batch", "1")
 
     assert "1 orders archived with 4 steps" in words
     assert "1 left where they are" in words

@@ -3,64 +3,58 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from orders.models import Order
 from supervision import testing
 from supervision.models import Pause
 from supervision.operations import pauses
+from tests.engine.kit import said
 from tests.support.console import mug, place
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 
 
-def manage(*arguments: str) -> str:
-    out = StringIO()
-    call_command(*arguments, stdout=out)
-    return out.getvalue()
-
-
 def test_everything_is_paused_for_a_while_and_resumed():
-    assert manage("pause", "--all", "--reason", "moving house", "--until", "15m").startswith("Everything is paused until 20")
+    assert said("pause", "--all", "--reason", "moving house", "--until", "15m").startswith("Everything is paused until 20")
 
     held = pauses.active().get()
     assert held.paused_by.startswith("command (")
-    assert manage("resume", "--all", "--reason", "we have moved") == "Everything is resumed\n"
+    assert said("resume", "--all", "--reason", "we have moved") == "Everything is resumed\n"
     held.refresh_from_db()
     assert (held.lift_reason, pauses.active().count()) == ("we have moved", 0)
 
 
 def test_an_agent_and_a_workflow_are_paused_by_name():
-    assert "until an operator resumes it" in manage("pause", "--agent", "payment", "--reason", "the bank is closed")
-    manage("pause", "--workflow", "fulfil-order", "--reason", "inventory")
+    assert "until an operator resumes it" in said("pause", "--agent", "payment", "--reason", "the bank is closed")
+    said("pause", "--workflow", "fulfil-order", "--reason", "inventory")
 
-    said = manage("resume", "--agent", "payment", "--reason", "open again")
+    resumed = said("resume", "--agent", "payment", "--reason", "open again")
 
-    assert said.splitlines()[0] == "The agent payment is resumed"
-    assert said.splitlines()[1].startswith("still paused: The workflow fulfil-order (command (")
+    assert resumed.splitlines()[0] == "The agent payment is resumed"
+    assert resumed.splitlines()[1].startswith("still paused: The workflow fulfil-order (command (")
 
 
 def test_an_order_is_paused_by_its_number_or_public_id_and_says_why_it_waits():
     (order,) = place()
     number = Order.objects.get().number
 
-    manage("pause", "--order", number, "--reason", "an odd address")
+    said("pause", "--order", number, "--reason", "an odd address")
 
     held = Pause.objects.get()
     assert (held.scope, held.name, held.run_id) == ("order", order.public_id, order.run_id)
-    assert "Paused" in manage("order", order.public_id)
+    assert "Paused" in said("order", order.public_id)
     testing.expire(order.public_id)  # the first step was already claimed and goes on; the pause stops the next claim
-    call_command("supervise", "--once", stdout=StringIO())
-    shown = manage("order", order.public_id)
+    said("supervise", "--once")
+    shown = said("order", order.public_id)
     assert "is paused by command (" in shown
     assert "an odd address" in shown
     assert "Resumed" not in shown
-    manage("resume", "--order", order.public_id, "--reason", "it is right")
-    assert "Resumed" in manage("order", order.public_id)
+    said("resume", "--order", order.public_id, "--reason", "it is right")
+    assert "Resumed" in said("order", order.public_id)
 
 
 def test_an_id_that_begins_with_a_dash_is_no_option():
@@ -69,16 +63,16 @@ def test_an_id_that_begins_with_a_dash_is_no_option():
     Order.objects.update(public_id=public_id)
     type(order.run).objects.filter(pk=order.run_id).update(key=public_id)
 
-    assert public_id in manage("pause", "--order", public_id, "--reason", "r")
+    assert public_id in said("pause", "--order", public_id, "--reason", "r")
 
 
 def test_an_account_can_be_named_and_the_answer_can_be_json():
     User.objects.create_user("olga")
 
-    facts = json.loads(manage("pause", "--all", "--reason", "r", "--by", "olga", "--until", "2100-01-01T00:00Z", "--json"))
+    facts = json.loads(said("pause", "--all", "--reason", "r", "--by", "olga", "--until", "2100-01-01T00:00Z", "--json"))
 
     assert {"scope": "all", "paused_by": "olga", "until": "2100-01-01T00:00:00Z", "lifted_at": None}.items() <= facts.items()
-    assert json.loads(manage("resume", "--all", "--reason", "done", "--by", "olga", "--json"))["lift_reason"] == "done"
+    assert json.loads(said("resume", "--all", "--reason", "done", "--by", "olga", "--json"))["lift_reason"] == "done"
 
 
 @pytest.mark.parametrize(
@@ -102,5 +96,5 @@ def test_a_mistake_is_one_clear_line(arguments: tuple[str, ...], words: str):
     mug()
 
     with pytest.raises(CommandError, match=words):
-        manage(*arguments)
+        said(*arguments)
     assert not Pause.objects.exists()

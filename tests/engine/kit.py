@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from django.core.management import call_command
 from django.db import connection, transaction
 
 from chaos.look import until
@@ -93,6 +95,13 @@ def fetch(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return cursor.fetchall() if cursor.description else []
+
+
+def said(*words: object) -> str:
+    """What this management command prints."""
+    out = StringIO()
+    call_command(*map(str, words), stdout=out, stderr=StringIO())
+    return out.getvalue()
 
 
 def seqs_are_gapless() -> bool:

@@ -21,6 +21,7 @@ from supervision.intake import consuming
 from supervision.models import Run
 from supervision.operations import operator_verbs
 from supervision.workflow import Step, Workflow, register
+from tests.engine import kit
 
 pytestmark = pytest.mark.django_db
 
@@ -76,11 +77,6 @@ def healthy() -> dict[str, int]:
     consuming.consume_batch(born=False)
     place()  # accepted, not consumed
     return {name: Run.objects.get(key=key).pk for name, key in keys.items()}
-
-
-def sql(statement: str, **params: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, params)
 
 
 def unguarded() -> None:
@@ -203,7 +199,7 @@ def test_the_fixture_has_a_run_in_every_state_it_claims(healthy: dict[str, int])
 
 
 def test_a_clock_that_was_put_back_between_two_undo_steps_is_no_violation(healthy: dict[str, int]):
-    sql(UNDO.format("finished_at = now() + interval '1 hour'", 1), run=healthy["cancelled"])
+    kit.fetch(UNDO.format("finished_at = now() + interval '1 hour'", 1), {"run": healthy["cancelled"]})
 
     assert list(registry.violations()) == []
 
@@ -216,7 +212,7 @@ def test_every_invariant_of_the_engine_is_seeded_below():
 def test_a_broken_invariant_is_named_with_its_run(invariant: str, healthy: dict[str, int]):
     whose, statement = BREAKS[invariant]
     unguarded()
-    sql(statement, run=healthy[whose])
+    kit.fetch(statement, {"run": healthy[whose]})
 
     named = {violation.invariant: violation.detail for violation in registry.violations()}
 
@@ -227,7 +223,7 @@ def test_a_broken_invariant_is_named_with_its_run(invariant: str, healthy: dict[
 
 def test_the_command_exits_with_1_and_names_the_violation(healthy: dict[str, int]):
     unguarded()
-    sql(BREAKS["events are numbered without a gap"][1], run=healthy["processed"])
+    kit.fetch(BREAKS["events are numbered without a gap"][1], {"run": healthy["processed"]})
     out = StringIO()
 
     with pytest.raises(SystemExit) as stopped:
@@ -238,16 +234,12 @@ def test_the_command_exits_with_1_and_names_the_violation(healthy: dict[str, int
 
 
 def test_the_command_says_so_when_everything_holds(healthy: dict[str, int]):
-    out = StringIO()
-
-    call_command("audit", stdout=out, stderr=StringIO())
-
-    assert "all hold" in out.getvalue()
+    assert "all hold" in kit.said("audit")
 
 
 def test_the_command_answers_json_with_every_violation(healthy: dict[str, int]):
     unguarded()
-    sql("UPDATE supervision_stepevent SET seq = seq + 100 WHERE run_id = %(run)s AND seq > 2", run=healthy["processed"])
+    kit.fetch("UPDATE supervision_stepevent SET seq = seq + 100 WHERE run_id = %(run)s AND seq > 2", {"run": healthy["processed"]})
     out = StringIO()
 
     with pytest.raises(SystemExit):
@@ -260,7 +252,9 @@ def test_the_command_answers_json_with_every_violation(healthy: dict[str, int]):
 
 def test_many_violations_of_one_kind_are_bounded(healthy: dict[str, int]):
     unguarded()
-    sql("INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) SELECT -n, 1, 'Pending', 'x' FROM generate_series(1, 100) n")
+    kit.fetch(
+        "INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) SELECT -n, 1, 'Pending', 'x' FROM generate_series(1, 100) n"
+    )
 
     found = [v for v in registry.violations() if v.invariant == "nothing belongs to a run that does not exist"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from supervision import PermanentFailure, StepRequest, testing
 from supervision.insight import directory
 from supervision.insight.directory import Directory, Entry
 from supervision.operations import archive
+from tests.engine.kit import said
 from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -30,12 +30,6 @@ def no_application() -> Iterator[None]:
 
 def refuse(request: StepRequest) -> None:
     raise PermanentFailure("no")
-
-
-def said(*arguments: str) -> str:
-    out = StringIO()
-    call_command(*arguments, stdout=out, stderr=StringIO())
-    return out.getvalue()
 
 
 def shown(key: str) -> dict[str, Any]:

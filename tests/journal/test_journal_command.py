@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from io import StringIO
 
 import pytest
-from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db.models.functions import Now
 
 from supervision.journal.writer import Writer
 from supervision.models import JournalEntry, WriterLease
+from tests.engine.kit import said
 from tests.journal.kit import KEY, append, files, flushed, ids, waiting
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
 
 
-def manage(*arguments: str) -> str:
-    out = StringIO()
-    call_command("journal", *arguments, stdout=out)
-    return out.getvalue()
-
-
 def test_status_of_an_empty_journal_says_so():
-    assert manage() == "Nothing was ever written down.\n"
+    assert said("journal") == "Nothing was ever written down.\n"
 
 
 def test_status_shows_what_waits_and_who_writes():
     writer = flushed("e-1", "e-2")
     append("e-3")
 
-    header, row = manage("status").splitlines()
+    header, row = said("journal", "status").splitlines()
 
     assert header.split()[:4] == ["KEY", "WAITING", "OLDEST", "FAILED"]
     assert row.split()[:2] == [KEY, "1"]
@@ -44,14 +37,14 @@ def test_status_shows_what_is_wrong(journal_dir):
     append("e-1")
     Writer().flush(KEY)
 
-    assert f"{KEY} cannot be written since" in manage("status")
-    assert "NotADirectoryError" in manage("status")
+    assert f"{KEY} cannot be written since" in said("journal", "status")
+    assert "NotADirectoryError" in said("journal", "status")
 
 
 def test_status_as_json_gives_the_acknowledged_length_of_every_file(journal_dir):
     flushed("e-1")
 
-    told = json.loads(manage("status", "--json"))
+    told = json.loads(said("journal", "status", "--json"))
 
     assert told["directory"] == str(journal_dir)
     [file] = told["files"]
@@ -63,7 +56,7 @@ def test_flush_writes_everything_now_and_leaves_no_lease_behind(journal_dir):
     append("e-1", "e-2")
     append("e-3", key="others", kind="found")
 
-    assert manage("flush") == "3 events are settled.\n"
+    assert said("journal", "flush") == "3 events are settled.\n"
 
     assert ids(journal_dir) == ["e-1", "e-2"]
     assert waiting() == []
@@ -76,7 +69,7 @@ def test_flush_waits_for_the_writer_there_is(journal_dir, processes, eventually)
     eventually(lambda: WriterLease.objects.exists())
     append("e-2")
 
-    manage("flush", "--timeout", "20")
+    said("journal", "flush", "--timeout", "20")
 
     assert ids(journal_dir) == ["e-1", "e-2"]
 
@@ -86,7 +79,7 @@ def test_flush_says_when_another_writer_does_not_write():
     WriterLease.objects.create(key=KEY, holder="frozen", term=1, until=Now() + timedelta(seconds=25))
 
     with pytest.raises(CommandError, match="1 events of books still wait: another writer has the lease"):
-        manage("flush", "--timeout", "0.3")
+        said("journal", "flush", "--timeout", "0.3")
 
 
 def test_flush_says_what_keeps_it_from_writing(journal_dir):
@@ -94,13 +87,13 @@ def test_flush_says_what_keeps_it_from_writing(journal_dir):
     append("e-1")
 
     with pytest.raises(CommandError, match="books cannot be written: NotADirectoryError"):
-        manage("flush")
+        said("journal", "flush")
 
 
 def test_wait_says_where_an_event_was_written():
     flushed("e-1")
 
-    assert manage("wait", "e-1").startswith(f"written to {files()[0].path} on ")
+    assert said("journal", "wait", "e-1").startswith(f"written to {files()[0].path} on ")
 
 
 @pytest.mark.parametrize(
@@ -113,20 +106,20 @@ def test_wait_fails_with_one_line_when_the_event_is_not_written(event, words):
     append("late")
 
     with pytest.raises(CommandError, match=words):
-        manage("wait", event, "--timeout", "0.1")
+        said("journal", "wait", event, "--timeout", "0.1")
 
 
 @pytest.mark.parametrize("arguments", [("wait",), ("status", "e-1")])
 def test_an_event_id_belongs_to_wait_alone(arguments):
     with pytest.raises(CommandError, match="event"):
-        manage(*arguments)
+        said("journal", *arguments)
 
 
 def test_verify_proves_every_file_whole():
     flushed("e-1", "e-2")
     append("waiting")
 
-    assert manage("verify") == "1 files are whole, 2 events.\n"
+    assert said("journal", "verify") == "1 files are whole, 2 events.\n"
 
 
 def test_verify_is_not_disturbed_by_what_is_not_acknowledged(journal_dir):
@@ -134,7 +127,7 @@ def test_verify_is_not_disturbed_by_what_is_not_acknowledged(journal_dir):
     with (journal_dir / files()[0].path).open("ab") as opened:
         opened.write(b"e-2,torn")
 
-    assert "are whole" in manage("verify")
+    assert "are whole" in said("journal", "verify")
 
 
 HARM = {
@@ -158,7 +151,7 @@ def test_verify_finds_a_file_that_was_changed(journal_dir, harm):
     assert path.read_bytes() != before
 
     with pytest.raises(CommandError, match="1 of 1 files are wrong"):
-        manage("verify")
+        said("journal", "verify")
 
 
 def test_verify_finds_a_file_that_is_gone_or_cut(journal_dir):
@@ -166,11 +159,11 @@ def test_verify_finds_a_file_that_is_gone_or_cut(journal_dir):
     path = journal_dir / files()[0].path
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(CommandError, match="are wrong"):
-        manage("verify")
+        said("journal", "verify")
 
     path.unlink()
     with pytest.raises(CommandError, match="are wrong"):
-        manage("verify", "--key", KEY)
+        said("journal", "verify", "--key", KEY)
 
 
 def test_verify_finds_an_event_whose_row_says_that_it_is_written_elsewhere():
@@ -183,7 +176,7 @@ def test_verify_finds_an_event_whose_row_says_that_it_is_written_elsewhere():
     JournalEntry.objects.filter(event_id="e-2").update(file=flushed_file)
 
     with pytest.raises(CommandError, match="2 of 2 files are wrong"):
-        manage("verify")
+        said("journal", "verify")
 
 
 def test_verify_says_what_it_cannot_look_at(journal_dir, another_machine):
@@ -191,4 +184,4 @@ def test_verify_says_what_it_cannot_look_at(journal_dir, another_machine):
     (journal_dir / files()[0].path).unlink()
     another_machine()
 
-    assert "not looked at, it is on" in manage("verify")
+    assert "not looked at, it is on" in said("journal", "verify")
