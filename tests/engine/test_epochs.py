@@ -36,6 +36,12 @@ def put_back() -> None:
     kit.fetch("UPDATE supervision_epoch SET timeline = timeline - 1")
 
 
+def begin_anew() -> epochs.Epoch:
+    """A process sees that the database was promoted; returns the epoch that it begins."""
+    put_back()
+    return epochs.look()
+
+
 def test_an_epoch_lasts_while_the_database_is_the_same():
     submit("toy-plain", {"n": 1})
 
@@ -44,8 +50,7 @@ def test_an_epoch_lasts_while_the_database_is_the_same():
 
 
 def test_one_epoch_begins_however_many_processes_see_the_promotion():
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(10, born=False)
+    kit.waiting()
     before = Run.objects.get().pk
     put_back()
 
@@ -62,9 +67,7 @@ def test_one_epoch_begins_however_many_processes_see_the_promotion():
 
 def test_a_worker_of_the_lost_time_holds_no_good_claim_and_its_failure_is_not_counted():
     key, place, items = kit.started()
-    put_back()
-
-    epochs.look()
+    begin_anew()
     handed = kit.finish(place, items)
 
     step = kit.step(key, "alpha-step")
@@ -80,9 +83,7 @@ def test_a_step_that_runs_while_its_order_is_undone_is_abandoned_by_a_new_epoch_
     key, _place, _items = kit.started("toy-undo")
     operator_verbs.cancel(key, by="ada", reason="changed my mind")
     assert (kit.step(key, "alpha-step").process_state, kit.state(key)) == ("Processing", "Compensating")
-    put_back()
-
-    epochs.look()
+    begin_anew()
     supervisor.sweep_once()
     run_until_idle()
 
@@ -93,10 +94,8 @@ def test_a_step_that_runs_while_its_order_is_undone_is_abandoned_by_a_new_epoch_
 
 
 def test_the_first_attempts_of_older_orders_look_before_they_act_and_those_of_newer_ones_do_not():
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(10, born=False)
-    put_back()
-    epochs.look()
+    kit.waiting()
+    begin_anew()
     run_until_idle()
     kit.ran("toy-plain", n=2)
 
@@ -107,8 +106,7 @@ def test_the_first_attempts_of_older_orders_look_before_they_act_and_those_of_ne
 
 def test_an_order_that_is_consumed_after_the_epoch_began_looks_first_when_it_was_accepted_before():
     submit("toy-plain", {"n": 1})
-    put_back()
-    epochs.look()
+    begin_anew()
     kit.ran("toy-plain", n=2)
 
     looked = {request.payload["n"]: request.look_first for request in toy.ALPHA.performed}
@@ -121,8 +119,7 @@ def test_cancelling_an_older_order_undoes_what_may_have_been_done_in_the_lost_ti
     key = submit("toy-undo", {"n": 1})
     if consumed:
         consuming.consume_batch(10, born=False)
-    put_back()
-    epochs.look()
+    begin_anew()
 
     operator_verbs.cancel(key, by="olga", reason="the customer called")
     assert kit.idle_state(key) == "Cancelled"
@@ -133,8 +130,7 @@ def test_cancelling_an_older_order_undoes_what_may_have_been_done_in_the_lost_ti
 
 def test_an_operators_resubmission_keeps_the_key_because_the_effect_is_not_known_any_more():
     key = kit.in_error()
-    put_back()
-    epochs.look()
+    begin_anew()
 
     operator_verbs.resubmit(key, by="olga", reason="again")
     assert kit.idle_state(key) == "Processed"
@@ -165,9 +161,7 @@ def test_the_sweep_sees_it_too():
 
 
 def test_an_epoch_of_an_empty_store_moves_no_number():
-    put_back()
-
-    assert epochs.look().first_run_id == 0
+    assert begin_anew().first_run_id == 0
 
 
 def test_an_epoch_is_declared_with_a_reason(capsys: pytest.CaptureFixture[str]):
@@ -185,21 +179,16 @@ def test_an_epoch_is_declared_with_a_reason(capsys: pytest.CaptureFixture[str]):
 
 def test_transactional_effects_went_back_with_their_steps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(epochs, "_transactional", lambda: ["alpha"])
-    key = submit("toy-plain", {"n": 1})
-    consuming.consume_batch(10, born=False)
-    put_back()
-
-    epochs.look()
+    (key,) = kit.waiting()
+    begin_anew()
 
     assert [kit.step(key, f"{name}-step").effect for name in ("alpha", "beta")] == ["none", "unknown"]
 
 
 def test_a_late_answer_to_a_run_that_the_failover_lost_breaks_no_invariant():
-    submit("toy-plain", {"n": 1})
-    consuming.consume_batch(10, born=False)
+    kit.waiting()
     lost = Run.objects.get().pk + 7
-    put_back()
-    first = epochs.look().first_run_id
+    first = begin_anew().first_run_id
     kit.fetch(
         "INSERT INTO supervision_strayreply (run_id, direction, position, attempt, outcome, detail, actor)"
         " VALUES (%s, 'do', 0, 1, 'done', '', 'agents')",

@@ -44,13 +44,24 @@ def asked() -> list[tuple[str, str]]:
     return [(name, request.idempotency_key.partition(":")[2]) for name, request in calls]
 
 
+def under_way(code: Any) -> tuple[str, Any]:
+    """An order of version 1 whose first step is claimed, and the scheduler's messages for it."""
+    code({1: (FIRST, SECOND)})
+    return submit("changing", {"n": 1}), schedule()
+
+
+def goes_on(code: Any, key: str) -> None:
+    """Check that a process with the first code performs each step of the order that is left, once."""
+    code({1: (FIRST, SECOND)})
+    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
+    assert kit.healthy()
+
+
 # ------------------------------------------------------------------ code with another definition of the same version
 
 
 def test_a_process_whose_code_has_swapped_two_steps_calls_no_agent(code):
-    code({1: (FIRST, SECOND)})
-    key = submit("changing", {"n": 1})
-    sent = schedule()
+    key, sent = under_way(code)
 
     code({1: (SECOND, FIRST)})
     kit.go(sent)
@@ -59,16 +70,12 @@ def test_a_process_whose_code_has_swapped_two_steps_calls_no_agent(code):
     row = step(key, "first")
     assert (row.process_state, row.attempt, row.failure_count, row.dispatch_count, row.effect) == ("Pending", 1, 0, 1, "none")
     assert kit.events(key)[-1].why == "its step is first by agent alpha; the code of this process means second by agent beta"
-    code({1: (FIRST, SECOND)})
     make_due()
-    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
-    assert kit.healthy()
+    goes_on(code, key)
 
 
 def test_a_claim_that_is_given_back_again_and_again_waits_longer_each_time_and_raises_an_alert(code):
-    code({1: (FIRST, SECOND)})
-    key = submit("changing", {"n": 1})
-    sent = schedule()
+    key, sent = under_way(code)
     waits = []
     for _ in range(5):
         code({1: (SECOND, FIRST)})
@@ -84,9 +91,7 @@ def test_a_claim_that_is_given_back_again_and_again_waits_longer_each_time_and_r
 
 @pytest.mark.parametrize("other", [replace(SECOND, name="other"), replace(SECOND, agent="gamma")], ids=["name", "agent"])
 def test_a_successor_that_is_not_what_this_code_expects_becomes_due_for_others(code, other):
-    code({1: (FIRST, SECOND)})
-    key = submit("changing", {"n": 1})
-    sent = schedule()
+    key, sent = under_way(code)
 
     runner.process.serve({"agent.alpha", "agent.beta", "agent.gamma"})  # this process would perform the next step itself
     code({1: (FIRST, other)})
@@ -95,23 +100,17 @@ def test_a_successor_that_is_not_what_this_code_expects_becomes_due_for_others(c
     assert asked() == [("alpha", "first:do:1")]
     row = step(key, "second")
     assert (row.process_state, row.attempt, row.locked_by, row.started_at) == ("Pending", 0, None, None)
-    code({1: (FIRST, SECOND)})
-    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
-    assert kit.healthy()
+    goes_on(code, key)
 
 
 def test_a_run_with_a_step_more_than_the_code_knows_of_is_not_closed(code):
-    code({1: (FIRST, SECOND)})
-    key = submit("changing", {"n": 1})
-    sent = schedule()
+    key, sent = under_way(code)
 
     code({1: (FIRST,)})
     kit.go(sent)
 
     assert (kit.state(key), kit.states(key)) == ("Processing", ["Processed", "Pending"])
-    code({1: (FIRST, SECOND)})
-    assert (kit.idle_state(key), asked()) == ("Processed", [("alpha", "first:do:1"), ("beta", "second:do:1")])
-    assert kit.healthy()
+    goes_on(code, key)
 
 
 # ------------------------------------------------------------------------------ versions that this code does not know
