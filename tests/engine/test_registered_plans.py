@@ -41,6 +41,14 @@ def code(monkeypatch: pytest.MonkeyPatch) -> Any:
     return deploy
 
 
+@pytest.fixture
+def swapped(code: Any) -> None:
+    """The plan of version 1 is registered, and this process's code has its two steps the other way round."""
+    code(FIRST, SECOND)
+    registry.confirm()
+    code(SECOND, FIRST)
+
+
 def refusal() -> str:
     with pytest.raises(PlanChanged) as refused:
         registry.confirm()
@@ -163,10 +171,7 @@ def test_processes_that_start_at_once_with_different_code_agree_on_one_plan():
     assert row.fingerprint in [registry.fingerprint(registry.definition_of(each)) for each in (one, other)]
 
 
-def test_no_run_is_written_by_code_that_means_something_else(code):
-    code(FIRST, SECOND)
-    registry.confirm()
-    code(SECOND, FIRST)
+def test_no_run_is_written_by_code_that_means_something_else(swapped, code):
     submit("changing", {"n": 1})
 
     with pytest.raises(PlanChanged):
@@ -194,10 +199,7 @@ def test_a_process_that_begins_with_other_plans_ends_with_one_line(code, capsys)
     assert said == [f"refused: {refusal()}"]
 
 
-def test_a_process_begins_while_the_database_is_away_and_each_heartbeat_asks_again(code, monkeypatch):
-    code(FIRST, SECOND)
-    registry.confirm()
-    code(SECOND, FIRST)
+def test_a_process_begins_while_the_database_is_away_and_each_heartbeat_asks_again(swapped, monkeypatch):
     ended: list[int] = []
     monkeypatch.setattr(guard.os, "_exit", ended.append)
     with monkeypatch.context() as away:
@@ -251,22 +253,14 @@ def test_the_system_check_is_silent_without_its_table(code):
 @pytest.mark.parametrize(
     "command", [("schedule", "--once"), ("supervise", "--once"), ("cancel", "abc", "--reason", "r")], ids=lambda c: c[0]
 )
-def test_a_command_that_moves_orders_refuses_in_one_line(code, command):
-    code(FIRST, SECOND)
-    registry.confirm()
-    code(SECOND, FIRST)
-
+def test_a_command_that_moves_orders_refuses_in_one_line(swapped, command):
     with pytest.raises(CommandError) as refused:
         call_command(*command, skip_checks=False)
 
     assert str(refused.value) == f"refused: {refusal()}"
 
 
-def test_a_command_that_only_looks_still_looks(code, capsys):
-    code(FIRST, SECOND)
-    registry.confirm()
-    code(SECOND, FIRST)
-
+def test_a_command_that_only_looks_still_looks(swapped, capsys):
     call_command("queue_depth", "--json", skip_checks=False)
 
     assert capsys.readouterr().out.startswith("[")
