@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from supervision import testing
-from supervision.agent import Agent, StepRequest, agents
+from supervision.agent import Agent, StepRequest, agents, get_agent
 from supervision.audit import registry as invariants
 from supervision.errors import AgentFailure, TransientFailure
 from supervision.execution import runner
@@ -140,6 +140,12 @@ class Kit:
     def answer_late(self, step: str) -> None:
         """Let the next call of this step take so long that the supervisor recovers the step before its answer comes."""
         self._late.append(self._known(step))
+
+    def others_succeed(self, step: str) -> None:
+        """Let other runs have just succeeded at this step's service. Otherwise its failures count against the service, not the run."""
+        names = {one.agent for workflow in workflows() for one in workflow.steps if one.name == self._known(step)}
+        for resource in filter(None, (get_agent(name).resource for name in names)):
+            testing.others_succeed(resource)
 
     # -------------------------------------------------------------------------------------------------- checks
 

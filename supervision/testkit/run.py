@@ -6,6 +6,7 @@ from typing import Any
 
 from supervision import models
 from supervision.models import Alert, StepEvent, StepState
+from supervision.operations import operator_verbs
 
 
 class Run:
@@ -42,6 +43,22 @@ class Run:
             f"{event.seq}. {names.get((event.direction, event.position), 'run')}: {event.to_state}  {event.why or ''}".rstrip()
             for event in StepEvent.objects.filter(run__key=self.key).order_by("seq")
         ]
+
+    def cancel(self, reason: str = "test") -> None:
+        """Cancel it, as its owner does."""
+        operator_verbs.cancel(self.key, by="test", reason=reason)
+
+    def resubmit(self, reason: str = "test", **options: Any) -> None:
+        """Resubmit its failed step, as an operator does. options: those of `operator_verbs.resubmit`."""
+        operator_verbs.resubmit(self.key, by="test", reason=reason, **options)
+
+    def skip(self, reason: str = "test") -> None:
+        """Skip its failed step, as an operator does."""
+        operator_verbs.skip(self.key, by="test", reason=reason)
+
+    def compensate(self, reason: str = "test") -> None:
+        """Undo it, as an operator does."""
+        operator_verbs.compensate(self.key, by="test", reason=reason)
 
     def assert_state(self, state: str) -> None:
         """Raises AssertionError with the steps, their errors and the history if the run is in another state."""

@@ -31,7 +31,7 @@ from supervision.recovery import failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Handover, Started
-from supervision.testing import at_once, expire, let_pass, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import at_once, expire, let_pass, others_succeed, run_of, run_until_idle, schedule, step, submit, submit_many
 from supervision.workflow import StepPosition, Workflow
 from tests.support import forked
 
@@ -113,12 +113,6 @@ def healthy() -> bool:
     broken = [violation for violation in registry.violations() if "orders_" not in violation.detail]
     assert broken == [], broken
     return True
-
-
-def others_succeed(resource: str) -> None:
-    """Note recent successes of this resource, so that the engine counts a failed call as the order's own failure."""
-    circuit_breaker.know([resource])
-    fetch("UPDATE supervision_resource SET successes = '[9e9, 9e9, 9e9, 9e9, 9e9]' WHERE name = %s", [resource])
 
 
 # -------------------------------------------------------------------------------------- bringing runs to a step
@@ -292,4 +286,4 @@ class Process:
         return int(self._process.returncode)
 
 
-__all__ = ["Run", "at_once", "expire", "failures", "step", "supervisor", "transaction", "until"]
+__all__ = ["Run", "at_once", "expire", "failures", "others_succeed", "step", "supervisor", "transaction", "until"]
