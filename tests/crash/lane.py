@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx2
-
 from sasproject.roles import ROOT
 from supervision.wakeup import notify
 from tests.support import forked
@@ -151,8 +149,3 @@ def open_lane(directory: Path, broker_url: str = "pgmq://", **environ: str) -> I
             yield lane
         finally:
             lane.close()
-
-
-def transport_error() -> type[Exception]:
-    """The error that a client gets when the web process dies during its request."""
-    return httpx2.TransportError

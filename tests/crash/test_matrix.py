@@ -10,12 +10,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from supervision.runtime import failpoints
 from tests import services
 from tests.crash.cases import ELSEWHERE, POINTS, SLICE, WITH_PICKUP_SLICE, Case, cases
-from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane, transport_error
+from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane
 from tests.support.shop import until
 
 
@@ -97,7 +98,7 @@ def shop_with_a_dying_web(lane: Lane, case: Case, fatal: dict[str, str]) -> list
     lane.web(**fatal)
     keys = [lane.buy() for _ in range(case.time - 1)]
     client_key = uuid.uuid4().hex
-    with pytest.raises(transport_error()):
+    with pytest.raises(httpx2.TransportError):
         lane.buy(client_key)
     lane.web()
 

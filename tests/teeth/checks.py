@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests.simulation import scenarios, test_store_machine
 from tests.simulation.world import World, failure
 from tests.support import toy
 from tests.support.requests import StepOfOrder
+from tests.support.shop import until
 
 SCENARIOS = 60
 SIMULATED = {"the_simulation", "a_repeated_message", "a_postponed_call"}  # they need the simulation's store
@@ -81,10 +81,10 @@ def two_claimers(services: Any) -> None:
     consuming.consume_batch(born=False)
     with kit.another_connection() as other:
         other.execute("SELECT 1 FROM supervision_stepstate WHERE position = 0 FOR UPDATE")
-        claimers = _Threads(lambda: claiming.claim(10), lambda: claiming.claim(10))
-        _until_blocked_or_done(claimers, 2)
+        claimers = _beside(lambda: claiming.claim(10), lambda: claiming.claim(10))
+        _until_blocked_or_done(claimers)
         other.commit()
-    claims = [claim for places in claimers.answers() for found in places.values() for claim in found]
+    claims = [claim for claimer in claimers for found in claimer.result(30).values() for claim in found]
     claims += [claim for found in claiming.claim(10).values() for claim in found]
     assert len(claims) == 1, f"claimed {len(claims)} times"
     assert step(key, "alpha-step").attempt == 1
@@ -96,12 +96,12 @@ def two_sweepers(services: Any) -> None:
     key, _, _ = kit.started()
     expire(key)
     real = failures._settle
-    meanwhile: list[_Threads] = []
+    meanwhile: list[Future[Any]] = []
 
     def slow(items: Any, *more: Any) -> Any:
         if not meanwhile:
-            meanwhile.append(_Threads(_sweep_and_claim))
-            _until_blocked_or_done(meanwhile[0], 1)
+            meanwhile.extend(_beside(_sweep_and_claim))
+            _until_blocked_or_done(meanwhile)
         return real(items, *more)
 
     failures._settle = slow  # type: ignore[assignment]
@@ -109,7 +109,7 @@ def two_sweepers(services: Any) -> None:
         failures.sweep(10)
     finally:
         failures._settle = real
-    meanwhile[0].answers()
+    meanwhile[0].result(30)
     row = step(key, "alpha-step")
     assert row.failure_count == 1, f"one expiry was counted {row.failure_count} times"
     assert kit.healthy()
@@ -215,40 +215,23 @@ def a_lost_charge(services: Any) -> None:
 # ----------------------------------------------------------------------------------------------------- threads
 
 
-class _Threads:
-    """Calls in threads with their own connections, while the test goes on."""
+def _beside(*functions: Any) -> list[Future[Any]]:
+    """Call them in threads with connections of their own, while the test goes on."""
 
-    def __init__(self, *functions: Any) -> None:
-        self.done = 0
-        self._found: list[Any] = [None] * len(functions)
-        self._threads = [threading.Thread(target=self._call, args=pair, daemon=True) for pair in enumerate(functions)]
-        for thread in self._threads:
-            thread.start()
-
-    def _call(self, index: int, function: Any) -> None:
+    def call(function: Any) -> Any:
         try:
-            self._found[index] = function()
-        except Exception as error:
-            self._found[index] = error
+            return function()
         finally:
-            self.done += 1
             connection.close()
 
-    def answers(self) -> list[Any]:
-        """The threads' results; an exception of one is raised here."""
-        for thread in self._threads:
-            thread.join(30)
-        for answer in self._found:
-            if isinstance(answer, Exception):
-                raise answer
-        return self._found
+    pool = ThreadPoolExecutor(len(functions))
+    calls = [pool.submit(call, function) for function in functions]
+    pool.shutdown(wait=False)
+    return calls
 
 
-def _until_blocked_or_done(threads: _Threads, count: int) -> None:
-    deadline = time.monotonic() + 10
-    while kit.blocked_backends() + threads.done < count:
-        assert time.monotonic() < deadline, "neither blocked nor done"
-        time.sleep(0.01)
+def _until_blocked_or_done(calls: list[Future[Any]]) -> None:
+    until(lambda: kit.blocked_backends() + sum(call.done() for call in calls) >= len(calls), within=10, what="blocked or done")
 
 
 CHECKS = {
