@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +19,7 @@ from supervision.operations import operator_verbs
 from supervision.store import step_verbs
 from supervision.store.records import Started
 from supervision.testing import schedule, submit
-from tests.engine.kit import another_connection, blocked_backends, expire, fetch, go, healthy, state, step, supervisor, until
+from tests.engine.kit import another_connection, blocked_backends, expire, fetch, go, healthy, started, state, step, supervisor, until
 from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -40,6 +41,14 @@ def again(key: str) -> None:
     go(schedule())
 
 
+def performed_by(behaviour: Callable[[StepRequest], None]) -> str:
+    """An order whose steps have been performed, the first one with this behaviour of its agent."""
+    toy.ALPHA.on_perform = behaviour
+    key = submit("toy-plain", {"n": 1})
+    go(schedule())
+    return key
+
+
 def booking(request: StepRequest, **more: Any) -> Any:
     return request.intend("book", key=request.idempotency_key, service="carrier", **more)
 
@@ -55,10 +64,7 @@ def test_an_operation_is_committed_before_its_call_and_settled_with_the_end_of_i
             )
         operation.settle(EffectOutcome.DONE, "shp_1")
 
-    toy.ALPHA.on_perform = book
-    key = submit("toy-plain", {"n": 1})
-
-    go(schedule())
+    key = performed_by(book)
 
     assert seen == [("intended", Decimal("25.800"), "EUR", None, 1, 1)]
     assert rows(key) == [("book", f"{key}:alpha-step:do:1", "done", "shp_1", 1)]
@@ -75,10 +81,7 @@ def test_no_operation_is_noted_or_called_once_the_claim_is_lost():
         booking(request)
         called.append(request.attempt)
 
-    toy.ALPHA.on_perform = book
-    key = submit("toy-plain", {"n": 1})
-
-    go(schedule())
+    key = performed_by(book)
 
     assert called == []
     assert rows(key) == []
@@ -101,10 +104,7 @@ def test_what_the_agent_does_not_settle_ended_as_its_attempt_did(error: Exceptio
         if error:
             raise error
 
-    toy.ALPHA.on_perform = book
-    key = submit("toy-plain", {"n": 1})
-
-    go(schedule())
+    key = performed_by(book)
 
     assert [row[2] for row in rows(key)] == [outcome]
 
@@ -120,10 +120,7 @@ def test_the_next_attempt_is_told_that_the_first_may_have_done_it():
         if request.attempt < 3:
             raise OutcomeUnknown("gone")
 
-    toy.ALPHA.on_perform = book
-    key = submit("toy-plain", {"n": 1})
-
-    go(schedule())
+    key = performed_by(book)
     again(key)
     again(key)
 
@@ -133,9 +130,7 @@ def test_the_next_attempt_is_told_that_the_first_may_have_done_it():
 
 
 def test_an_attempt_that_died_leaves_an_operation_that_may_have_been_done():
-    key = submit("toy-plain", {"n": 1})
-    ((place, claims),) = schedule()
-    (first,) = step_verbs.start(place, claims)
+    key, _place, (first,) = started()
     effect_rows.intend([effect_rows.Entry(first.run_id, "do", 0, 1, Intention("book", first.idempotency_key, "carrier"))])
     expire(key)
     supervisor.sweep_once()
@@ -209,9 +204,7 @@ def test_a_late_word_never_hides_an_effect(known: str, said: str, sure: bool, af
 
 
 def test_no_sweep_takes_a_step_over_whose_operation_is_being_noted():
-    key = submit("toy-plain", {"n": 1})
-    ((place, claims),) = schedule()
-    (first,) = step_verbs.start(place, claims)
+    key, _place, (first,) = started()
     fetch("UPDATE supervision_stepstate SET complete_by = clock_timestamp() + interval '1 s' WHERE process_state = 'Processing'")
 
     noting = threading.Thread(target=note_slowly, args=(first,))
