@@ -1,7 +1,7 @@
 """The matrix of Pythons and Djangos: `nox` (`python -m pip install nox`). It runs what this machine has and names what it lacks.
 
-The engine's tests run against the engine's own dependencies, in the newest versions that pip finds for that Python and Django;
-then the wheel is installed into an empty environment and used by a blank project.
+The tests run against the newest versions that pip finds for that Python and Django, the last of them with a wheel of the engine
+in an empty environment, used by a blank project.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import nox
 
 nox.options.error_on_missing_interpreters = False
 DJANGOS = {"5.2": ("3.11", "3.12", "3.13", "3.14"), "6.0": ("3.12", "3.13", "3.14")}
+TOOLS = ("pytest>=9,<10", "pytest-django", "pytest-timeout", "pytest-xdist", "hypothesis", "schemathesis>=4.32,<5")
+FOLDERS = ("engine", "simulation", "api", "commands", "console", "orders", "e2e/test_installed_engine.py")
+TESTS = ("-n", "2", "--dist", "loadfile", *(f"tests/{name}" for name in FOLDERS))
 
 
 @nox.session
 @nox.parametrize(("python", "django"), [(python, django) for django, pythons in DJANGOS.items() for python in pythons])
 def engine(session: nox.Session, django: str) -> None:
-    """The engine's tests, without those of the shop; other arguments go to pytest."""
-    session.install("-r", "requirements-embedded.txt", "pytest>=9,<10", "pytest-django", "pytest-timeout", "pytest-xdist", "hypothesis")
-    session.install(f"Django~={django}.0")
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/engine", "tests/e2e/test_installed_engine.py"]))
+    """The tests of the engine and of the shop in process; other arguments go to pytest."""
+    session.install("-r", "requirements-embedded.txt", *TOOLS, f"Django~={django}.0")
+    session.run("python", "-m", "pytest", *(session.posargs or TESTS))
