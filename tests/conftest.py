@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connection, connections
 from django.db.models.signals import post_migrate
+from django.utils import translation
 from psycopg.pq import TransactionStatus
 
 from supervision.governance import circuit_breaker
@@ -62,10 +63,11 @@ def pytest_runtest_call() -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _no_memory_of_another_database() -> None:
-    """Forget the breakers that an earlier test has read into this process."""
+def _no_memory_of_an_earlier_test() -> None:
+    """Forget the breakers that an earlier test has read into this process, and the language of its last request."""
     circuit_breaker.forget()
     claiming.forget()
+    translation.deactivate()
 
 
 @pytest.fixture
