@@ -30,8 +30,8 @@ from benchmarks.brokers import NotMeasurable
 from benchmarks.lab import Lab, open_lab
 from benchmarks.plan import ALL_PEERS, ALL_ROWS, PROFILES, Entry, Profile, Row, chosen
 from benchmarks.rows import ROWS
-from sasproject.embedded import EmbeddedPostgres
-from sasproject.pgbinaries import EmbeddedPostgresError
+from supervision.embedded.binaries import EmbeddedPostgresError
+from supervision.embedded.server import EmbeddedPostgres
 
 DATABASE_URL = "postgres://postgres@127.0.0.1:5432/postgres"
 BROKER_URL = "amqp://guest:guest@127.0.0.1:5672//"

@@ -31,7 +31,7 @@ from chaos.brokers import broker_of
 from chaos.look import order, until
 from chaos.replica import Follower
 from chaos.shop import Shop
-from sasproject.embedded import EmbeddedPostgres
+from supervision.embedded.server import EmbeddedPostgres
 
 PROCESSES = ("web", "scheduler", "agents", "agents.2", "supervisor", "beat")
 REST_SECONDS = 180.0

@@ -22,7 +22,7 @@ from chaos.brokers import Broker
 from chaos.journal import Journal
 from chaos.plan import Fault
 from chaos.shop import Shop
-from sasproject.embedded import EmbeddedPostgres
+from supervision.embedded.server import EmbeddedPostgres
 
 LOOK_SECONDS = 0.1
 RESPAWN_SECONDS = 1.0  # the time a service manager takes to restart a process that ended by itself

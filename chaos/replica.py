@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from sasproject.embedded import DATABASE, PORT, USER, EmbeddedPostgres
+from supervision.embedded.server import DATABASE, PORT, USER, EmbeddedPostgres
 
 FOLLOWER_PORT = PORT + 1
 WAIT_SECONDS = 60.0

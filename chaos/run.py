@@ -26,7 +26,7 @@ from chaos.nemesis import Nemesis
 from chaos.plan import PROCESSES, Pace, plan
 from chaos.shop import Shop
 from chaos.traffic import SCARCE
-from sasproject.embedded import EmbeddedPostgres
+from supervision.embedded.server import EmbeddedPostgres
 
 QUIET_SECONDS = 240.0  # the longest wait for rest after everything is healed
 REPEAT_SECONDS = 30.0  # how long after the end customers repeat unanswered requests

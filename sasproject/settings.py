@@ -16,7 +16,7 @@ from typing import Any
 from django.templatetags.static import static
 from django.utils.translation import gettext_lazy as _
 
-from sasproject import broker, embedded
+from sasproject import broker
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -30,6 +30,7 @@ from sasproject.env import (
     env_str,
 )
 from supervision.console import theme
+from supervision.embedded.server import database_url
 
 # --- Start ------------------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ TEMPLATES = [
 
 # --- Database ---------------------------------------------------------------------------------------------------------
 
-_database = env_database("DATABASE_URL", embedded.database_url(STATE_DIR))
+_database = env_database("DATABASE_URL", database_url(STATE_DIR))
 _database["OPTIONS"] = {
     "application_name": env_str("SAS_ROLE", "sas"),
     "connect_timeout": 5,

@@ -18,9 +18,9 @@ from typing import Any
 
 from sasproject import ports
 from sasproject.children import Child, Children
-from sasproject.embedded import EmbeddedPostgres
-from sasproject.pgbinaries import EmbeddedPostgresError
 from sasproject.roles import DEMO_AGENTS, READY_LINES, ROOT, http_answers, procfile
+from supervision.embedded.binaries import EmbeddedPostgresError
+from supervision.embedded.server import EmbeddedPostgres
 
 STOP_SECONDS = 15
 READY_SECONDS = 120

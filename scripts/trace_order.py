@@ -168,7 +168,7 @@ def main() -> int:
     parser.add_argument("--functions", action="store_true", help="name the functions, too")
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from sasproject.embedded import EmbeddedPostgres, database_url
+    from supervision.embedded.server import EmbeddedPostgres, database_url
 
     state = tempfile.mkdtemp(prefix="sas-trace-")
     server = None

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from sasproject.embedded import EmbeddedPostgres, database_url
-from sasproject.pgbinaries import EmbeddedPostgresError, find_binaries, find_identity
 from sasproject.roles import ROOT
+from supervision.embedded.binaries import EmbeddedPostgresError, find_binaries, find_identity
+from supervision.embedded.server import EmbeddedPostgres, database_url
 
 os.environ.setdefault("SECRET_KEY", "for-tests-only-and-long-enough-to-be-taken-for-a-real-one")
 os.environ.setdefault("SECURE_SSL_REDIRECT", "0")

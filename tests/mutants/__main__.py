@@ -13,7 +13,7 @@ import sys
 import time
 from types import FrameType
 
-from sasproject.pgbinaries import EmbeddedPostgresError
+from supervision.embedded.binaries import EmbeddedPostgresError
 from tests.mutants import page, runner, tables
 from tests.mutants.mutation import ROOT
 

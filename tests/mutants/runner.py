@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from sasproject.embedded import EmbeddedPostgres
+from supervision.embedded.server import EmbeddedPostgres
 from tests.mutants import bench
 from tests.mutants.bench import Bench, Ran
 from tests.mutants.mutation import ROOT, MovedOn, Mutation, apply, places_of_tests

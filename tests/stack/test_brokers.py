@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from sasproject.apps import complete_database
-from sasproject.embedded import database_url
+from supervision.embedded.server import database_url
 from supervision.transports.pgmq_tables import install_pgmq
 from tests.support import forked
 

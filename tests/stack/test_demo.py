@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from sasproject import ports
-from sasproject.embedded import socket_dir
+from supervision.embedded.server import socket_dir
 from tests.support import forked
 from tests.support.shop import order, until
 

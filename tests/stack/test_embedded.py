@@ -13,10 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sasproject import pgbinaries
-from sasproject.embedded import EmbeddedPostgres, database_url, socket_dir
-from sasproject.leftovers import end_leftovers
-from sasproject.pgbinaries import EmbeddedPostgresError
+from supervision.embedded import binaries as pgbinaries
+from supervision.embedded.binaries import EmbeddedPostgresError
+from supervision.embedded.leftovers import end_leftovers
+from supervision.embedded.server import EmbeddedPostgres, database_url, socket_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,7 +95,7 @@ def test_only_the_owner_reaches_it(server):
 
 
 def test_every_process_finds_the_same_address(tmp_path):
-    code = "import sys; from sasproject.embedded import database_url; print(database_url(sys.argv[1]))"
+    code = "import sys; from supervision.embedded.server import database_url; print(database_url(sys.argv[1]))"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     seen = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
@@ -135,7 +135,7 @@ def test_a_stale_pid_file_that_names_a_stranger_is_no_obstacle(server):
 
 LAUNCHER = textwrap.dedent("""
     import sys
-    from sasproject.embedded import EmbeddedPostgres
+    from supervision.embedded.server import EmbeddedPostgres
     server = EmbeddedPostgres(sys.argv[1])
     server.start()
     print(server.pid, flush=True)

@@ -1,6 +1,6 @@
 """Removes what a killed server left: processes that outlived the launcher, and files that name dead processes.
 
-Used by `embedded.py` before each start. The caller holds the directory's lock, so nothing found here is in use.
+Used by `server.py` before each start. The caller holds the directory's lock, so nothing found here is in use.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from sasproject.leftovers import end_leftovers
-from sasproject.pgbinaries import EmbeddedPostgresError, find_binaries, find_identity
+from supervision.embedded.binaries import EmbeddedPostgresError, find_binaries, find_identity
+from supervision.embedded.leftovers import end_leftovers
 
 USER = DATABASE = "sas"
 PORT = 5432  # only a part of the socket's name; always given, because clients would use PGPORT otherwise
