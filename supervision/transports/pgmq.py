@@ -38,6 +38,23 @@ class Channel(TellsTheQueue, pgmq.Channel):  # type: ignore[misc]
 
 
 class Transport(pgmq.Transport):
-    """The transport with our channel."""
+    """The transport with our channel. It listens for new messages only where they are read.
+
+    kombu listens on every queue that a connection declares, also in a process that only sends. Such a process never reads what the
+    server tells it. After some 300 messages the server waits for it for ever, and keeps every later notification.
+    """
 
     Channel = Channel
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        self._to_listen: set[str] = set()
+        super().__init__(client, **kwargs)
+
+    def _register_notify_queue(self, queue_name: str) -> None:
+        self._to_listen.add(queue_name)
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # type: ignore[override]
+        """Listen on the queues that were declared since, then deliver."""
+        while self._to_listen:
+            super()._register_notify_queue(self._to_listen.pop())
+        super().drain_events(connection, timeout=timeout)

@@ -31,6 +31,25 @@ with celery_app.connection_for_write() as link:
     queue.queue.delete()
     queue.close()
 """
+# Who sends does not listen: nothing would read what the server tells it. Who waits for messages does.
+LISTENERS = """
+import sys
+from django.db import connection
+from kombu import Queue
+from sasproject import celery_app
+
+def listeners():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'")
+        return cursor.fetchone()[0]
+
+with celery_app.connection_for_write() as link:
+    queue = Queue(sys.argv[1])
+    link.Producer().publish({"run": 7}, routing_key=queue.name, declare=[queue])
+    print(listeners())
+    link.SimpleQueue(queue).get(timeout=10).ack()
+    print(listeners())
+"""
 SEND = """
 from sasproject import celery_app
 celery_app.send_task("supervision.schedule")
@@ -58,15 +77,25 @@ def test_redis_carries_a_message(redis_url):
     goes_there_and_back(CELERY_BROKER_URL=redis_url)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_the_database_carries_a_message_without_any_broker():
+@pytest.fixture
+def in_the_database(transactional_db: None) -> dict[str, str]:
+    """The settings that make the tests' database the broker."""
     install_pgmq("default")
     database = {**settings.DATABASES["default"], **connection.get_connection_params()}
     url = (
         f"postgres://{database['user']}:{database.get('password', '')}@{database['host'].replace('/', '%2F')}:{database.get('port', 5432)}"
     )
+    return {"CELERY_BROKER_URL": "pgmq://", "DATABASE_URL": f"{url}/{database['dbname']}"}
 
-    goes_there_and_back(CELERY_BROKER_URL="pgmq://", DATABASE_URL=f"{url}/{database['dbname']}")
+
+def test_the_database_carries_a_message_without_any_broker(in_the_database: dict[str, str]):
+    goes_there_and_back(**in_the_database)
+
+
+def test_only_a_process_that_waits_for_messages_listens_in_the_database(in_the_database: dict[str, str]):
+    done = run(LISTENERS, f"test_{uuid.uuid4().hex[:8]}", **in_the_database)
+
+    assert done.stdout.split() == ["0", "1"], done.stderr
 
 
 @pytest.mark.django_db(transaction=True)
