@@ -175,7 +175,8 @@ def test_a_supervisor_killed_before_its_commit_leaves_everything_to_the_next():
 
 
 def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
-    """Deadlines a few milliseconds away; an answer and a supervisor race for each batch of them."""
+    """Deadlines a few milliseconds away; an answer and a supervisor race for each batch of them. On a machine of any speed, some
+    answers come in time, and some too late."""
     dice = random.Random(5)
     total, size = 0, 250
     for _ in range(12):
@@ -183,7 +184,8 @@ def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
         items = [item for place, claims in schedule() for item in step_verbs.start(place, claims)]
         place = StepPosition("toy-plain", 1, "do", 0)
         kit.fetch(
-            "UPDATE supervision_stepstate SET complete_by = clock_timestamp() + random() * interval '40 ms'"
+            "UPDATE supervision_stepstate SET complete_by = clock_timestamp() + CASE run_id % 5"
+            " WHEN 0 THEN interval '1 hour' WHEN 1 THEN interval '-1 ms' ELSE random() * interval '40 ms' END"
             " WHERE process_state = 'Processing' AND position = 0"
         )
         dice.shuffle(items)
@@ -201,6 +203,6 @@ def test_at_the_boundary_exactly_one_of_answer_and_sweep_wins():
     rows = Counter(StepState.objects.filter(position=0).values_list("process_state", "failure_count"))
     assert set(rows) <= {("Processed", 0), ("Pending", 1)}
     assert sum(rows.values()) == total == 3000
-    assert len(rows) == 2, rows  # each side has won some, so they did race
+    assert len(rows) == 2, rows  # each side has won some
     assert StrayReply.objects.count() == rows["Pending", 1]
     assert kit.seqs_are_gapless()
