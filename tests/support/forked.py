@@ -33,10 +33,9 @@ OF_ROLES = (  # the roles import these, and the tests do not
     "celery.apps.beat",
     "celery.apps.worker",
     "celery.worker.consumer",
-    "gunicorn.app.wsgiapp",
-    "gunicorn.workers.gasgi",
 )
 OF_TESTS = ("pytest", "_pytest", "xdist", "execnet", "hypothesis", "schemathesis", "playwright")
+OF_ITS_PLACE = ("gunicorn",)  # keeps the directory in which it was imported, and would run the code there
 
 
 class Server:
@@ -65,7 +64,7 @@ class Server:
         with other:
             subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[other.fileno()], start_new_session=True)
         files = {name: str(getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())}
-        names = [name for name, file in files.items() if file.startswith(LIBRARIES) and not name.startswith(OF_TESTS)]
+        names = [name for name, file in files.items() if file.startswith(LIBRARIES) and not name.startswith(OF_TESTS + OF_ITS_PLACE)]
         ours.send(json.dumps([*names, *OF_ROLES]).encode())
         return ours
 
