@@ -147,7 +147,7 @@ def let_pass(seconds: float) -> None:
     for model in apps.get_app_config("supervision").get_models():
         columns[model._meta.db_table] = [f.column for f in model._meta.concrete_fields if isinstance(f, DateTimeField)]
     moves = [
-        f"UPDATE {table} SET " + ", ".join(f"{name} = {name} - interval '{seconds} s'" for name in names)  # noqa: S608 - our own names
+        f"UPDATE {table} SET " + ", ".join(f"{name} = {name} - interval '{seconds:.6f} s'" for name in names)  # noqa: S608 - our own names
         for table, names in columns.items()
         if names
     ]

@@ -5,6 +5,7 @@ Answers are declared for the schema only: the views return plain dictionaries.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -124,6 +125,13 @@ class ResubmitSerializer(ActSerializer):
     attempt = Whole(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, default=None)
     new_generation = Flag(required=False, default=False)
     amend = serializers.DictField(required=False)
+
+    def validate_amend(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what PostgreSQL cannot keep: NUL and lone surrogates."""
+        text = json.dumps(value, ensure_ascii=False)
+        if "\\u0000" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise serializers.ValidationError("Control characters are not allowed.")
+        return value
 
 
 class StepAnswer(Shape):

@@ -24,7 +24,8 @@ class TaskAgent(Agent):
 
     name: the agent's name. task, undo: tasks, as decorated by `app.task` or `shared_task`; without `undo` the work cannot be
     undone. arguments: the task's keyword arguments; without it, those of its parameters that the payload has a field for
-    (`result`, when undoing, is what the task returned). refusals: exceptions that mean "refused for good, nothing was done".
+    (`result`, when undoing, is what the task returned), and the whole payload for a task with `**names`. refusals: exceptions
+    that mean "refused for good, nothing was done".
 
     In the task, `self.request.id` is the step's idempotency key, the same in every attempt; `self.request.retries` counts earlier
     attempts, and `self.request.timelimit[0]` is the seconds that are left. `self.retry` ends the attempt. The step's own policy
@@ -87,9 +88,10 @@ class TaskAgent(Agent):
 
 def _from_payload(task: Task, request: StepRequest) -> dict[str, Any]:
     known = {"result": request.performed, **request.payload}
-    parameters = inspect.signature(task.run).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+    declared = inspect.signature(task.run).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in declared):
         return dict(request.payload)
+    parameters = [each for each in declared if each.kind is not inspect.Parameter.VAR_POSITIONAL]
     missing = [each.name for each in parameters if each.default is inspect.Parameter.empty and each.name not in known]
     if missing:
         raise PermanentFailure(f"{task.name} needs {', '.join(missing)}, and the payload has no such field", "missing_argument")

@@ -35,7 +35,7 @@ MOST_JUMPS = 10_000
 
 
 class Killed(BaseException):
-    """The process that did this work is dead: whatever it had not committed is lost."""
+    """Ends the work of a process at a failpoint. PostgreSQL rolls back what the process has not committed."""
 
 
 class Kit:
@@ -206,7 +206,7 @@ class Kit:
             real: Any = getattr(agent, name + suffix)
             self._patch.setattr(agent, name + suffix, made(real, calls, prefix), raising=False)
         opens = agent.opens_with
-        self._patch.setattr(agent, "opens_with", lambda request: None if request.step in self._fakes else opens(request), raising=False)
+        self._patch.setattr(agent, "opens_with", lambda request: None if self._fakes.get(request.step) else opens(request), raising=False)
 
     def _call(self, step: str, real: Behaviour, request: StepRequest, calls: list[str]) -> Any:
         calls.append(request.step)
@@ -240,7 +240,8 @@ class Kit:
                     self._deaths.remove((step, at))
                     self._dead.set()
                     # On the thread of a call an error would be reported, so `reported` ends the process that waits for the call.
-                    raise Killed(name) if threading.current_thread() is test else TransientFailure("killed")
+                    of_a_call = name.startswith(("agent.", "undo.")) and threading.current_thread() is not test
+                    raise TransientFailure("killed") if of_a_call else Killed(name)
             return False
 
         def reported(*args: Any, **kwargs: Any) -> Any:

@@ -14,21 +14,31 @@ import pytest
 if TYPE_CHECKING:
     from supervision.testkit.kit import Kit
 
+OWN_DATABASE = pytest.StashKey[str]()  # the name of the project's own database
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--record-workflows`."""
     parser.addoption("--record-workflows", action="store_true", help="let `sas.definitions` write new versions into its file")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Remember the name of the project's own database before a fixture replaces it by the test database."""
+    if any("sas_database" in getattr(item, "fixturenames", ()) for item in session.items):
+        from django.db import connection
+
+        session.config.stash[OWN_DATABASE] = str(connection.settings_dict["NAME"])
+
+
 @pytest.fixture(scope="session")
-def sas_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The test database, also where no test has pytest-django's mark."""
+def sas_database(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database, also where no test has pytest-django's mark. The fixture never touches the project's own database."""
     from django.db import connection
     from django.test.utils import setup_databases, teardown_databases
 
     mine = None
     with django_db_blocker.unblock():
-        if not connection.introspection.table_names():
+        if connection.settings_dict["NAME"] == request.config.stash[OWN_DATABASE]:
             mine = setup_databases(verbosity=0, interactive=False, aliases=["default"])  # type: ignore[arg-type]  # the stubs ask for a mapping
     yield
     with django_db_blocker.unblock():

@@ -117,6 +117,9 @@ assert [step["action"] for step in plan["steps"]] == ["keep", "run"]
 address = f"orders/{key}/resubmit/"
 status, refused, headers = call(olga, "POST", address, '{"reason": 1}')
 assert (status, refused["errors"], headers["Content-Type"]) == (400, {"reason": ["Expected a string."]}, "application/problem+json")
+for name in ("a\\\\u0000", "\\\\ud800"):
+    status, refused, _ = call(olga, "POST", address, '{"reason": "x", "amend": {"%s": 1}}' % name)
+    assert (status, refused["errors"]) == (400, {"amend": ["Control characters are not allowed."]}), refused
 body = '{"reason": "a third came in", "plan_version": "%s"}' % plan["version"]
 status, answer, headers = call(olga, "POST", address, body)
 assert (status, answer["workflow"], headers["Location"]) == (202, "onboard", f"/api/orders/{key}/")
@@ -262,9 +265,15 @@ def test_the_database_gives_no_submission_a_workflow_of_another_application(proj
         database.execute("INSERT INTO supervision_submission (public_id, payload) VALUES ('x', '{}')")
 
 
-def test_the_tests_of_the_page_pass_and_a_kill_that_never_happened_fails_its_test(project: Project):
-    assert re.search(r"^2 passed in", project.run("pytest", "-q", "hires"), re.M)
+def test_the_tests_of_the_page_pass_and_leave_the_projects_own_database_alone(project: Project):
+    with psycopg.connect(project.url, autocommit=True) as database:
+        database.execute("INSERT INTO supervision_deadletter (source, body, reason) VALUES ('test', 'x', 'kept')")
+        assert re.search(r"^2 passed in", project.run("pytest", "-q", "hires"), re.M)
+        assert database.execute("SELECT count(*) FROM supervision_deadletter").fetchone() == (1,)
+        database.execute("DELETE FROM supervision_deadletter")
 
+
+def test_a_kill_that_never_happened_fails_its_test(project: Project):
     (project.app / "test_kill.py").write_text("def test_kills_nothing(sas):\n    sas.kill('order-laptop')\n")
     told = project.run("python", "-c", "import pytest; pytest.main(['-q', 'hires/test_kill.py'])")
     assert "never happened: kill('order-laptop', 'agent.after_effect')" in told

@@ -80,10 +80,12 @@ def test_a_faked_step_writes_nothing_to_the_ledger(sas, monkeypatch):
     sas.start("toy", {"n": 1})
     assert Effect.objects.count() == 1
 
-    sas.fake("alpha-step")
+    sas.fake("alpha-step", times=1)
     sas.start("toy", {"n": 1})
-
     assert Effect.objects.count() == 1
+
+    sas.start("toy", {"n": 1})
+    assert Effect.objects.count() == 2
 
 
 class Clerk(Agent):
@@ -299,3 +301,15 @@ class TestDefinitions:
 
         with pytest.raises(AssertionError, match="not registered: toy-five 1"):
             sas.definitions(kept)
+
+
+def test_one_of_two_supervisors_can_be_killed(sas):
+    sas.supervisors = 2
+    sas.kill("beta-step")
+    sas.kill(at="supervisor.before_commit")
+
+    run = sas.start("toy", {"n": 1})
+    sas.advance("10m")
+
+    run.assert_state("Processed")
+    sas.assert_healthy()

@@ -28,7 +28,7 @@ class Broken(Exception):
 
 
 @current_app.task(bind=True, name="tests.reserve", max_retries=1, default_retry_delay=40)
-def reserve(self, sku, quantity=1):
+def reserve(self, sku, quantity=1, *more):
     SEEN.append((self.request.id, self.request.retries, sku, quantity, 0 < self.request.timelimit[0] <= 30))
     return DO["reserve"](self) if "reserve" in DO else {"shelf": 4}
 
