@@ -3,7 +3,6 @@
 `./run mutants` applies each mutation to a copy of the tree and runs the test that it names: the test has to fail. The text
 files here have the mutations, and docs/requirements.md lists them.
 
-`tests/teeth` does another part: it switches bugs on inside one process, in every run of the tests, and proves the checks
-that many tests share (the simulation, the races). The mutations here change the source, and prove the tests that
-docs/requirements.md names.
+The mutations change the source, and prove the tests that docs/requirements.md names. `tests/simulation/test_teeth.py` proves
+the simulation, in every run of the tests: it switches bugs on inside one process.
 """
