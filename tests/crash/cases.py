@@ -63,11 +63,7 @@ SLICE = {
     ("supervisor.after_commit", "notify-customer", 1),
     ("relay.after_publish", "", 1),
 }
-WITH_PICKUP_SLICE = {
-    ("submit.after_commit", "", 2),
-    ("agent.after_effect", "charge-payment", 2),
-    ("supervisor.before_commit", "charge-payment", 1),
-}
+WITH_PICKUP_SLICE = {("submit.after_commit", "", 2)}  # here another role dies than without it
 
 
 @dataclass(frozen=True)
