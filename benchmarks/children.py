@@ -113,14 +113,6 @@ class Children:
         lines = (self.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
         return " / ".join(line.strip() for line in lines[-3:])[-400:]
 
-    def wait_until_said(self, name: str, words: str, patience: float = 60.0) -> None:
-        """Wait until its log contains these words."""
-        path, deadline = self.logs / f"{name}.log", time.monotonic() + patience
-        while words not in (path.read_text(errors="replace") if path.exists() else ""):
-            if (problem := self.dead()) or time.monotonic() > deadline:
-                raise ChildFailed(problem or f"{name} was not ready in {patience:.0f} s: {self.last_words(name)}")
-            time.sleep(0.05)
-
 
 class ChildFailed(RuntimeError):
     """A child process failed; the message has the end of its log."""

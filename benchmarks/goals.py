@@ -35,11 +35,18 @@ class Goal:
         return f"{'<=' if self.at_most else '>='} {self.bound:,g}{self.unit}"
 
 
-def _faster_than(row: str, peer: str, key: str = "orders_per_second") -> Callable[[Results], Spread | None]:
-    return lambda results: results.ratio((row, "ours-4"), (row, peer), key)
+Figure = Callable[[Results], Spread | None]
 
 
-def _of(row: str, entry: str, key: str) -> Callable[[Results], Spread | None]:
+def _ratio(above: tuple[str, str], below: tuple[str, str], key: str = "orders_per_second", below_key: str | None = None) -> Figure:
+    return lambda results: results.ratio(above, below, key, below_key)
+
+
+def _faster_than(row: str, peer: str, key: str = "orders_per_second") -> Figure:
+    return _ratio((row, "ours-4"), (row, peer), key)
+
+
+def _of(row: str, entry: str, key: str) -> Figure:
     return lambda results: results.spread(row, entry, key)
 
 
@@ -66,14 +73,14 @@ GOALS = (
     Goal(
         "bulk submission against our own one commit each, one client thread",
         2,
-        lambda results: results.ratio(("bulk", "ours-bulk"), ("throughput", "ours-1"), "orders_per_second"),
+        _ratio(("bulk", "ours-bulk"), ("throughput", "ours-1")),
         " x",
     ),
     Goal("engine only, one agents process, durable steps/s", 25_000, _of("drain", "drain", "steps_per_second")),
     Goal(
         "the same against the plain chain's orders/s (25,000 and 383 where the goal was set)",
         65,
-        lambda results: results.ratio(("drain", "drain"), ("throughput", "chain"), "steps_per_second", "orders_per_second"),
+        _ratio(("drain", "drain"), ("throughput", "chain"), "steps_per_second", "orders_per_second"),
         " x",
     ),
     Goal("steps of 20 ms against DBOS", 6, _faster_than("slow", "dbos"), " x"),
@@ -84,51 +91,29 @@ GOALS = (
     Goal(
         "the same against the plain chain's (600 and 3,986 us where the goal was set)",
         0.15,
-        lambda results: results.ratio(OURS, ("throughput", "chain"), "cpu_us_all"),
+        _ratio(OURS, ("throughput", "chain"), "cpu_us_all"),
         " x",
         at_most=True,
     ),
     Goal("write-ahead log per order", 9_000, _of(*OURS, "wal_bytes"), " bytes", at_most=True),
-    Goal(
-        "claim beside many finished rows against few",
-        1.2,
-        lambda results: results.ratio(("store", "many"), ("store", "few"), "claim_ms"),
-        " x",
-        at_most=True,
-    ),
-    Goal(
-        "sweep beside many finished rows against few",
-        1.2,
-        lambda results: results.ratio(("store", "many"), ("store", "few"), "sweep_ms"),
-        " x",
-        at_most=True,
-    ),
+    Goal("claim beside many finished rows against few", 1.2, _ratio(("store", "many"), ("store", "few"), "claim_ms"), " x", at_most=True),
+    Goal("sweep beside many finished rows against few", 1.2, _ratio(("store", "many"), ("store", "few"), "sweep_ms"), " x", at_most=True),
     Goal("sweep of 1,000 expired", 200, _of("store", "many", "sweep_ms"), " ms", at_most=True),
     Goal(
         "claim while a snapshot is held against none",
         1.2,
-        lambda results: results.ratio(("store", "held"), ("store", "free"), "claim_last_ms"),
+        _ratio(("store", "held"), ("store", "free"), "claim_last_ms"),
         " x",
         at_most=True,
     ),
-    Goal(
-        "one step of four with a ledger row against none",
-        0.85,
-        lambda results: results.ratio(("effects", "ours-effect"), OURS, "orders_per_second"),
-        " x",
-    ),
-    Goal(
-        "pgmq against RabbitMQ",
-        0.55,
-        lambda results: results.ratio(("brokers", "ours-pgmq"), OURS, "orders_per_second"),
-        " x",
-    ),
+    Goal("one step of four with a ledger row against none", 0.85, _ratio(("effects", "ours-effect"), OURS), " x"),
+    Goal("pgmq against RabbitMQ", 0.55, _ratio(("brokers", "ours-pgmq"), OURS), " x"),
     Goal("API: orders accepted, two web processes on one core", 300, _of("api", "api", "accepted_per_second"), "/s"),
     Goal("API: p99 of the answer meanwhile", 100, _of("api", "api", "p99_ms"), " ms", at_most=True),
     Goal(
         "throughput over the backlog, last third against first",
         0.9,
-        lambda results: results.ratio(("drain", "drain"), ("drain", "drain"), "last_third", "first_third"),
+        _ratio(("drain", "drain"), ("drain", "drain"), "last_third", "first_third"),
         " x",
     ),
     Goal("memory of the largest worker process", 150, _memory, " MB", at_most=True),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.plan import Row
-from benchmarks.rows import api, backlog, floor, loops, recovery, store, verbs
+from benchmarks.rows import api, backlog, floor, loops, recovery, store
 
-ROWS: dict[str, Row] = {row.name: row for row in (floor.ROW, *loops.ROWS, backlog.ROW, store.ROW, verbs.ROW, api.ROW, recovery.ROW)}
+ROWS: dict[str, Row] = {row.name: row for row in (floor.ROW, *loops.ROWS, backlog.ROW, *store.ROWS, api.ROW, recovery.ROW)}
 
 __all__ = ["ROWS"]

@@ -269,27 +269,22 @@ def _intent(found: Any) -> Intent:
 
 
 def _refund(found: Any) -> Refund:
-    return Refund(
-        id=found.id,
-        intent=str(found.payment_intent),
-        status=found.status,
-        amount=found.amount,
-        currency=found.currency,
-        reason=getattr(found, "failure_reason", None),
-        created=_moment(found.created),
-    )
+    return Refund(**_money_back(found), reason=getattr(found, "failure_reason", None))
 
 
 def _dispute(found: Any) -> Dispute:
-    return Dispute(
-        id=found.id,
-        intent=str(found.payment_intent),
-        status=found.status,
-        amount=found.amount,
-        currency=found.currency,
-        reason=found.reason,
-        created=_moment(found.created),
-    )
+    return Dispute(**_money_back(found), reason=found.reason)
+
+
+def _money_back(found: Any) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "intent": str(found.payment_intent),
+        "status": found.status,
+        "amount": found.amount,
+        "currency": found.currency,
+        "created": _moment(found.created),
+    }
 
 
 def _moment(seconds: int) -> datetime:

@@ -17,6 +17,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 from chaos.look import until
+from supervision import testing
 from supervision import workflow as definitions
 from supervision.agent import get_agent
 from supervision.audit import registry
@@ -48,6 +49,13 @@ def states(key: str, direction: str = "do") -> list[str]:
 
 def state(key: str) -> str:
     return str(run_of(key).process_state)
+
+
+def again(times: int = 1) -> None:
+    """So many times: let every wait pass, and perform all that is due then."""
+    for _ in range(times):
+        testing.make_due()
+        run_until_idle()
 
 
 def idle_state(key: str) -> str:

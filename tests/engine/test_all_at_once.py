@@ -17,7 +17,7 @@ from supervision.postgres import db
 from supervision.recovery import supervisor
 from supervision.states import FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES
 from supervision.store import claiming
-from supervision.testing import expire, make_due, run_until_idle, submit
+from supervision.testing import expire, make_due, submit
 from tests.engine import kit
 from tests.support import toy
 
@@ -78,7 +78,6 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
         kit.expire_and_sweep()
         for run in Run.objects.filter(process_state="Error"):
             operator_verbs.resubmit(run.key, by="olga", reason="fixed")
-        make_due()
-        run_until_idle()
+        kit.again()
     assert set(Run.objects.values_list("process_state", flat=True)) <= FINAL_RUN_STATES
     assert kit.healthy()

@@ -83,8 +83,7 @@ def test_a_lone_order_whose_service_fails_waits_longer_and_longer_and_never_stop
     key = submit("toy-plain", {"n": 1})
 
     for _ in range(12):
-        make_due()
-        run_until_idle()
+        kit.again()
         supervisor.sweep_once()
 
     row = step(key, "beta-step")
@@ -93,8 +92,7 @@ def test_a_lone_order_whose_service_fails_waits_longer_and_longer_and_never_stop
     assert beta().breaker_state == "closed"
 
     kit.fetch("UPDATE supervision_stepstate SET failing_since = now() - interval '60 s' WHERE failing_since IS NOT NULL")
-    make_due()
-    run_until_idle()
+    kit.again()
     ((wait,),) = kit.fetch(
         "SELECT extract(epoch FROM not_before - now())::float8 FROM supervision_stepstate WHERE failing_since IS NOT NULL"
     )
@@ -108,8 +106,7 @@ def test_after_another_orders_success_the_failures_of_one_are_its_own():
     kit.ran()
 
     for expected in (1, 2, 3):
-        make_due()
-        run_until_idle()
+        kit.again()
         assert step(key, "beta-step").failure_count == expected
 
     assert run_of(key).process_state == "Error"
@@ -119,9 +116,7 @@ def test_a_success_before_the_first_failure_says_nothing():
     kit.ran()
     failing(bad)
     key = submit("toy-plain", {"n": -1})
-    for _ in range(6):
-        make_due()
-        run_until_idle()
+    kit.again(6)
 
     assert (run_of(key).process_state, step(key, "beta-step").failure_count) == ("Processing", 0)
 
@@ -136,8 +131,7 @@ def test_a_success_in_a_process_that_had_not_heard_of_the_failure_is_told_by_tim
     resources.forget()
     circuit_breaker.tell()
     assert len(beta().successes) == 1
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert step(key, "beta-step").failure_count == 1
 
@@ -146,9 +140,7 @@ def test_what_was_counted_before_the_breaker_opened_is_given_back():
     failing(bad)
     first = kit.ran("toy-five", n=-1)
     kit.ran("toy-five")
-    for _ in range(2):
-        make_due()
-        run_until_idle()
+    kit.again(2)
     assert step(first, "beta-step").failure_count == 2
 
     failing()  # now the service fails for every order
@@ -176,9 +168,7 @@ def test_an_order_that_an_operator_resubmits_starts_with_a_clean_record():
 def test_a_refused_connection_opens_the_breaker_for_one_lone_order():
     failing(error=lambda: TransientFailure("cannot be reached", unreachable=True))
     key = submit("toy-plain", {"n": 1})
-    for _ in range(8):
-        make_due()
-        run_until_idle()
+    kit.again(8)
 
     assert (beta().breaker_state, beta().last_code) == ("open", "unreachable")
     assert (run_of(key).process_state, step(key, "beta-step").failure_count) == ("Processing", 0)
@@ -218,9 +208,7 @@ def test_an_open_breaker_is_one_cause_with_all_who_wait_until_it_closes():
 def test_a_lone_order_that_nobody_can_judge_is_told_too():
     failing()
     submit("toy-plain", {"n": 1})
-    for _ in range(5):
-        make_due()
-        run_until_idle()
+    kit.again(5)
 
     (cause,) = outages.outages()
     assert (cause.key, cause.orders, beta().breaker_state) == ("outage:beta", 1, "closed")
@@ -267,8 +255,7 @@ def test_a_refusal_is_an_answer_and_closes_the_breaker():
     run_until_idle()
 
     assert beta().breaker_state == "closed"
-    make_due()
-    run_until_idle()
+    kit.again()
     assert Alert.objects.filter(kind="error").count() == 6
 
 

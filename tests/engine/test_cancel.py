@@ -173,8 +173,7 @@ def test_an_order_whose_cancel_raced_with_its_way_through_the_agents_ends_in_exa
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
     for _ in range(4):
         kit.expire_and_sweep()
-        make_due()
-        run_until_idle()
+        kit.again()
 
     assert codes <= {"not_cancellable"}
     ends = Counter(Run.objects.values_list("process_state", flat=True))

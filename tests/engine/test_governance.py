@@ -58,8 +58,7 @@ def test_nothing_is_called_while_it_is_open():
     break_down(5)
     asked = len(toy.BETA.performed)
     late = kit.ran("toy-plain", n=99)
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert len(toy.BETA.performed) == asked
     assert step(late, "alpha-step").process_state == "Processed"  # steps that call other services go on
@@ -134,8 +133,7 @@ def test_an_unknown_outcome_keeps_its_effect_unknown_while_it_is_postponed():
 def test_successes_in_between_clear_the_count():
     break_down(4)
     toy.BETA.on_perform = None
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert the_breaker().failures == 0
 

@@ -8,7 +8,7 @@ from supervision.errors import OutcomeUnknown, TransientFailure
 from supervision.governance import circuit_breaker, resources
 from supervision.models import Resource, ResourceRoute, Slot
 from supervision.operations import operator_verbs
-from supervision.testing import make_due, run_of, run_until_idle, schedule, step, submit, submit_many
+from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
 from tests.support import toy
 
@@ -76,8 +76,7 @@ def test_a_call_whose_outcome_is_unknown_is_repeated_at_the_same_resource_whatev
     route("*", "beta-south")
     toy.BETA.on_perform = None
 
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert asked() == ["beta-north", "beta-north"]
     assert run_of(key).process_state == "Processed"
@@ -91,8 +90,7 @@ def test_a_call_that_certainly_did_nothing_may_go_elsewhere(two_accounts):
     route("*", "beta-south")
     toy.BETA.on_perform = None
 
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert asked() == ["beta-north", "beta-south"]
     assert run_of(key).process_state == "Processed"

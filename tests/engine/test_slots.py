@@ -313,8 +313,7 @@ def test_calls_begin_no_faster_than_the_rate(tuned):
 def test_a_paused_resource_gets_no_call_until_it_goes_on():
     limit(paused=True)
     key = kit.ran()
-    make_due()
-    run_until_idle()
+    kit.again()
     assert (step(key, "beta-step").process_state, toy.BETA.performed) == ("Pending", [])
 
     limit(paused=False)
@@ -380,8 +379,7 @@ def test_undo_calls_keep_to_the_limits_as_well(tuned):
         operator_verbs.cancel(key, by="operator", reason="changed their minds")
     for _ in range(20):
         kit.expire_and_sweep()
-        make_due()
-        run_until_idle()
+        kit.again()
         if all(run_of(key).process_state == "Cancelled" for key in from_cancel):
             break
 

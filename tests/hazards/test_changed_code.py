@@ -10,7 +10,7 @@ from supervision import workflow
 from supervision.dispatch import scheduler
 from supervision.recovery import failures
 from supervision.store import step_verbs
-from supervision.testing import expire, make_due, run_until_idle, schedule, step, submit
+from supervision.testing import expire, run_until_idle, schedule, step, submit
 from supervision.workflow import Step, Workflow, register
 from tests.engine import kit
 from tests.support import toy
@@ -61,8 +61,7 @@ def test_an_order_whose_version_nobody_knows_is_left_as_it_is_and_goes_on_when_i
     for _ in range(failures.LOST_DISPATCHES):
         expire()
         kit.supervisor.sweep_once()
-        make_due()
-        run_until_idle()
+        kit.again()
 
     left = step(key, "alpha-step")
     assert (left.process_state, left.attempt, left.failure_count, left.dispatch_count) == ("Processing", 1, 0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from supervision.errors import OutcomeUnknown, TransientFailure
 from supervision.operations import operator_verbs
-from supervision.testing import make_due, run_until_idle, step, submit
+from supervision.testing import run_until_idle, step, submit
 from tests.engine import kit
 from tests.support import toy
 
@@ -46,8 +46,7 @@ def test_a_step_is_repeated_under_its_key_while_the_service_remembers_it():
     key = of_unknown_effect()
     time_passes(23)
 
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert kit.state(key) == "Processed"
     assert len({request.idempotency_key for request in toy.ALPHA.performed}) == 1
@@ -57,8 +56,7 @@ def test_a_step_of_unknown_effect_stops_in_error_and_is_not_repeated_when_its_ke
     key = of_unknown_effect()
     time_passes(25)
 
-    make_due()
-    run_until_idle()
+    kit.again()
 
     stopped = step(key, "alpha-step")
     assert (kit.state(key), stopped.process_state, stopped.effect) == ("Error", "Error", "unknown")
@@ -71,8 +69,7 @@ def test_a_step_of_unknown_effect_stops_in_error_and_is_not_repeated_when_its_ke
 def test_an_operator_who_has_looked_lets_it_run_under_a_new_key():
     key = of_unknown_effect()
     time_passes(25)
-    make_due()
-    run_until_idle()
+    kit.again()
 
     operator_verbs.resubmit(key, by="olga", reason="the service knows nothing of it", new_generation=True)
     run_until_idle()
@@ -87,8 +84,7 @@ def test_a_step_whose_effect_is_known_is_repeated_however_old_it_is():
     kit.failures.fail(place, [(items[0].claim, kit.failures.as_failure(TransientFailure("nothing was done")))])
     time_passes(25)
 
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert kit.state(key) == "Processed"
 
@@ -98,8 +94,7 @@ def test_an_unknown_effect_is_not_undone_by_a_forgotten_key_until_an_operator_ha
     operator_verbs.cancel(key, by="olga", reason="the customer called")
     time_passes(25)
 
-    make_due()
-    run_until_idle()
+    kit.again()
 
     assert kit.state(key) == "Error"
     assert toy.ALPHA.undone == []
