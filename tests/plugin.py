@@ -55,7 +55,6 @@ WHOLE_SHOPS = (
     "tests/browser/test_storefront_browser.py",
     "tests/hazards/test_deaf_workers.py",
     "tests/e2e/test_deploys.py",
-    "tests/e2e/test_local_pickup.py",
     "tests/hazards/test_zombies.py",
     "tests/journal/test_roles.py",
 )
