@@ -1,6 +1,6 @@
 """How the database executes the hot statements: by key or by a partial index, never with a scan of the table.
 
-The tests fill and analyse the tables inside one transaction, ask for plans only, and roll back.
+The tests fill and analyse the tables inside a transaction, most of them in one for all, ask for plans only, and roll back.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -18,8 +19,6 @@ from supervision.recovery import supervisor
 from supervision.store import failure_sql, step_sql
 from tests.engine import kit
 from tests.support import pages
-
-pytestmark = pytest.mark.usefixtures("engine")
 
 CLAIMS = {"runs": list(range(1, 21)), "attempts": [1] * 20, "direction": "do", "position": 1, "me": "me", "lease": 30.0}
 CLAIMS |= {"step": "s", "agent": "alpha", "known": []}
@@ -47,11 +46,21 @@ def fill(finished: int, running: int, waiting: int) -> None:
     kit.fetch("ANALYZE supervision_run, supervision_stepstate")
 
 
+@pytest.fixture(scope="module")
+def big_store(store_database: None, django_db_blocker: Any) -> Iterator[None]:
+    """20,000 orders finished, 2,000 running, 2,000 waiting, in one transaction. Tests with an empty store come before these."""
+    with django_db_blocker.unblock():
+        with transaction.atomic():
+            fill(20_000, 2_000, 2_000)
+            yield
+            transaction.set_rollback(True)
+        connection.close()
+
+
 @pytest.fixture
-def big() -> Iterator[None]:
-    """20,000 orders finished, 2,000 running, 2,000 waiting."""
+def big(big_store: None) -> Iterator[None]:
+    """The same rows for each test."""
     with transaction.atomic():
-        fill(20_000, 2_000, 2_000)
         yield
         transaction.set_rollback(True)
 
@@ -76,6 +85,67 @@ def scans(statement: str, params: dict[str, object]) -> set[tuple[str, str]]:
         (relation, how) for relation, how in found if not re.search("pause|workflowversion|epoch", f"{relation} {how}")
     }  # nearly empty
     return {(relation, how) for relation, how in found if relation == "stepstate" or how == "Seq Scan" or relation == "bitmap"}
+
+
+def test_no_guard_of_a_row_found_by_its_key_proves_a_partial_index():
+    """With such a guard the planner may read all unfinished runs for every step; no test's statistics force that plan reliably."""
+    texts = {**vars(step_sql), **vars(failure_sql)}
+    statements = {name: " ".join(value.split()) for name, value in texts.items() if name.isupper() and isinstance(value, str)}
+    assert len(statements) > 20
+
+    for name, statement in statements.items():
+        for found in re.finditer(r"\b(?:r\.id|s\.run_id) = \w+\.\w+(?:(?!RETURNING|SELECT|WHERE).)*", statement):
+            assert not re.search(r"\b[rs]\.process_state (?:=|IN|<)", found[0]), f"{name}: {found[0]}"
+
+
+@pytest.mark.usefixtures("engine")
+def test_waiting_submissions_are_found_without_reading_the_consumed_ones():
+    with transaction.atomic():
+        kit.fetch(
+            "INSERT INTO supervision_submission (public_id, workflow, payload, consumed_at)"
+            " SELECT 's' || n, 'toy-plain', '{}', CASE WHEN n > 20 THEN now() END FROM generate_series(1, 20000) n"
+        )
+        kit.fetch("ANALYZE supervision_submission")
+
+        params = {"limit": 10, "only": None, "since": 0, "names": ["toy-plain"]}
+        found = scans(step_sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", ""), params)
+
+        transaction.set_rollback(True)
+    assert found == set()
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
+    costs = {}
+    for finished in (100, 20_000):
+        with transaction.atomic():
+            fill(finished, 50, 50)
+            kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
+            costs[finished] = (
+                pages.of(failure_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
+                pages.of(
+                    step_sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}
+                ),
+            )
+            transaction.set_rollback(True)
+
+    for few, many in zip(costs[100], costs[20_000], strict=True):
+        assert many <= few * 3 + 50, costs
+
+
+@pytest.mark.usefixtures("engine")
+def test_plans_are_dropped_every_second_on_a_connection_that_lives_long():
+    db.fetch("SELECT 1")
+    until = db._replan_at[connection.connection]
+    db._replan_at[connection.connection] = db._local.cursor.replan_at = 0.0
+
+    db.fetch("SELECT 2")
+
+    assert db._replan_at[connection.connection] >= until
+    assert kit.fetch("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT %%'")[0][0] >= 2
+
+
+# ----------------------------------------------------------------------------------------------- beside many orders
 
 
 KEY = {("stepstate", "supervision_stepstate_pkey")}
@@ -122,17 +192,6 @@ def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big
     walk((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
 
 
-def test_no_guard_of_a_row_found_by_its_key_proves_a_partial_index():
-    """With such a guard the planner may read all unfinished runs for every step; no test's statistics force that plan reliably."""
-    texts = {**vars(step_sql), **vars(failure_sql)}
-    statements = {name: " ".join(value.split()) for name, value in texts.items() if name.isupper() and isinstance(value, str)}
-    assert len(statements) > 20
-
-    for name, statement in statements.items():
-        for found in re.finditer(r"\b(?:r\.id|s\.run_id) = \w+\.\w+(?:(?!RETURNING|SELECT|WHERE).)*", statement):
-            assert not re.search(r"\b[rs]\.process_state (?:=|IN|<)", found[0]), f"{name}: {found[0]}"
-
-
 def test_a_checkpoint_is_written_by_its_key(big):
     params = {"runs": [1], "directions": ["do"], "positions": [1], "attempts": [1], "data": ["{}"]}
 
@@ -175,21 +234,6 @@ def test_starvation_is_looked_for_only_among_released_steps(big):
     }
 
 
-def test_waiting_submissions_are_found_without_reading_the_consumed_ones():
-    with transaction.atomic():
-        kit.fetch(
-            "INSERT INTO supervision_submission (public_id, workflow, payload, consumed_at)"
-            " SELECT 's' || n, 'toy-plain', '{}', CASE WHEN n > 20 THEN now() END FROM generate_series(1, 20000) n"
-        )
-        kit.fetch("ANALYZE supervision_submission")
-
-        params = {"limit": 10, "only": None, "since": 0, "names": ["toy-plain"]}
-        found = scans(step_sql.TAKE_SUBMISSIONS.replace("FOR UPDATE SKIP LOCKED", ""), params)
-
-        transaction.set_rollback(True)
-    assert found == set()
-
-
 REPORT = supervisor.SweepReport()
 
 
@@ -203,32 +247,3 @@ def test_the_supervisors_other_duties_never_read_a_whole_table(duty, report, big
 
     (question,) = asked
     assert {how for _, how in scans(*question)} <= {"supervision_stepstate_pkey"}
-
-
-def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
-    costs = {}
-    for finished in (100, 20_000):
-        with transaction.atomic():
-            fill(finished, 50, 50)
-            kit.fetch("UPDATE supervision_stepstate SET complete_by = now() - interval '1 s' WHERE process_state = 'Processing'")
-            costs[finished] = (
-                pages.of(failure_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
-                pages.of(
-                    step_sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}
-                ),
-            )
-            transaction.set_rollback(True)
-
-    for few, many in zip(costs[100], costs[20_000], strict=True):
-        assert many <= few * 3 + 50, costs
-
-
-def test_plans_are_dropped_every_second_on_a_connection_that_lives_long():
-    db.fetch("SELECT 1")
-    until = db._replan_at[connection.connection]
-    db._replan_at[connection.connection] = db._local.cursor.replan_at = 0.0
-
-    db.fetch("SELECT 2")
-
-    assert db._replan_at[connection.connection] >= until
-    assert kit.fetch("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT %%'")[0][0] >= 2
