@@ -32,7 +32,7 @@ from supervision.api.governance_shapes import (
 )
 from supervision.api.operator_views import VerbDoor
 from supervision.api.permissions import Watchers
-from supervision.api.requests import PAGING, page_of, refuse_unknown, yes_or_no
+from supervision.api.requests import PAGING, answer_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import ReasonSerializer
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import autoscaling
@@ -56,12 +56,10 @@ class PausesView(Door):
     )
     def get(self, request: Request) -> Response:
         """Pauses, the newest first."""
-        refuse_unknown(request, ["active", "cursor", "page_size"])
         found = Pause.objects.annotate(active=_is_active())
         if (wanted := yes_or_no(request, "active")) is not None:
             found = found.filter(active=wanted)
-        rows, links = page_of(found, request, field="paused_at")
-        return Response({"results": [_pause(row) for row in rows], **links})
+        return answer_of(found, request, _pause, field="paused_at", filters=["active"])
 
     @extend_schema(operation_id="pause", request=PauseSerializer, responses={201: PauseAnswer})
     def post(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from supervision.api.base import Door, account_of
 from supervision.api.permissions import Operators, Watchers
-from supervision.api.requests import PAGING, page_of, refuse_unknown, yes_or_no
+from supervision.api.requests import PAGING, answer_of, yes_or_no
 from supervision.api.shapes import ReasonSerializer, Shape, page_answer
 from supervision.incidents import lifecycle
 from supervision.insight.queries import iso
@@ -79,14 +79,12 @@ class IncidentsView(Door):
     )
     def get(self, request: Request) -> Response:
         """Incidents, the newest first."""
-        refuse_unknown(request, ["open", "kind", "cursor", "page_size"])
         found = Incident.objects.all()
         if (standing := yes_or_no(request, "open")) is not None:
             found = found.filter(closed_at__isnull=standing)
         if kind := request.query_params.get("kind"):
             found = found.filter(kind=kind.replace("\0", ""))
-        rows, links = page_of(found, request, field="opened_at")
-        return Response({"results": [_incident(row) for row in rows], **links})
+        return answer_of(found, request, _incident, field="opened_at", filters=["open", "kind"])
 
 
 class IncidentView(Door):

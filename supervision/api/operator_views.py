@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from supervision.api.base import Door, account_of
 from supervision.api.permissions import Operators, Watchers
-from supervision.api.requests import PAGING, page_of, refuse_unknown, yes_or_no
+from supervision.api.requests import PAGING, answer_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import (
     ActSerializer,
     AlertAnswer,
@@ -147,12 +147,10 @@ class AlertsView(Door):
     )
     def get(self, request: Request) -> Response:
         """Alerts, newest first."""
-        refuse_unknown(request, ["acknowledged", "cursor", "page_size"])
         found = Alert.objects.select_related("run")
         if (seen := yes_or_no(request, "acknowledged")) is not None:
             found = found.filter(acknowledged_at__isnull=not seen)
-        rows, links = page_of(found, request, field="raised_at")
-        return Response({"results": [_alert(alert) for alert in rows], **links})
+        return answer_of(found, request, _alert, field="raised_at", filters=["acknowledged"])
 
 
 class AcknowledgeView(Door):
@@ -183,12 +181,10 @@ class DeadLettersView(Door):
     )
     def get(self, request: Request) -> Response:
         """Dead letters with their exact bytes, newest first."""
-        refuse_unknown(request, ["resolved", "cursor", "page_size"])
         found = DeadLetter.objects.all()
         if (resolved := yes_or_no(request, "resolved")) is not None:
             found = found.filter(resolved_at__isnull=not resolved)
-        rows, links = page_of(found, request, field="created_at")
-        return Response({"results": [_letter(letter) for letter in rows], **links})
+        return answer_of(found, request, _letter, field="created_at", filters=["resolved"])
 
 
 class DeadLetterView(Door):

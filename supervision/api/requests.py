@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, cast
 
 from django.core.exceptions import ValidationError as FieldError
@@ -19,6 +19,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError, ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from supervision.api.errors import TooLarge
@@ -93,6 +94,15 @@ def yes_or_no(request: Request, name: str) -> bool | None:
     if raw not in (None, "true", "false"):
         raise ValidationError({name: [_("Expected true or false.")]})
     return None if raw is None else raw == "true"
+
+
+def answer_of(
+    queryset: QuerySet[Any], request: Request, show: Callable[[Any], Mapping[str, Any]], *, field: str, filters: Sequence[str] = ()
+) -> Response:
+    """One page of a list, the newest first, each row as `show` says. Refuses parameters other than these filters and the page's."""
+    refuse_unknown(request, [*filters, "cursor", "page_size"])
+    rows, links = page_of(queryset, request, field=field)
+    return Response({"results": [show(row) for row in rows], **links})
 
 
 def page_of(queryset: QuerySet[Any], request: Request, *, field: str, descending: bool = True) -> tuple[list[Any], dict[str, Any]]:

@@ -32,7 +32,7 @@ from supervision.api.outbound_shapes import (
     WebhookSerializer,
 )
 from supervision.api.permissions import Clients, Senders, operates, sees_all
-from supervision.api.requests import PAGING, page_of, refuse_unknown
+from supervision.api.requests import PAGING, answer_of
 from supervision.errors import Refused
 from supervision.insight import directory
 from supervision.insight.queries import iso
@@ -54,9 +54,7 @@ class WebhooksView(Door):
     @extend_schema(operation_id="list_webhooks", parameters=PAGING, responses=WebhookPage)
     def get(self, request: Request) -> Response:
         """The account's webhooks, newest first. Secrets are not shown again."""
-        refuse_unknown(request, ["cursor", "page_size"])
-        rows, links = page_of(subscriptions.webhooks_of(client(request)), request, field="id")
-        return Response({"results": [_webhook(row) for row in rows], **links})
+        return answer_of(subscriptions.webhooks_of(client(request)), request, _webhook, field="id")
 
     @extend_schema(operation_id="register_webhook", request=WebhookSerializer, responses={201: NewWebhookAnswer})
     def post(self, request: Request) -> Response:
@@ -95,9 +93,7 @@ class ReplyTokensView(Door):
     @extend_schema(operation_id="list_reply_tokens", parameters=PAGING, responses=ReplyTokenPage)
     def get(self, request: Request) -> Response:
         """The account's tokens, newest first, by their queues. The tokens themselves are not stored and cannot be shown."""
-        refuse_unknown(request, ["cursor", "page_size"])
-        rows, links = page_of(subscriptions.tokens_of(client(request)), request, field="id")
-        return Response({"results": [_token(row) for row in rows], **links})
+        return answer_of(subscriptions.tokens_of(client(request)), request, _token, field="id")
 
     @extend_schema(operation_id="issue_reply_token", request=None, responses={201: NewReplyTokenAnswer})
     def post(self, request: Request) -> Response:
@@ -138,9 +134,7 @@ class DeliveriesView(Door):
     )
     def get(self, request: Request) -> Response:
         """The account's deliveries (for operators and viewers: all deliveries), newest first."""
-        refuse_unknown(request, ["state", "order", "webhook", "cursor", "page_size"])
-        rows, links = page_of(_filtered(_visible(request), request), request, field="id")
-        return Response({"results": [_delivery(row) for row in rows], **links})
+        return answer_of(_filtered(_visible(request), request), request, _delivery, field="id", filters=["state", "order", "webhook"])
 
 
 class DeliveryView(Door):

@@ -58,6 +58,9 @@ DOORS = {
 }
 
 
+LISTS = "orders products alerts dead-letters incidents queues resources pauses webhooks reply-tokens deliveries"
+
+
 @pytest.fixture
 def places(customer):
     """The path of each endpoint, with the ids of an order and of rows that exist."""
@@ -65,7 +68,6 @@ def places(customer):
     consume_batch(born=False)
     alert = Alert.objects.create(run=Run.objects.get(), position=0, direction="do", generation=1, kind="error")
     letter = DeadLetter.objects.create(source="test", body=b"x", reason="y")
-    numbers = {"acknowledge": alert.pk, "dead-letter": letter.pk, "requeue": letter.pk, "discard": letter.pk}
     Resource.objects.get_or_create(name="payment")
     held = Pause.objects.create(scope="agent", name="email", reason="r", paused_by="olga")
     hook = WebhookEndpoint.objects.create(public_id=f"wh_{'0' * 32}", client="user:0", url="https://shop.example/", secret="whsec_c2VjcmV0")
@@ -74,32 +76,24 @@ def places(customer):
         body='{"data": {"order": "x"}}',
     )  # fmt: skip
     incident = Incident.objects.create(kind="starvation", cause="starvation:submissions")
-    foreign = {
-        "incident": f"/api/v1/incidents/{incident.pk}/",
-        "acknowledge-incident": f"/api/v1/incidents/{incident.pk}/acknowledge/",
-        "webhook": f"/api/v1/webhooks/{hook.public_id}/",
-        "reply-token": f"/api/v1/reply-tokens/{'0' * 32}/",
-        "delivery": f"/api/v1/deliveries/{sent.public_id}/",
-        "redeliver": f"/api/v1/deliveries/{sent.public_id}/redeliver/",
+    paths = {
+        "order": f"orders/{public_id}/",
+        "batch": "orders/batch/",
+        "acknowledge": f"alerts/{alert.pk}/acknowledge/",
+        "dead-letter": f"dead-letters/{letter.pk}/",
+        "requeue": f"dead-letters/{letter.pk}/requeue/",
+        "discard": f"dead-letters/{letter.pk}/discard/",
+        "resource": "resources/payment/",
+        "lift": f"pauses/{held.pk}/",
+        "incident": f"incidents/{incident.pk}/",
+        "acknowledge-incident": f"incidents/{incident.pk}/acknowledge/",
+        "webhook": f"webhooks/{hook.public_id}/",
+        "reply-token": f"reply-tokens/{'0' * 32}/",
+        "delivery": f"deliveries/{sent.public_id}/",
+        "redeliver": f"deliveries/{sent.public_id}/redeliver/",
+        **{name: f"{name}/" for name in LISTS.split()},
     }
-
-    def path(name):
-        if name in numbers:
-            head = "alerts" if name == "acknowledge" else "dead-letters"
-            return f"/api/v1/{head}/{numbers[name]}/" + ("" if name == "dead-letter" else f"{name}/")
-        if name in foreign:
-            return foreign[name]
-        if name in {"webhooks", "reply-tokens", "deliveries"}:
-            return f"/api/v1/{name}/"
-        if name in {"resource", "lift"}:
-            return {"resource": "/api/v1/resources/payment/", "lift": f"/api/v1/pauses/{held.pk}/"}[name]
-        if name in {"orders", "products", "alerts", "dead-letters", "incidents", "queues", "resources", "pauses"}:
-            return f"/api/v1/{name}/"
-        if name == "batch":
-            return "/api/v1/orders/batch/"
-        return f"/api/v1/orders/{public_id}/" + ("" if name == "order" else f"{name}/")
-
-    return path
+    return lambda name: f"/api/v1/{paths.get(name) or f'orders/{public_id}/{name}/'}"
 
 
 @pytest.mark.parametrize("role", ROLES)
