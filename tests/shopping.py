@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group, User
 from knox.models import AuthToken
@@ -54,6 +55,11 @@ def a_client(account: User | None = None) -> APIClient:
 def signed_in(name: str, *groups: str) -> APIClient:
     """A client of the API for a new account in these groups."""
     return a_client(an_account(name, *groups))
+
+
+def account(name: str, *groups: str) -> Any:
+    """A fixture: a client of the API for a new account of this name in these groups."""
+    return pytest.fixture(lambda db: signed_in(name, *groups))
 
 
 def place(account: User | None = None, **changes: Any) -> str:

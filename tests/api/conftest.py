@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from orders.models import Product
 from supervision.wakeup import hints
-from tests.shopping import a_product, signed_in
+from tests.shopping import a_product, account, signed_in
 
 
 @pytest.fixture(autouse=True)
@@ -39,16 +39,8 @@ def shop_server(mug: Product) -> APIClient:
     return signed_in("server", "client")
 
 
-@pytest.fixture
-def operator(db: Any) -> APIClient:
-    """An account of the operator group."""
-    return signed_in("olga", "operator")
-
-
-@pytest.fixture
-def viewer(db: Any) -> APIClient:
-    """An account of the viewer group: it may read and not act."""
-    return signed_in("vera", "viewer")
+operator = account("olga", "operator")
+viewer = account("vera", "viewer")  # may read and not act
 
 
 @pytest.fixture

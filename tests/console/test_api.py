@@ -17,20 +17,16 @@ from supervision.intake.consuming import consume_batch
 from supervision.models import Pause, Resource, Slot
 from supervision.postgres import db
 from supervision.wakeup import hints
-from tests.shopping import a_product, order, signed_in
+from tests.shopping import a_product, account, order, signed_in
 
 pytestmark = pytest.mark.django_db
 PAUSES, RESOURCES = "/api/v1/pauses/", "/api/v1/resources/"
+olga = account("olga", "operator")
 
 
 @pytest.fixture(autouse=True)
 def _quiet(settings: Any, no_hints: None) -> None:
     settings.API_THROTTLE = None
-
-
-@pytest.fixture
-def olga() -> APIClient:
-    return signed_in("olga", "operator")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from supervision.outbox import deliveries, reply_queues, subscriptions
 from supervision.outbox.deliveries import Try
 from supervision.outbox.subscriptions import MOST_TOKENS, MOST_WEBHOOKS
 from supervision.wakeup import hints
-from tests.shopping import a_product, a_request, signed_in
+from tests.shopping import a_product, a_request, account, signed_in
 
 HOOKS, TOKENS, DELIVERIES, ORDERS = "/api/v1/webhooks/", "/api/v1/reply-tokens/", "/api/v1/deliveries/", "/api/v1/orders/"
 URL = "https://shop.example/hook"
@@ -26,24 +26,8 @@ def _quiet(db, settings, monkeypatch):
     a_product()
 
 
-@pytest.fixture
-def ada():
-    return signed_in("ada", "client")
-
-
-@pytest.fixture
-def bob():
-    return signed_in("bob", "client")
-
-
-@pytest.fixture
-def olga():
-    return signed_in("olga", "operator")
-
-
-@pytest.fixture
-def vera():
-    return signed_in("vera", "viewer")
+ada, bob = account("ada", "client"), account("bob", "client")
+olga, vera = account("olga", "operator"), account("vera", "viewer")
 
 
 def register(client, **body):
