@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervision.agent import Agent, StepRequest, register_agent
 from supervision.effects import EffectOutcome, Intention, Operation
 from supervision.errors import (
+    AwaitSignal,
     OutcomeUnknown,
     PermanentFailure,
     Postpone,
@@ -12,18 +13,22 @@ from supervision.errors import (
     UnreadableSubmission,
 )
 from supervision.retry import OnExhausted, OnPermanent, RetryPolicy
-from supervision.workflow import AcceptedRun, ClosedRun, Intake, NewRun, Step, Workflow, register
+from supervision.signals.waits import OnTimeout, Timer, WaitForSignal
+from supervision.workflow import AcceptedRun, ClosedRun, Facts, Intake, NewRun, Step, Workflow, register
 
 __all__ = [
     "AcceptedRun",
     "Agent",
+    "AwaitSignal",
     "ClosedRun",
     "EffectOutcome",
+    "Facts",
     "Intake",
     "Intention",
     "NewRun",
     "OnExhausted",
     "OnPermanent",
+    "OnTimeout",
     "Operation",
     "OutcomeUnknown",
     "PermanentFailure",
@@ -31,8 +36,10 @@ __all__ = [
     "RetryPolicy",
     "Step",
     "StepRequest",
+    "Timer",
     "TransientFailure",
     "UnreadableSubmission",
+    "WaitForSignal",
     "Workflow",
     "register",
     "register_agent",

@@ -34,6 +34,10 @@ class StepRequest:
     deadline: `time.monotonic()` value after which the agent must make no request.
     checkpoint_data: facts that earlier attempts of this step (and, when undoing, of the `do` step) saved by `checkpoint`.
     performed: when undoing, the result of the `do` step, or None where its effect is unknown.
+    results: the results of the earlier steps that the step `reads`, by name; a step that was skipped has none.
+    signal: the payload of the signal that the step has waited for (`AwaitSignal`); None if none has come.
+    wait_is_over: the step has waited, and the wait has ended without a signal.
+    definition: the step's `Step`.
     resource: the resource that serves this call (several may serve the agent's service). settings: as operators edited them.
     """
 
@@ -48,6 +52,10 @@ class StepRequest:
     deadline: float
     checkpoint_data: JSON = field(default_factory=dict)
     performed: JSON | None = None
+    results: Mapping[str, JSON] = field(default_factory=dict)
+    signal: JSON | None = None
+    wait_is_over: bool = False
+    definition: Any = None
     save_checkpoint: Callable[[JSON], None] | None = None
     resource: str | None = None
     settings: JSON = field(default_factory=dict)
@@ -140,6 +148,7 @@ class Agent:
     transactional: `perform_many`/`compensate_many` only write this database; the engine runs them inside the
         transaction that records their outcome, so that the effect happens exactly once.
     undoable: False if its work cannot or need not be undone.
+    signals: the names of the signals that its steps may wait for by raising `AwaitSignal`.
     key_ttl: how long the service remembers an idempotency key. The engine does not repeat or undo a step whose effect is
         unknown under an older key: the step stops in Error ("reconcile first"). None: the service never forgets keys, or
         the agent looks for effects before it repeats.
@@ -149,6 +158,7 @@ class Agent:
     transactional: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
     key_ttl: ClassVar[timedelta | None] = None
+    signals: ClassVar[tuple[str, ...]] = ()
 
     def perform(self, request: StepRequest) -> JSON:
         """Do the step's work once per idempotency key; return a small JSON object that undoing may need."""
@@ -184,6 +194,19 @@ class Agent:
     def queue(self) -> str:
         """The Celery queue that carries this agent's work."""
         return f"agent.{self.name}"
+
+
+WAIT = "wait"
+
+
+class WaitAgent(Agent):
+    """Performs the steps that only wait (`WaitForSignal`, `Timer`). While they wait they hold no process, no slot and no message."""
+
+    name, transactional, undoable = WAIT, True, False
+
+    def perform_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        """Each step's own definition says what ends its wait."""
+        return [request.definition.look(request) for request in requests]
 
 
 registered: dict[str, Agent] = {}

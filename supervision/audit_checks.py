@@ -80,6 +80,37 @@ for _invariant, _violations in (
         """,
     ),
     (
+        "a step that is asleep waits for a signal or a moment, and its wait has an end",
+        """
+        SELECT run_id, direction, position, awaits, awaits_until
+          FROM supervision_stepstate
+         WHERE process_state = 'Pending' AND not_before IS NOT NULL AND turn_at IS NULL
+           AND (awaits IS NULL OR awaits_until IS NULL)
+        """,
+    ),
+    (
+        "no step sleeps while its signal is here",
+        """
+        SELECT s.run_id, s.direction, s.position, g.name, g.key
+          FROM supervision_signal g JOIN supervision_run r ON r.key = g.run_key
+          JOIN supervision_stepstate s ON s.run_id = r.id AND s.awaits = g.name
+         WHERE g.taken_by IS NULL AND s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NULL
+        """,
+    ),
+    (
+        "a signal that was taken belongs to a step that has it, and every signal to an order",
+        """
+        SELECT g.id, g.run_key, g.name, g.taken_by
+          FROM supervision_signal g
+          LEFT JOIN supervision_run r ON r.key = g.run_key
+         WHERE (r.id IS NULL AND NOT EXISTS (SELECT FROM supervision_submission u WHERE u.public_id = g.run_key))
+            OR (g.taken_by IS NOT NULL AND NOT EXISTS (
+                SELECT FROM supervision_stepstate s
+                 WHERE s.run_id = r.id AND s.attempt > 0
+                   AND CASE s.direction WHEN 'undo' THEN 'undo:' ELSE '' END || s.name = g.taken_by))
+        """,
+    ),
+    (
         "a Processed run has done every step",
         """
         SELECT s.run_id, s.position, s.name, s.process_state

@@ -11,7 +11,8 @@
         |-- TransientFailure     worth another attempt
         |   `-- OutcomeUnknown   the call may or may not have had its effect
         |-- PermanentFailure     no attempt will ever succeed, and nothing was done
-        `-- Postpone             not now: run later without counting a failure
+        |-- Postpone             not now: run later without counting a failure
+        `-- AwaitSignal          the work is under way elsewhere: run again when a signal has come, or at a moment
 
 An agent that raises anything else is treated as if it had raised `OutcomeUnknown`.
 """
@@ -19,7 +20,7 @@ An agent that raises anything else is treated as if it had raised `OutcomeUnknow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 
 class SupervisionError(Exception):
@@ -146,3 +147,20 @@ class Postpone(AgentFailure):
     def __init__(self, message: str = "", delay: timedelta = timedelta(seconds=5)) -> None:
         self.delay = delay
         super().__init__(message)
+
+
+class AwaitSignal(AgentFailure):
+    """Not a failure: the service has accepted the work, and a signal will tell its end. The step waits without using a process.
+
+    Its agent is called again, under the same key, once a signal of this name has come (`StepRequest.signal`), or once the wait
+    is over (`StepRequest.wait_is_over`): `within` this time, or at the moment `until`. Without a name only the moment ends it.
+    A signal that has come earlier is taken at once. A step takes one signal of a name: waiting for it again is a failure.
+    """
+
+    code = "awaits_signal"
+
+    def __init__(self, name: str = "", *, within: timedelta | None = None, until: datetime | None = None, message: str = "") -> None:
+        if (within is None) == (until is None):
+            raise DefinitionError("a wait ends `within` a time or at the moment `until`: give one of them")
+        self.name, self.within, self.until = name, within, until
+        super().__init__(message or (f"waits for the signal {name}" if name else "waits for its time"))

@@ -13,7 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from supervision.breaker import Blame
-from supervision.errors import DefinitionError
+from supervision.errors import AwaitSignal, DefinitionError
 
 
 class OnExhausted(StrEnum):
@@ -81,6 +81,7 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
     PERMANENT = "permanent"
     POSTPONED = "postponed"
+    NOT_NEEDED = "not needed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ class Failure:
     for_customer: bool = False  # the customer must correct it, not an operator
     outage: timedelta | None = None  # how long to wait because the service's breaker is open; this failure is not counted
     blame: Blame | None = None  # whose failure it is; None where no service is involved
+    awaits: AwaitSignal | None = None  # what the step waits for before it runs again; nothing failed
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,8 @@ def decide(failure_count: int, failure: Failure, policy: RetryPolicy, limits: Re
     """
     if failure.abandoned:
         return Abandon()
+    if failure.outcome is Outcome.NOT_NEEDED:
+        return Skip(failure.message)
     if failure.reconcile:
         return Fail(failure.message)
     if failure.run_overdue and failure.outcome is not Outcome.PERMANENT:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from supervision.agent import Agent, get_agent, registered
+from supervision.agent import JSON, WAIT, Agent, WaitAgent, get_agent, registered
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.retry import RetryPolicy
 from supervision.states import Direction
@@ -86,11 +86,26 @@ Hook = Callable[[Sequence[ClosedRun]], None]
 
 
 @dataclass(frozen=True)
+class Facts:
+    """From what a condition decides, and a timer finds its moment: the run's payload, and the results of the steps it reads."""
+
+    payload: JSON
+    results: Mapping[str, JSON]
+
+
+Condition = Callable[[Facts], bool]
+
+
+@dataclass(frozen=True)
 class Step:
     """One step: a name, the agent that does it, the time it may take and what to do when it fails.
 
     complete_within: the step's budget from its start.
     amendable: payload fields an operator may correct when resubmitting this step.
+    reads: the names of earlier steps whose results its agent and its condition get.
+    label: what the step waits for, in words for people ("the customer's confirmation"), where it waits for a signal.
+    when: a pure function: whether the step is needed. It is asked once, when the step's turn has come, and its answer is
+        kept. If it is not needed, the step is Skipped. If the function raises, the step fails for good.
     """
 
     name: str
@@ -98,6 +113,14 @@ class Step:
     complete_within: timedelta = timedelta(seconds=30)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     amendable: tuple[str, ...] = ()
+    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    when: Condition | None = field(default=None, kw_only=True)
+    label: str = field(default="", kw_only=True)
+
+    @property
+    def awaited(self) -> str:
+        """The signal that the step waits for by its definition; empty for none."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -132,6 +155,8 @@ class Workflow:
                 raise DefinitionError(f"workflow {self.name!r}: a step has no name")
             if step.name in seen:
                 raise DefinitionError(f"workflow {self.name!r}: two steps are named {step.name!r}")
+            if unknown := [name for name in step.reads if name not in seen]:
+                raise DefinitionError(f"workflow {self.name!r}: step {step.name!r} reads {unknown[0]!r}, which is no earlier step")
             seen.add(step.name)
             if step.complete_within <= timedelta(0):
                 raise DefinitionError(f"step {step.name!r}: complete_within must be positive")
@@ -152,6 +177,12 @@ class Workflow:
         """The position of the last step."""
         return len(self.steps) - 1
 
+    @property
+    def signals(self) -> set[str]:
+        """The names of the signals that its steps wait for, or may wait for."""
+        by_agents = {name for position in range(len(self.steps)) for name in self.agent(position).signals}
+        return by_agents | {step.awaited for step in self.steps if step.awaited}
+
 
 _workflows: dict[tuple[str, int], Workflow] = {}
 _newest: dict[str, Workflow] = {}
@@ -159,6 +190,8 @@ _newest: dict[str, Workflow] = {}
 
 def register(workflow: Workflow) -> Workflow:
     """Register a workflow. Its agents must be registered before; a (name, version) is registered once."""
+    if any(step.agent == WAIT for step in workflow.steps):
+        registered.setdefault(WAIT, WaitAgent())
     for step in workflow.steps:
         try:
             get_agent(step.agent)

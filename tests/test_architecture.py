@@ -15,7 +15,14 @@ OTHERS_CODE = {"build", ".venv", ".venv-bench", "var", "staticfiles", "migration
 MOST_LINES = 400
 
 FACADE = "supervision"  # the names that an application needs to define its workflows; it imports no ORM
-FACADE_IMPORTS = {"supervision.agent", "supervision.effects", "supervision.errors", "supervision.retry", "supervision.workflow"}
+FACADE_IMPORTS = {
+    "supervision.agent",
+    "supervision.effects",
+    "supervision.errors",
+    "supervision.retry",
+    "supervision.signals.waits",
+    "supervision.workflow",
+}
 
 # The engine's modules that the shop may import: definitions, verbs, reads, the outbox, and the console's base pages.
 FOR_THE_SHOP = {FACADE} | {
@@ -30,7 +37,19 @@ FOR_THE_SHOP = {FACADE} | {
         " console.shared console.run_lists console.sidebar management.acting management.base management.progress"
     ).split()
 }
-WRITERS = {"epochs", "held_time", "step_verbs", "step_sql", "failure_sql", "run_verbs", "failures", "sessions", "archive", "testing"}
+WRITERS = {
+    "epochs",
+    "held_time",
+    "step_verbs",
+    "step_sql",
+    "failure_sql",
+    "run_verbs",
+    "sleeping",
+    "failures",
+    "sessions",
+    "archive",
+    "testing",
+}
 MODELS = {"Run", "StepState", "StepEvent"}
 WRITES = {"create", "bulk_create", "update", "bulk_update", "delete", "save", "get_or_create", "update_or_create", "aupdate", "acreate"}
 
@@ -134,7 +153,7 @@ def test_the_supervisor_and_what_decides_for_it_call_no_agent(name):
 
 def test_definitions_and_decisions_are_free_of_the_orm():
     """The modules that define workflows and those that decide about failures need no Django."""
-    for name in ("errors", "states", "effects", "retry", "agent", "workflow", "__init__"):
+    for name in ("errors", "states", "effects", "retry", "agent", "workflow", "signals/waits", "__init__"):
         path = Path("supervision") / f"{name}.py"
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Import | ast.ImportFrom):

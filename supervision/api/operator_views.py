@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from supervision.api.base import Door, account_of
-from supervision.api.permissions import Operators, Watchers
+from supervision.api.permissions import Operators, SignedIn, Watchers, operates
 from supervision.api.requests import PAGING, answer_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import (
     ActSerializer,
@@ -29,14 +29,16 @@ from supervision.api.shapes import (
     ResubmitSerializer,
     RunAnswer,
     Shape,
+    SignalSerializer,
     Strict,
 )
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import directory
 from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
-from supervision.models import Alert, DeadLetter
+from supervision.models import Alert, DeadLetter, Submission
 from supervision.operations import operator_verbs
+from supervision.signals.sending import send_signal
 
 TEXT_SHOWN = 4096
 PLANS = ("resubmit", "skip", "compensate")
@@ -111,6 +113,36 @@ class SkipView(VerbDoor):
         """Skip the failed step and continue with the next one."""
         self.order_with_run(public_id)
         operator_verbs.skip(public_id, by=account_of(request), **self.read(request, self.asks))
+        return self.now(public_id)
+
+
+class SignalView(VerbDoor):
+    """Sending one order a signal."""
+
+    permission_classes = [SignedIn]
+    asks = SignalSerializer
+
+    @extend_schema(
+        operation_id="signal_order",
+        parameters=[OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True)],
+    )
+    def post(self, request: Request, public_id: str, name: str) -> Response:
+        """Send the signal, as an operator or as the order's client. It may come early. The same key has one effect."""
+        account = account_of(request)
+        if not operates(account):
+            client = directory.current().client_of(account)
+            if client is None or not Submission.objects.filter(public_id=public_id, client=client).exists():
+                raise UnknownRun(public_id)
+        key = request.headers.get("Idempotency-Key", "")
+        if not key:
+            raise ValidationError({"Idempotency-Key": [_("This header is required.")]})
+        given = self.read(request, self.asks)
+        try:
+            send_signal(public_id, name, given["payload"], key=key, sent_by=account.get_username(), reason=given["reason"])
+        except Refused as refusal:
+            if field := {"signal_payload": "payload", "signal_key": "Idempotency-Key"}.get(refusal.code):
+                raise ValidationError({field: [str(refusal)]}) from None
+            raise
         return self.now(public_id)
 
 

@@ -134,6 +134,13 @@ class ResubmitSerializer(ActSerializer):
         return value
 
 
+class SignalSerializer(Strict):
+    """A signal: what the waiting step gets."""
+
+    payload = serializers.DictField(required=False, default=dict)
+    reason = Reason(required=False, default="")
+
+
 class StepAnswer(Shape):
     """One step, with the field names of the Scheduler-Agent-Supervisor pattern."""
 

@@ -46,6 +46,7 @@ def order_verbs(answer: type[Shape] = RunAnswer, resubmit: type[Strict] = Resubm
         path("resubmit/", operator_views.ResubmitView.as_view(answer=answer, asks=resubmit), name="resubmit"),
         path("compensate/", operator_views.CompensateView.as_view(answer=answer), name="compensate"),
         path("skip/", operator_views.SkipView.as_view(answer=answer), name="skip"),
+        path("signals/<resourcename:name>/", operator_views.SignalView.as_view(answer=answer), name="signal"),
         path("plan/", operator_views.PlanView.as_view(), name="plan"),
         path("pause/", governance_views.PauseOrderView.as_view(answer=answer), name="pause"),
         path("resume/", governance_views.ResumeOrderView.as_view(answer=answer), name="resume"),

@@ -5,8 +5,8 @@ overlooks. An order is reported when none of its events has been written for lon
 
 * none of its steps can run, or its running step is overdue (no incident or pause excuses these); or it is in Error and no
   open incident says so; or
-* it waits, no open incident holds it, and its wait is not bounded. Bounded waits are those for a time, for an earlier order
-  of its session, for a pause with an end, and for older steps of its agent that are taken in turn.
+* it waits, no open incident holds it, and its wait is not bounded. Bounded waits are those for a time, for a signal until its
+  wait is over, for an earlier order of its session, for a pause with an end, and for older steps of its agent that are taken in turn.
 
 Unconsumed submissions, hooks that were not called and dead letters count as orders that wait.
 """

@@ -55,6 +55,7 @@ SELECT r.key, r.id, w.why, w.waits
                    WHEN h.first = r.id THEN 'it is the first of its session and was never released' END
               WHEN s.process_state = 'Processing' THEN
                    CASE WHEN s.complete_by < {_LATELY} THEN 'its running step is overdue and no supervisor has taken it back' END
+              WHEN s.turn_at IS NULL AND s.awaits_until > {_LATELY} THEN NULL
               WHEN s.not_before > now() + interval '2 days' THEN 'its step waits for more than two days'
               WHEN s.not_before > {_LATELY} OR {_PAUSED} OR {_CLOSED} THEN NULL
               WHEN t.turn < s.turn_at + {_BOUND} THEN NULL

@@ -27,7 +27,7 @@ from supervision.console.verb_pages import RunVerbs
 from supervision.incidents import lifecycle
 from supervision.insight import queries
 from supervision.insight.waiting import why_waiting
-from supervision.models import Alert, Incident, Run
+from supervision.models import Alert, Incident, Run, Signal
 from supervision.models.labels import RUN_LABELS
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
@@ -153,7 +153,7 @@ class RunConsole(RunVerbs):
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), waiting_because=why_waiting([run.pk])[run.pk],
-            timeline=shown, hidden_events=len(history) - len(shown),
+            signals=Signal.objects.filter(run_key=run.key).order_by("pk"), timeline=shown, hidden_events=len(history) - len(shown),
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
+from supervision.errors import DefinitionError
 from supervision.models import Run, StepState
 from supervision.states import Direction, ProcessState, RunState
+from supervision.workflow import version_of
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise as StrOrPromise
@@ -76,6 +78,15 @@ VERBS = {
             dangerous=True,
             forward_only=True,
         ),
+        Verb(
+            "signal",
+            _("Send signal"),
+            _("The order gets a signal that it waits for, as if its sender had sent it. It is kept if it comes too early."),
+            _("The signal is sent."),
+            _OPEN | {RunState.ERROR},
+            "sensors",
+            forward_only=True,
+        ),
     )
 }
 BULK_VERBS = ("resubmit", "cancel")
@@ -86,7 +97,16 @@ Check = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, list
 def verbs_for(run: Run) -> list[Verb]:
     """The verbs that make sense in the state the run is in."""
     undoing = run.direction == Direction.UNDO
-    return [verb for verb in VERBS.values() if run.process_state in verb.states and not (undoing and verb.forward_only)]
+    possible = [verb for verb in VERBS.values() if run.process_state in verb.states and not (undoing and verb.forward_only)]
+    return [verb for verb in possible if verb.name != "signal" or signals_of(run)]
+
+
+def signals_of(run: Run) -> list[str]:
+    """The names of the signals that the run's workflow waits for."""
+    try:
+        return sorted(version_of(run.workflow, run.version).signals)
+    except DefinitionError:
+        return []
 
 
 def failed_step(steps: Sequence[StepState]) -> StepState | None:
@@ -124,6 +144,30 @@ class ResubmitForm(VerbForm):
             "With the old key the service recognises a repetition; with a new one it does the work once more."
         ),
     )
+
+
+class SignalForm(VerbForm):
+    """Which signal, and what the step gets with it."""
+
+    name = forms.ChoiceField(label=_("Signal"), widget=UnfoldAdminSelectWidget)
+    payload = forms.JSONField(
+        label=_("Payload"),
+        required=False,
+        initial=dict,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text=_("A JSON object, as the signal's sender would have sent it."),
+    )
+
+    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+
+    def clean_payload(self) -> dict[str, Any]:
+        """Refuse what is no object."""
+        payload = self.cleaned_data["payload"] or {}
+        if not isinstance(payload, dict):
+            raise forms.ValidationError(_("Expected a JSON object."))
+        return payload
 
 
 class BulkForm(ReasonForm):

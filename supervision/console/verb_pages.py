@@ -24,10 +24,12 @@ from supervision.console.verb_forms import (
     AmendForm,
     BulkForm,
     ResubmitForm,
+    SignalForm,
     Verb,
     VerbForm,
     bulk_report,
     failed_step,
+    signals_of,
     verbs_for,
 )
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun
@@ -82,7 +84,7 @@ class RunVerbs(PageAdmin):
         if request.method != "POST":
             return self._confirm(request, obj, run, chosen)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
-        form = self._verb_form(chosen, failed_step(steps), request.POST)
+        form = self._verb_form(run, chosen, failed_step(steps), request.POST)
         amend = self._amend_form(run, chosen, failed_step(steps), request.POST)
         if not form.is_valid() or (amend is not None and not amend.is_valid()):
             return self._confirm(request, obj, run, chosen, form, amend)
@@ -110,11 +112,15 @@ class RunVerbs(PageAdmin):
                 operator_verbs.skip(run.key, by=who, reason=reason, attempt=seen["attempt"], plan_version=version)
             case "compensate":
                 operator_verbs.compensate(run.key, by=who, reason=reason, plan_version=version)
+            case "signal":
+                operator_verbs.signal(run.key, seen["name"], by=who, reason=reason, payload=seen["payload"], signal_key=version)
             case "cancel":
                 must_still_fail(run.key, seen["attempt"])
                 operator_verbs.cancel(run.key, by=who, reason=reason)
 
-    def _verb_form(self, verb: Verb, step: StepState | None, data: Any = None, **initial: Any) -> VerbForm:
+    def _verb_form(self, run: Run, verb: Verb, step: StepState | None, data: Any = None, **initial: Any) -> VerbForm:
+        if verb.name == "signal":
+            return SignalForm(data, initial=initial, names=signals_of(run))
         if verb.name != "resubmit":
             return VerbForm(data, initial=initial)
         form = ResubmitForm(data, initial=initial)
@@ -147,7 +153,7 @@ class RunVerbs(PageAdmin):
                 refusal = str(problem)
         if form is None and plan is not None:
             attempt = step.attempt if step is not None else None
-            form = self._verb_form(verb, step, plan_version=plan.version, attempt=attempt, reason=(typed or {}).get("reason", ""))
+            form = self._verb_form(run, verb, step, plan_version=plan.version, attempt=attempt, reason=(typed or {}).get("reason", ""))
             amend = self._amend_form(run, verb, step)
             if amend is not None and typed is not None:
                 for place, field in amend.fields.items():

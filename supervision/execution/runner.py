@@ -19,8 +19,8 @@ from django.db import InterfaceError, OperationalError
 from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
-from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
-from supervision.execution import first_operations, handback, notes
+from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.execution import first_operations, handback, inputs, notes
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
 from supervision.governance import admission, resources
@@ -32,7 +32,7 @@ from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Done, Handover, Started
+from supervision.store.records import NOTHING, Done, Handover, Started
 from supervision.store.step_verbs import Successor
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
@@ -102,6 +102,8 @@ def _walk(place: StepPosition, started: list[Started]) -> tuple[StepPosition, li
     while started:
         if failpoints.armed:
             failpoints.hit("agent.after_start", [place.label])
+        if not (started := _needed(place, started)):
+            return None
         go_on = _serves_next(place, len(started))
         perform = _perform_in_transaction if place.agent.transactional else _perform
         handed = perform(place, started, go_on=go_on)
@@ -109,6 +111,16 @@ def _walk(place: StepPosition, started: list[Started]) -> tuple[StepPosition, li
             return (place.following, handed.claims) if handed.claims else None
         place, started = place.following, handed.started
     return None
+
+
+def _needed(place: StepPosition, started: list[Started]) -> list[Started]:
+    """The steps that their condition does not leave out."""
+    if place.step.when is None or not (ended := inputs.not_needed(place, started)):
+        return started
+    _report_failures(place, ended)
+    left_out = [claim for claim, _ in ended]
+    admission.over(place, left_out)
+    return [item for item in started if item.claim not in left_out]
 
 
 def _quick(agent: Agent) -> bool:
@@ -148,7 +160,7 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
     started = _remembered(agent, place, started)
     if not started:
         return Handover([], [], [])
-    ask, steps, requests = _asker(place, checkpoints=True), [place.label], dict[int, StepRequest]()
+    ask, steps, requests = _asker(place, inputs.load(place, started), checkpoints=True), [place.label], dict[int, StepRequest]()
     if first_operations.needed(agent, place):
         noted, lost = first_operations.note(agent, place, started, ask)
         admission.over(place, [item.claim for item in lost])
@@ -246,9 +258,9 @@ def _report_failures(place: StepPosition, failed: Sequence[tuple[Claim, Failure]
 Ask = Callable[[Started], StepRequest]
 
 
-def _asker(place: StepPosition, *, checkpoints: bool) -> Ask:
+def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> Ask:
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
-    name, permit_of = place.step.name, admission.permits(place) if place.agent.resource is not None else None
+    step, permit_of = place.step, admission.permits(place) if place.agent.resource is not None else None
 
     def ask(started: Started) -> StepRequest:
         claim = started.claim
@@ -256,7 +268,7 @@ def _asker(place: StepPosition, *, checkpoints: bool) -> Ask:
         return StepRequest(
             run_id=claim.run_id,
             run_key=started.key,
-            step=name,
+            step=step.name,
             payload=started.payload,
             idempotency_key=started.idempotency_key,
             perform_key=started.perform_key or started.idempotency_key,
@@ -265,6 +277,10 @@ def _asker(place: StepPosition, *, checkpoints: bool) -> Ask:
             deadline=min(started.deadline, permit.until),
             checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
             performed=started.performed,
+            results=given.results.get(claim.run_id, NOTHING) if given.results else NOTHING,
+            signal=given.signals.get(claim.run_id) if given.signals else None,
+            wait_is_over=started.wait_is_over,
+            definition=step,
             save_checkpoint=process.checkpointer(place, started) if checkpoints else None,
             book=process.book(place, started) if checkpoints else None,
             resource=permit.resource,
@@ -288,10 +304,18 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
     except AgentFailure as error:
-        return Answer(place, started, None, failures.as_failure(error), notes.left(request, error), time.monotonic())
+        failure = failures.as_failure(_told(started, request, error))
+        return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
+
+
+def _told(started: Started, request: StepRequest, failure: AgentFailure) -> AgentFailure:
+    """The failure, unless an agent waits again for the signal that it was given: it would be called again at once, for ever."""
+    if isinstance(failure, AwaitSignal) and request.signal is not None and failure.name == started.awaits:
+        return PermanentFailure(f"waits again for the signal {failure.name}, which the step has taken", "signal_was_taken")
+    return failure
 
 
 def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
@@ -304,7 +328,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         held = step_verbs.hold(place, [item.claim for item in started])
         asked[:] = held
         ours = [item for item in started if item.claim.run_id in held]
-        requests = list(map(_asker(place, checkpoints=False), ours))
+        requests = list(map(_asker(place, inputs.load(place, ours), checkpoints=False), ours))
         if failpoints.armed:
             failpoints.hit("agent.before_call", [place.label])
         results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
@@ -312,9 +336,9 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
         done: list[Done] = []
         failed: list[tuple[Claim, Failure]] = []
-        for item, result in zip(ours, results, strict=True):
+        for item, request, result in zip(ours, requests, results, strict=True):
             if isinstance(result, AgentFailure):
-                failed.append((item.claim, failures.as_failure(result)))
+                failed.append((item.claim, failures.as_failure(_told(item, request, result))))
             else:
                 done.append((item, result))
         handed = finish(done) if done else Handover([], [], [])

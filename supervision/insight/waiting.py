@@ -17,11 +17,13 @@ from django.utils.translation import ngettext
 
 from supervision.agent import agents
 from supervision.dispatch import partitions
+from supervision.errors import DefinitionError
 from supervision.governance import resources
 from supervision.insight.waiting_facts import ALIVE_SECONDS, COUNTED_UP_TO, Pausing, Remote, Where, World, orders, unconsumed, world
 from supervision.operations.pauses import label
 from supervision.runtime.humanize import age_in_words, clock, number
 from supervision.states import Direction, Effect, ProcessState, RunState
+from supervision.workflow import version_of
 
 SCHEDULER_QUEUE, SUBMISSIONS_QUEUE = "scheduler", "submissions"
 _PAUSE_ORDER = ("order", "all", "workflow", "agent")
@@ -59,6 +61,8 @@ def _sentence(where: Where, seen: World, inside: bool) -> str | None:
         return _("%(step)s is in error and waits for an operator.") % step
     if where.process_state == ProcessState.PROCESSING:
         return _on_its_way(where, seen)
+    if where.awaits is not None:
+        return _asleep(where)
     held = _pause_of(where, seen)
     if held is not None:
         return _paused(held, where.now, inside)
@@ -117,6 +121,25 @@ def _queue_of(where: Where) -> str:
         return f"agent.{where.agent}"
     number = partitions.count(agent)
     return agent.queue if number == 1 else f"{agent.queue}.{partitions.number_of(where.partition or where.key, number)}"
+
+
+# --- A step that waits for a signal or for a moment ---------------------------------------------------------------
+
+
+def _asleep(where: Where) -> str:
+    facts = {"step": where.step, "until": clock(where.awaits_until, where.now), "what": where.awaits}
+    if not where.awaits:
+        return _("%(step)s waits until %(until)s.") % facts
+    if label := _label_of_wait(where):
+        return _("%(step)s waits for %(what)s until %(until)s.") % {**facts, "what": label}
+    return _("%(step)s waits for the signal %(what)s until %(until)s.") % facts
+
+
+def _label_of_wait(where: Where) -> str:
+    try:
+        return version_of(where.workflow, where.version).step(where.position).label
+    except (DefinitionError, IndexError):
+        return ""
 
 
 # --- A step that may not be claimed -------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _ORDERS = """
 WITH due AS MATERIALIZED (
     SELECT run_id, direction, position, agent, row_number() OVER (PARTITION BY agent ORDER BY turn_at) - 1 AS before
       FROM (SELECT run_id, direction, position, agent, turn_at FROM supervision_stepstate
-             WHERE process_state = 'Pending' AND not_before IS NOT NULL AND not_before <= now()
+             WHERE process_state = 'Pending' AND not_before IS NOT NULL AND not_before <= now() AND turn_at IS NOT NULL
              ORDER BY turn_at LIMIT %(most)s) d)
 SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, s.direction, s.process_state, s.effect, s.resource,
        s.failure_count, s.failing_since, s.last_error, s.not_before, s.complete_by, s.started_at,
@@ -34,7 +34,9 @@ SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, 
                 WHERE b.run_id = r.id AND b.process_state || '' = 'Processing' AND b.direction <> s.direction),
        d.before, (SELECT count(*) FROM due o WHERE o.agent = s.agent),
        a.ahead, h.key, h.process_state, h.id,
-       (SELECT e.name FROM supervision_stepstate e WHERE e.run_id = h.id AND e.process_state || '' = 'Error' LIMIT 1)
+       (SELECT e.name FROM supervision_stepstate e WHERE e.run_id = h.id AND e.process_state || '' = 'Error' LIMIT 1),
+       s.position, s.awaits_until,
+       CASE WHEN s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before IS NOT NULL THEN s.awaits END
   FROM supervision_run r
   JOIN LATERAL (
        SELECT * FROM supervision_stepstate s
@@ -115,6 +117,9 @@ class Where:
     session_head_state: str | None
     session_head_id: int | None
     session_head_step: str | None
+    position: int
+    awaits_until: datetime | None
+    awaits: str | None  # only while the step is asleep
 
 
 @dataclass(frozen=True)

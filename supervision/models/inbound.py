@@ -1,4 +1,4 @@
-"""Records of messages from external producers that are not yet orders."""
+"""What comes from outside: messages that are not yet orders, and signals to orders."""
 
 from __future__ import annotations
 
@@ -25,3 +25,30 @@ class Receipt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.digest[:12]}: {self.deliveries}"
+
+
+class Signal(models.Model):
+    """A signal to one run: a fact from outside that a step waits for, or will wait for. It is kept, also if no step takes it.
+
+    run_key: the run's public id; the signal may come before the run. key: the sender's own, so that repeating is harmless.
+    taken_by: the name of the step that has taken it. A signal is taken once.
+    """
+
+    run_key = models.TextField(_("order"))
+    name = models.TextField(_("signal"))
+    key = models.TextField(_("idempotency key"))
+    payload = models.JSONField(_("payload"), db_default={})
+    sent_by = models.TextField(_("sent by"), db_default="")
+    reason = models.TextField(_("reason"), db_default="")
+    sent_at = models.DateTimeField(_("sent at"), db_default=Now())
+    taken_by = models.TextField(_("taken by"), null=True)
+    taken_at = models.DateTimeField(_("taken at"), null=True)
+
+    class Meta:
+        verbose_name = _("signal")
+        verbose_name_plural = _("signals")
+        default_permissions = ("view",)
+        constraints = [models.UniqueConstraint(name="a_signal_comes_once", fields=["run_key", "name", "key"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} to {self.run_key}"

@@ -144,6 +144,8 @@ class StepState(models.Model):
     serves the earliest. seq: the number of the run's newest event as far as this row has seen it. resource: which
     one of several the step was routed to, kept for its retries and its undo. failing_since: when its service failed it
     for the first time. blamed_count: how many of its failures were counted since another order's success; null = 0.
+    awaits: the signal that the step waits for, or has waited for; empty: it waits for a moment. awaits_until: the end of
+    that wait. While it waits, turn_at is null, and not_before is the moment at which the supervisor wakes it.
 
     The columns are sorted by how often they change: an update does not write the columns after its last changed one to the
     WAL again. The same holds for runs and submissions.
@@ -176,6 +178,8 @@ class StepState(models.Model):
     resource_version = models.IntegerField(_("version of the route"), null=True)
     failing_since = models.DateTimeField(_("failing since"), null=True)
     blamed_count = models.SmallIntegerField(_("failures held against it"), null=True)
+    awaits = models.TextField(_("awaits the signal"), null=True)
+    awaits_until = models.DateTimeField(_("waits until"), null=True)
 
     class Meta:
         verbose_name = _("step")
@@ -216,6 +220,11 @@ class StepState(models.Model):
                 name="step_starving",
                 fields=["complete_by"],
                 condition=Q(process_state="Pending", complete_by__isnull=False),
+            ),
+            models.Index(
+                name="step_asleep",
+                fields=["not_before"],
+                condition=Q(process_state="Pending", not_before__isnull=False, turn_at__isnull=True),
             ),
             models.Index(name="step_in_error", fields=["name", "run"], condition=Q(process_state="Error")),
         ]

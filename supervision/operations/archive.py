@@ -157,6 +157,8 @@ WITH kept AS (
              'effects', {_all("f", "supervision_effect", "f.intended_at, f.key, f.operation")},
              'pauses', (SELECT jsonb_agg({_columns("p", "run_id")} ORDER BY p.id) FROM supervision_pause p
                          WHERE p.scope = 'order' AND p.name = r.key),
+             'signals', (SELECT jsonb_agg({_columns("g", "run_key", "payload")} ORDER BY g.id) FROM supervision_signal g
+                          WHERE g.run_key = r.key),
              'application', v.application)
       FROM unnest(%(runs)s::bigint[], %(references)s::text[], %(applications)s::jsonb[]) v(id, reference, application)
       JOIN supervision_run r ON r.id = v.id),
@@ -166,6 +168,7 @@ y AS (DELETE FROM supervision_strayreply WHERE run_id = ANY (%(runs)s)),
 a AS (DELETE FROM supervision_alert WHERE run_id = ANY (%(runs)s)),
 f AS (DELETE FROM supervision_effect WHERE run_id = ANY (%(runs)s)),
 l AS (DELETE FROM supervision_slot WHERE run_id = ANY (%(runs)s)),
+g AS (DELETE FROM supervision_signal WHERE run_key = ANY (%(keys)s)),
 p AS (DELETE FROM supervision_pause WHERE scope = 'order' AND name = ANY (%(keys)s)),
 u AS (DELETE FROM supervision_submission WHERE public_id = ANY (%(keys)s) AND consumed_at IS NOT NULL
          AND (client_key IS NULL OR created_at < now() - %(key_days)s::float8 * interval '1 day') RETURNING 1),

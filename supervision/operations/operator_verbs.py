@@ -21,6 +21,7 @@ from supervision.models import Alert, ArchivedRun, DeadLetter, Incident, Run, St
 from supervision.operations import requeue
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.postgres import db
+from supervision.signals.sending import send_signal
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store import run_verbs
 from supervision.store.run_verbs import LockedRun
@@ -161,6 +162,22 @@ def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_v
     return state
 
 
+def signal(key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None) -> str:
+    """Send the order a signal, in the place of the sender that should have sent it; returns the run's state.
+
+    signal_key: the same key has one effect. Raises what `send_signal` raises.
+    """
+    _demand(reason)
+
+    def work() -> str:
+        send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
+        run = Run.objects.filter(key=key).first()
+        log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")
+        return run.process_state if run else RunState.PENDING.value
+
+    return db.transact(work)
+
+
 def acknowledge(alert_ids: Sequence[int], *, by: Actor) -> int:
     """Record that the actor has seen these alerts; returns how many were not yet acknowledged."""
 
@@ -217,8 +234,8 @@ def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
 
 
 def plan(key: str, action: str = "resubmit") -> Plan:
-    """What `action` (resubmit, skip, compensate or cancel) would do to the run in its present state."""
-    if action not in ("resubmit", "skip", "compensate", "cancel"):
+    """What `action` (resubmit, skip, compensate, cancel or signal) would do to the run in its present state."""
+    if action not in ("resubmit", "skip", "compensate", "cancel", "signal"):
         raise Refused(_("There is no action %(action)s.") % {"action": action}, "unknown_action")
     run = Run.objects.filter(key=key).first()
     if run is None:
@@ -298,6 +315,7 @@ def _key(locked: LockedRun, step: StepState, generation: int) -> str:
 
 def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_generation: bool) -> None:
     fields: dict[str, Any] = {**run_verbs.due_now(), "failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
+    fields |= {"awaits": None, "awaits_until": None}
     if new_generation or step.effect == Effect.NONE:
         generation = step.generation + 1
         # An unknown effect stays unknown: the call under the old key may have had an effect that needs an undo.

@@ -47,6 +47,8 @@ def definition_of(workflow: Workflow) -> dict[str, Any]:
                 "undoable": workflow.agent(position).undoable,
                 "on_exhausted": str(step.retry.on_exhausted),
                 "on_permanent": str(step.retry.on_permanent),
+                **({"signal": step.awaited} if step.awaited else {}),
+                **({"conditional": True} if step.when is not None else {}),
             }
             for position, step in enumerate(workflow.steps)
         ],
@@ -158,6 +160,11 @@ def first_difference(here: Definition, there: Definition) -> str:
             if what in ours and what in theirs and ours[what] != theirs[what]:
                 of = f"step {number}" if what == "name" else f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(ours[what])} in this code and {_said(theirs[what])} in the registered plan"
+        for what, default in (("signal", ""), ("conditional", False)):  # written only where they are set
+            mine, registered_ = ours.get(what, default), theirs.get(what, default)
+            if mine != registered_:
+                of = f"{what} of step {number} ({ours['name']})"
+                return f"{of} is {_said(mine)} in this code and {_said(registered_)} in the registered plan"
     return ""
 
 

@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 
 from supervision import conf
-from supervision.errors import (
-    AgentFailure,
-    DefinitionError,
-    OutcomeUnknown,
-    PermanentFailure,
-    Postpone,
-    TransientFailure,
-)
+from supervision.errors import AgentFailure, AwaitSignal, DefinitionError, OutcomeUnknown, PermanentFailure, Postpone, TransientFailure
 from supervision.incidents.lifecycle import INFO, WARNING
 from supervision.models import Alert
 from supervision.postgres import db
@@ -48,7 +41,7 @@ from supervision.retry import (
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, Effect, ProcessState
-from supervision.store import failure_sql, run_verbs
+from supervision.store import failure_sql, run_verbs, sleeping
 from supervision.store.step_verbs import addressed, lock_earlier, record_strays
 from supervision.workflow import StepPosition, known_labels, version_of
 
@@ -120,6 +113,8 @@ def as_failure(error: BaseException) -> Failure:
     match error:
         case PermanentFailure():
             return Failure(outcome=Outcome.PERMANENT, message=message, code=error.code, for_customer=error.for_customer)
+        case AwaitSignal():
+            return Failure(outcome=Outcome.POSTPONED, message=message, code=error.code, awaits=error)
         case Postpone():
             return Failure(outcome=Outcome.POSTPONED, message=message, code=error.code, not_before=error.delay)
         case OutcomeUnknown():
@@ -316,8 +311,11 @@ def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
     """Execute the decisions about locked, failed attempts; inside the caller's transaction."""
     tally, rows = Tally(), []
     compensate: dict[int, str] = {}
+    sleepers: list[sleeping.Sleeper] = []
     for fact, failure in items:
         decision = _decide(fact, failure)
+        if failure.awaits is not None and isinstance(decision, Retry):
+            sleepers.append(sleeping.Sleeper(fact.run_id, fact.direction, fact.position, failure.awaits))
         rows.append(_row(fact, failure, decision, tally))
         if isinstance(decision, Compensate):
             compensate[fact.run_id] = decision.reason
@@ -331,6 +329,8 @@ def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
             "me": me(),
         },
     )
+    if sleepers:
+        sleeping.fall_asleep(sleepers)
     run_verbs.after_settling(
         errors=[row[0] for row in settled if row[3] == ProcessState.ERROR and row[0] not in compensate],
         skipped=[row[0] for row in settled if row[3] == ProcessState.SKIPPED],
@@ -366,7 +366,8 @@ def _row(fact: Facts, failure: Failure, decision: Decision, tally: Tally) -> _Ro
             state, counted, alert = ProcessState.ERROR, int(failure.started), Alert.Kind.ERROR
             tally.errors += 1
         case Skip(reason=why):
-            state, counted, alert = ProcessState.SKIPPED, int(failure.started), Alert.Kind.SKIPPED
+            needed = failure.outcome is not Outcome.NOT_NEEDED
+            state, counted, alert = ProcessState.SKIPPED, int(failure.started and needed), Alert.Kind.SKIPPED if needed else None
             tally.skipped += 1
         case Abandon(reason=why):
             state = ProcessState.CANCELLED
@@ -382,7 +383,7 @@ def _row(fact: Facts, failure: Failure, decision: Decision, tally: Tally) -> _Ro
         counted,
         dispatched,
         str(Effect.UNKNOWN) if unknown else None,
-        None if failure.outcome is Outcome.POSTPONED else failure.message[:2000] or None,
+        None if failure.outcome in (Outcome.POSTPONED, Outcome.NOT_NEEDED) else failure.message[:2000] or None,
         why[:2000],
         None if alert is None else str(alert),
         None if failure.blame is None else failure.blame.failing_for,

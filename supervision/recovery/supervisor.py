@@ -21,7 +21,7 @@ from supervision.recovery import failures, held_time
 from supervision.recovery.failures import Tally
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
-from supervision.store import epochs, run_verbs, sessions
+from supervision.store import epochs, run_verbs, sessions, sleeping
 from supervision.wakeup import hints
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,9 @@ def sweep_once() -> SweepReport:
     1. Expired claims: counted if they had started, then retried, made to wait, undone or handed to an operator.
     2. Orders whose own time is over while their step waits; orders being undone with nothing left to undo;
        orders none of whose steps can run.
-    3. Submissions and due steps whose hint was lost: the hint is sent again.
-    4. Incidents, which tell people: opened, counted and closed.
+    3. Steps whose wait is over: they may be claimed.
+    4. Submissions and due steps whose hint was lost: the hint is sent again.
+    5. Incidents, which tell people: opened, counted and closed.
 
     If a part raises, the parts after it still run; the first error is raised at the end.
     """
@@ -71,6 +72,7 @@ def sweep_once() -> SweepReport:
         lambda: _close_undone(size),
         lambda: _go_on_with_stuck(size),
         sessions.release_forgotten,
+        lambda: _wake(size),
         lambda: _relay(report),
         lifecycle.look,
     ):
@@ -92,6 +94,12 @@ def sweep_for_the_leader() -> int:
     if versions := unknown_versions.beyond_the_leader():
         _recover(report, conf.get().sweep_batch, versions)
     return report.overdue
+
+
+def _wake(size: int) -> None:
+    """Make the steps claimable whose wait is over."""
+    while sleeping.wake_due(size) == size:
+        pass
 
 
 def _recover(report: SweepReport, size: int, versions: Sequence[str] | None = None) -> None:

@@ -5,7 +5,15 @@ Each has its safety argument and follows the same rules as those in `step_sql`. 
 
 from __future__ import annotations
 
-from supervision.store.known_versions import known_only
+
+def known_only(run: str) -> str:
+    """A condition: the code whose labels are in `known` knows the version of this run.
+
+    Its first part is uncorrelated, as for pauses: while the code knows every registered version, no run's version is read.
+    """
+    return f"""(NOT EXISTS (SELECT FROM supervision_workflowversion w WHERE w.name || ' ' || w.version <> ALL (%(known)s::text[]))
+            OR (SELECT k.workflow || ' ' || k.version FROM supervision_run k WHERE k.id = {run}) = ANY (%(known)s::text[]))"""
+
 
 _FACTS = "s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count"
 

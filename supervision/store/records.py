@@ -51,6 +51,8 @@ class Started(NamedTuple):
     performed: Mapping[str, Any] | None = None
     performed_checkpoint: Mapping[str, Any] = NOTHING
     deadline: float = 0.0
+    awaits: str | None = None  # the signal that it has waited for; empty: a moment
+    wait_is_over: bool = False
 
     @property
     def run_id(self) -> int:

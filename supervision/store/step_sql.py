@@ -14,7 +14,7 @@ numbers its events without touching the run.
 
 from __future__ import annotations
 
-from supervision.store.known_versions import known_only
+from supervision.store.failure_sql import known_only
 
 # Up to `limit` submissions that no other consumer is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
 # The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
@@ -172,9 +172,9 @@ WITH u AS (
        AND s.name = %(step)s AND s.agent = %(agent)s
        AND (%(direction)s = 'undo' OR coalesce(r.complete_by > now(), true))
     RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
-              extract(epoch FROM s.complete_by - now())::float8 AS remaining)
+              extract(epoch FROM s.complete_by - now())::float8 AS remaining, s.awaits, s.awaits_until <= now() AS over)
 SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key, u.payload,
-       p.idempotency_key, p.result, p.checkpoint, u.remaining
+       p.idempotency_key, p.result, p.checkpoint, u.remaining, u.awaits, u.over
   FROM u
   LEFT JOIN LATERAL (
        SELECT p.idempotency_key, p.result, p.checkpoint FROM supervision_stepstate p

@@ -111,9 +111,12 @@ def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
             performed,
             performed_checkpoint or NOTHING,
             began + remaining,
+            awaits,
+            bool(over),
         )
         for (
-            run_id, attempt, generation, own_key, checkpoint, key, payload, perform_key, performed, performed_checkpoint, remaining
+            run_id, attempt, generation, own_key, checkpoint, key, payload,
+            perform_key, performed, performed_checkpoint, remaining, awaits, over,
         ) in db.run(step_sql.START, params, after_loss=with_lost)
     ]  # fmt: skip
 

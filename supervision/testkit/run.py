@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from supervision import models
 from supervision.models import Alert, StepEvent, StepState
 from supervision.operations import operator_verbs
+from supervision.signals.sending import Sent, send_signal
 
 
 class Run:
@@ -43,6 +45,10 @@ class Run:
             f"{event.seq}. {names.get((event.direction, event.position), 'run')}: {event.to_state}  {event.why or ''}".rstrip()
             for event in StepEvent.objects.filter(run__key=self.key).order_by("seq")
         ]
+
+    def signal(self, name: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None) -> Sent:
+        """Send it a signal, and let nothing happen yet (`sas.run` does). Raises what `send_signal` raises."""
+        return send_signal(self.key, name, payload, key=key, sent_by="test")
 
     def cancel(self, reason: str = "test") -> None:
         """Cancel it, as its owner does."""

@@ -146,6 +146,7 @@ INDEXES = {
     "a_run_processes_one_step_at_a_time",  # guards; the sweep
     "step_claimable",  # the claim
     "step_starving",  # the sweep; empty when all is well
+    "step_asleep",  # the sweep; empty without steps that wait
     "step_in_error",  # the console; empty when all is well
     "supervision_stepevent_pkey",  # histories
     "supervision_submission_pkey",  # the consumer

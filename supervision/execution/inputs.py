@@ -1,0 +1,109 @@
+"""What a cohort's calls get besides the payload: results of earlier steps, and the signals that have come. And who needs no call.
+
+Each is one statement for the cohort, and only for steps whose definition asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from supervision.agent import JSON
+from supervision.postgres import db
+from supervision.retry import Failure, Outcome
+from supervision.states import Claim, Direction
+from supervision.store import step_verbs
+from supervision.store.records import NOTHING, Started
+from supervision.workflow import Facts, StepPosition
+
+DECIDED = "_needed"  # in a step's checkpoint: the digest of what its condition was asked about
+
+_RESULTS = """
+SELECT s.run_id, s.name, s.result FROM supervision_stepstate s
+ WHERE s.run_id = ANY (%(runs)s::bigint[]) AND s.direction = 'do' AND s.position = ANY (%(positions)s::smallint[])
+   AND s.process_state || '' = 'Processed'
+"""
+
+# The oldest signal of each step's name that no step has taken, or that this step took in an earlier attempt.
+_TAKE = """
+WITH c AS MATERIALIZED (
+    SELECT v.run_id, g.id
+      FROM unnest(%(runs)s::bigint[], %(keys)s::text[], %(names)s::text[]) v(run_id, key, name)
+      CROSS JOIN LATERAL (
+           SELECT g.id FROM supervision_signal g
+            WHERE g.run_key = v.key AND g.name = v.name AND coalesce(g.taken_by, %(step)s) = %(step)s
+            ORDER BY g.taken_by IS NULL, g.id LIMIT 1) g)
+UPDATE supervision_signal g SET taken_by = %(step)s, taken_at = coalesce(g.taken_at, now())
+  FROM c WHERE g.id = c.id AND coalesce(g.taken_by, %(step)s) = %(step)s
+RETURNING c.run_id, g.payload
+"""
+
+
+class Inputs(NamedTuple):
+    """By run: the results that the step reads, by step; and the payload of the signal that it has waited for."""
+
+    results: Mapping[int, Mapping[str, JSON]] = {}
+    signals: Mapping[int, JSON] = {}
+
+
+NO_INPUTS = Inputs()
+
+
+def load(place: StepPosition, started: Sequence[Started]) -> Inputs:
+    """The inputs of these steps. Signals are taken: no other step gets them, and this step gets them again in every attempt."""
+    step = place.step
+    waiting = [item for item in started if step.awaited or item.awaits]
+    if not waiting and not step.reads:
+        return NO_INPUTS
+    return Inputs(_results(place, started) if step.reads else {}, _take(place, waiting) if waiting else {})
+
+
+def _results(place: StepPosition, started: Sequence[Started]) -> dict[int, dict[str, JSON]]:
+    positions = [position for position, step in enumerate(place.definition.steps) if step.name in place.step.reads]
+    found: dict[int, dict[str, JSON]] = {}
+    for run_id, name, result in db.run(_RESULTS, {"runs": [item.run_id for item in started], "positions": positions}):
+        found.setdefault(run_id, {})[name] = result
+    return found
+
+
+def _take(place: StepPosition, waiting: Sequence[Started]) -> dict[int, JSON]:
+    facts = {
+        "runs": [item.run_id for item in waiting],
+        "keys": [item.key for item in waiting],
+        "names": [item.awaits or place.step.awaited for item in waiting],
+        "step": place.label,
+    }
+    return dict(db.run(_TAKE, facts))
+
+
+def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Claim, Failure]]:
+    """Those of these steps that their condition leaves out, and those whose condition raises, each with how it ends.
+
+    The answer "needed" is kept in the step's checkpoint, so that no later attempt asks again.
+    """
+    condition = place.step.when
+    asked = [item for item in started if DECIDED not in item.checkpoint]
+    if condition is None or place.direction == Direction.UNDO or not asked:
+        return []
+    results = _results(place, asked) if place.step.reads else {}
+    ended: list[tuple[Claim, Failure]] = []
+    decided: list[tuple[StepPosition, Claim, Mapping[str, Any]]] = []
+    for item in asked:
+        facts = Facts(item.payload, results.get(item.run_id, NOTHING))
+        digest = hashlib.sha256(json.dumps([facts.payload, dict(facts.results)], sort_keys=True).encode()).hexdigest()[:16]
+        try:
+            needed = condition(facts)
+        except Exception as error:
+            why = f"its condition failed: {type(error).__name__}: {error}"
+            ended.append((item.claim, Failure(outcome=Outcome.PERMANENT, message=why, code="condition_failed")))
+            continue
+        if needed:
+            decided.append((place, item.claim, {DECIDED: digest}))
+        else:
+            why = f"not needed: its condition is not met (inputs {digest})"
+            ended.append((item.claim, Failure(outcome=Outcome.NOT_NEEDED, message=why)))
+    if decided:
+        step_verbs.save_checkpoints(decided)
+    return ended

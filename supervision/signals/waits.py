@@ -1,0 +1,102 @@
+"""Steps that only wait: for a signal, or for a moment.
+
+A waiting step is a Pending row that no claim finds. A signal makes it claimable, and so does the supervisor when its time is
+over. Then the agent `wait` looks what has come. The claim, the lease and the recovery are those of every other step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from supervision.agent import JSON, WAIT, StepRequest
+from supervision.errors import AgentFailure, AwaitSignal, DefinitionError, PermanentFailure
+from supervision.retry import OnPermanent, RetryPolicy
+from supervision.workflow import Facts, Step
+
+SIGNAL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+TIMED_OUT, TIMER_FAILED = "timed_out", "timer_failed"
+
+
+class OnTimeout(StrEnum):
+    """What happens if the signal has not come in time."""
+
+    ERROR = "error"  # the run stops, and an operator decides
+    COMPENSATE = "compensate"  # what was done is undone
+    SKIP = "skip"  # the step is Skipped with an alert, and the run goes on
+    GO_ON = "go on"  # the step is Processed with the result {"came": false}
+
+
+@dataclass(frozen=True)
+class WaitForSignal(Step):
+    """Waits until a signal of this name has come, at most `within`. Its result is {"came": true, "payload": ...}.
+
+    signal: the signal's name; without it the step's own. A signal that came before the step's turn is taken at once. Of
+    several signals of one name, each wait takes one, in the order in which they came.
+    The time of the wait does not count against the run's own `complete_within`.
+    """
+
+    agent: str = WAIT
+    signal: str = field(default="", kw_only=True)
+    within: timedelta = field(default=timedelta(days=1), kw_only=True)
+    on_timeout: OnTimeout = field(default=OnTimeout.ERROR, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not SIGNAL_NAME.fullmatch(self.awaited):
+            raise DefinitionError(f"step {self.name!r}: a signal's name has 1 to 100 letters, digits, -, _ and ., got {self.awaited!r}")
+        if self.within <= timedelta(0):
+            raise DefinitionError(f"step {self.name!r}: within must be positive")
+        if self.on_timeout != OnTimeout.GO_ON:
+            object.__setattr__(self, "retry", RetryPolicy(on_permanent=OnPermanent(self.on_timeout)))
+
+    @property
+    def awaited(self) -> str:
+        """The signal's name."""
+        return self.signal or self.name
+
+    def look(self, request: StepRequest) -> JSON | AgentFailure:
+        """The step's result if the signal has come or the wait is over; otherwise what it waits for."""
+        if request.signal is not None:
+            return {"came": True, "payload": request.signal}
+        if not request.wait_is_over:
+            return AwaitSignal(self.awaited, within=self.within)
+        if self.on_timeout == OnTimeout.GO_ON:
+            return {"came": False}
+        return PermanentFailure(f"the signal {self.awaited} has not come in time", TIMED_OUT)
+
+
+@dataclass(frozen=True)
+class Timer(Step):
+    """Waits for so long (`lasts`), or until a moment that is found from the payload and earlier results (`until`).
+
+    until: a function of `Facts` that returns a datetime with a time zone. A moment that is over ends the wait at once.
+    The time of the wait does not count against the run's own `complete_within`.
+    """
+
+    agent: str = WAIT
+    lasts: timedelta | None = field(default=None, kw_only=True)
+    until: Callable[[Facts], datetime] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if (self.lasts is None) == (self.until is None):
+            raise DefinitionError(f"step {self.name!r}: a timer has either lasts or until")
+        if self.lasts is not None and self.lasts <= timedelta(0):
+            raise DefinitionError(f"step {self.name!r}: lasts must be positive")
+
+    def look(self, request: StepRequest) -> JSON | AgentFailure:
+        """The step's result if its time is over; otherwise until when it waits."""
+        if request.wait_is_over:
+            return {}
+        if self.until is None:
+            return AwaitSignal(within=self.lasts)
+        try:
+            moment = self.until(Facts(request.payload, request.results))
+            aware = moment.tzinfo is not None
+        except Exception as error:
+            return PermanentFailure(f"the moment of {self.name} could not be found: {type(error).__name__}: {error}", TIMER_FAILED)
+        if not aware:
+            return PermanentFailure(f"the moment of {self.name} has no time zone: {moment}", TIMER_FAILED)
+        return AwaitSignal(until=moment)

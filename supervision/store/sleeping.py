@@ -1,0 +1,130 @@
+"""Steps that wait for a signal or for a moment: they fall asleep and wake up. A step asleep is Pending, and its turn_at is null.
+
+CLAIM orders by turn_at and so never reads a step that is asleep: any number of them costs the claims nothing. The time asleep
+does not count against the run's own time: the run's complete_by moves on by the whole wait when the step falls asleep, and
+back by what is left of it when a signal wakes the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from supervision import conf
+from supervision.errors import AwaitSignal
+from supervision.postgres import db
+from supervision.store.sessions import HEAD_START_SECONDS
+
+_TURN = f"now() - r.priority * interval '{HEAD_START_SECONDS} s'"
+
+
+class Sleeper(NamedTuple):
+    """A step that SETTLE has just made Pending, and what it waits for."""
+
+    run_id: int
+    direction: str
+    position: int
+    awaits: AwaitSignal
+
+
+# The caller has locked these steps, before this statement's snapshot. A sender locks them too, before it writes its signal. So
+# either this statement sees the signal, or the sender sees the step asleep and wakes it. A wait that is over already, or whose
+# signal is here, leaves the step due.
+_FALL_ASLEEP = """
+WITH v AS (
+    SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(names)s::text[],
+                         %(withins)s::float8[], %(untils)s::timestamptz[])
+             v(run_id, direction, position, name, within, until)),
+z AS MATERIALIZED (
+    SELECT s.run_id, s.direction, s.position, v.name, r.complete_by IS NOT NULL AND s.direction = 'do' AS extends,
+           coalesce(v.until, now() + v.within * interval '1 s') AS until,
+           EXISTS (SELECT FROM supervision_signal g
+                    WHERE g.run_key = r.key AND g.name = v.name AND g.taken_by IS NULL) AS here
+      FROM v JOIN supervision_run r ON r.id = v.run_id
+      JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position
+       AND s.process_state || '' = 'Pending'),
+u AS (
+    UPDATE supervision_stepstate s
+       SET awaits = z.name, awaits_until = z.until,
+           turn_at = CASE WHEN z.here OR z.until <= now() THEN s.turn_at END,
+           not_before = CASE WHEN z.here OR z.until <= now() THEN now() ELSE z.until END,
+           complete_by = CASE WHEN z.here OR z.until <= now() THEN now() ELSE z.until END + %(pickup)s::float8 * interval '1 s'
+      FROM z WHERE s.run_id = z.run_id AND s.direction = z.direction AND s.position = z.position
+       AND s.process_state || '' = 'Pending'
+    RETURNING s.run_id, z.extends AND s.turn_at IS NULL AS extends, z.until)
+UPDATE supervision_run r SET complete_by = r.complete_by + (u.until - now()) FROM u WHERE r.id = u.run_id AND u.extends
+"""
+
+
+def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
+    """Let these steps wait, in the transaction that has locked them and made them Pending."""
+    db.fetch(
+        _FALL_ASLEEP,
+        {
+            "runs": [each.run_id for each in sleepers],
+            "directions": [each.direction for each in sleepers],
+            "positions": [each.position for each in sleepers],
+            "names": [each.awaits.name for each in sleepers],
+            "withins": [None if each.awaits.within is None else each.awaits.within.total_seconds() for each in sleepers],
+            "untils": [_moment(each.awaits.until) for each in sleepers],
+            "pickup": conf.get().pickup_within.total_seconds(),
+        },
+    )
+
+
+def _moment(until: datetime | None) -> str | None:
+    return None if until is None else until.isoformat()
+
+
+# The steps whose time is over, the longest first. Two supervisors at once share them.
+_WAKE_DUE = f"""
+WITH c AS MATERIALIZED (
+    SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
+     WHERE s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before <= now()
+     ORDER BY s.not_before LIMIT %(limit)s
+       FOR UPDATE OF s SKIP LOCKED)
+UPDATE supervision_stepstate s SET turn_at = {_TURN}, complete_by = now() + %(pickup)s::float8 * interval '1 s'
+  FROM c JOIN supervision_run r ON r.id = c.run_id
+ WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
+   AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
+RETURNING s.run_id
+"""  # noqa: S608 - our own number
+
+
+def wake_due(limit: int) -> int:
+    """Make up to `limit` steps claimable whose wait is over; returns how many."""
+    return len(db.run(_WAKE_DUE, {"limit": limit, "pickup": conf.get().pickup_within.total_seconds()}))
+
+
+# Rows are locked in the order that all statements use.
+_LOCK_OPEN = """
+SELECT s.run_id FROM supervision_stepstate s
+ WHERE s.run_id = ANY (%(runs)s::bigint[]) AND s.process_state || '' IN ('Pending', 'Processing')
+ ORDER BY s.run_id, s.direction, s.position FOR UPDATE
+"""
+
+_WAKE = f"""
+WITH u AS (
+    UPDATE supervision_stepstate s
+       SET not_before = now(), turn_at = {_TURN}, complete_by = now() + %(pickup)s::float8 * interval '1 s'
+      FROM unnest(%(runs)s::bigint[], %(names)s::text[]) v(run_id, name) JOIN supervision_run r ON r.id = v.run_id
+     WHERE s.run_id = v.run_id AND s.awaits = v.name AND s.process_state || '' = 'Pending'
+       AND s.turn_at IS NULL AND s.not_before IS NOT NULL
+    RETURNING s.run_id, s.direction, s.awaits_until),
+r AS (
+    UPDATE supervision_run r SET complete_by = r.complete_by - greatest(u.awaits_until - now(), interval '0')
+      FROM u WHERE r.id = u.run_id AND u.direction = 'do' AND r.complete_by IS NOT NULL)
+SELECT run_id FROM u
+"""  # noqa: S608 - our own number
+
+
+def lock_open(runs: Sequence[int]) -> None:
+    """Lock the steps of these runs that have not ended. A sender calls it before it writes a signal to them."""
+    db.fetch(_LOCK_OPEN, {"runs": list(runs)})
+
+
+def wake(signals: Sequence[tuple[int, str]]) -> set[int]:
+    """Wake the steps that wait for these signals, given as (run, name), in the sender's transaction; returns their runs."""
+    facts = {"runs": [run_id for run_id, _ in signals], "names": [name for _, name in signals]}
+    return {row[0] for row in db.fetch(_WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()})}

@@ -1,0 +1,149 @@
+"""Waits that end by time: a signal that does not come, and timers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from supervision import OnTimeout, Timer, WaitForSignal
+from supervision.models import Alert, Run
+from tests.support import toy
+from tests.workflows.conftest import ALPHA, BETA, HOUR, asleep, paid
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "state", "step"),
+    [
+        (OnTimeout.ERROR, "Error", "Error"),
+        (OnTimeout.COMPENSATE, "Cancelled", "Error"),
+        (OnTimeout.SKIP, "Processed", "Skipped"),
+        (OnTimeout.GO_ON, "Processed", "Processed"),
+    ],
+)
+def test_a_wait_without_a_signal_ends_as_its_step_says(sas, flow, on_timeout, state, step):
+    flow(ALPHA, paid(on_timeout=on_timeout), BETA)
+    run = sas.start("waiting")
+    sas.advance("59m")
+    assert run.steps["paid"] == "Pending"
+    sas.advance("2m")
+
+    run.assert_state(state)
+    assert run.steps["paid"] == step
+    assert sas.undone == (["alpha-step"] if state == "Cancelled" else [])
+    if on_timeout == OnTimeout.GO_ON:
+        assert run.results["paid"] == {"came": False}
+    sas.assert_healthy()
+
+
+def test_a_wait_that_has_timed_out_waits_again_when_it_is_resubmitted_and_takes_a_late_signal(sas, flow):
+    flow(paid(), BETA)
+    run = sas.start("waiting")
+    sas.advance("61m")
+    run.assert_state("Error")
+    run.resubmit()
+    sas.run()
+    assert asleep() == 1
+    sas.advance("59m")
+    assert run.steps["paid"] == "Pending", "the whole time again"
+    sas.advance("2m")
+    run.assert_state("Error")
+
+    run.signal("paid", {"late": True})
+    run.assert_state("Error")
+    run.resubmit()
+    sas.run()
+    run.assert_state("Processed")
+    assert run.results["paid"]["payload"] == {"late": True}
+    sas.assert_healthy()
+
+
+def test_the_time_of_a_wait_does_not_count_against_the_runs_own_time(sas, flow):
+    flow(ALPHA, WaitForSignal("paid", within=timedelta(days=7)), BETA, complete_within=HOUR)
+    run = sas.start("waiting")
+    before = Run.objects.get(key=run.key)
+    assert before.complete_by - before.created_at > timedelta(days=7, minutes=59)
+    sas.advance("3d")
+    run.assert_state("Processing")
+    run.signal("paid")
+
+    left = Run.objects.get(key=run.key).complete_by - datetime.now(UTC)
+    assert timedelta(minutes=58) < left <= HOUR, "what is left of the wait is taken back"
+    sas.run()
+    run.assert_state("Processed")
+
+
+def test_cancelling_ends_a_wait(sas, flow):
+    flow(ALPHA, paid(), BETA)
+    run = sas.start("waiting")
+    run.cancel()
+    sas.advance("2h")
+    run.assert_state("Cancelled")
+    assert sas.undone == ["alpha-step"]
+    assert run.steps["paid"] == "Cancelled"
+    sas.assert_healthy()
+
+
+def test_an_order_that_is_paused_keeps_its_signal_until_it_is_resumed(sas, flow):
+    flow(paid())
+    run = sas.start("waiting")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO supervision_pause (scope, name, run_id, reason, paused_by) SELECT 'order', key, id, 'x', 'y' FROM supervision_run"
+        )
+    run.signal("paid")
+    sas.run()
+    assert run.steps["paid"] == "Pending"
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE supervision_pause SET lifted_at = now()")
+    sas.run()
+    run.assert_state("Processed")
+
+
+def test_the_next_order_of_a_session_waits_as_long_as_the_order_before_it(sas, flow):
+    session = {"n": 1, "session_key": "s"}
+    flow(paid(), intake=toy.INTAKE)
+    first, second = (sas.start("waiting", session, session_key="s") for _ in range(2))
+    second.signal("paid")
+    sas.run()
+    assert (first.state, second.state) == ("Processing", "Pending")
+    first.signal("paid")
+    sas.run()
+    assert (first.state, second.state) == ("Processed", "Processed")
+
+
+def test_a_timer_lets_the_run_go_on_after_its_time(sas, flow):
+    flow(ALPHA, Timer("cooling-off", lasts=timedelta(days=14)), BETA, complete_within=HOUR)
+    run = sas.start("waiting")
+    sas.advance("13d")
+    assert run.steps["cooling-off"] == "Pending"
+    sas.advance("25h")
+    run.assert_state("Processed")
+    assert run.results["cooling-off"] == {}
+
+
+def test_a_timer_waits_until_a_moment_of_the_payload_or_of_a_result(sas, flow):
+    moment = datetime.now(UTC) + timedelta(hours=5)
+    toy.ALPHA.on_perform = lambda request: {"at": moment.isoformat()}
+    until = lambda facts: datetime.fromisoformat(facts.results["alpha-step"]["at"])  # noqa: E731
+    flow(ALPHA, Timer("slot", until=until, reads=("alpha-step",)), BETA)
+    run = sas.start("waiting")
+    sas.advance("4h")
+    assert run.steps["slot"] == "Pending"
+    sas.advance("61m")
+    run.assert_state("Processed")
+
+
+def test_a_moment_that_is_over_ends_the_wait_at_once(sas, flow):
+    flow(Timer("slot", until=lambda facts: datetime(2020, 1, 1, tzinfo=UTC)))
+    run = sas.start("waiting")
+    run.assert_state("Processed")
+
+
+@pytest.mark.parametrize("until", [lambda facts: facts.payload["missing"], lambda facts: datetime(2020, 1, 1)])  # noqa: DTZ001
+def test_a_moment_that_cannot_be_found_stops_the_run_and_says_why(sas, flow, until):
+    flow(Timer("slot", until=until))
+    run = sas.start("waiting")
+    run.assert_state("Error")
+    assert Alert.objects.get().code == "timer_failed"
