@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from supervision.api.base import Door, account_of
-from supervision.api.permissions import Operators, SignedIn, Watchers, operates
+from supervision.api.permissions import Operators, Senders, Watchers, operates
 from supervision.api.requests import PAGING, answer_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import (
     ActSerializer,
@@ -119,7 +119,7 @@ class SkipView(VerbDoor):
 class SignalView(VerbDoor):
     """Sending one order a signal."""
 
-    permission_classes = [SignedIn]
+    permission_classes = [Senders]
     asks = SignalSerializer
 
     @extend_schema(
@@ -129,10 +129,11 @@ class SignalView(VerbDoor):
     def post(self, request: Request, public_id: str, name: str) -> Response:
         """Send the signal, as an operator or as the order's client. It may come early. The same key has one effect."""
         account = account_of(request)
-        if not operates(account):
-            client = directory.current().client_of(account)
-            if client is None or not Submission.objects.filter(public_id=public_id, client=client).exists():
-                raise UnknownRun(public_id)
+        if (
+            not operates(account)
+            and not Submission.objects.filter(public_id=public_id, client=directory.current().client_of(account)).exists()
+        ):
+            raise UnknownRun(public_id)
         key = request.headers.get("Idempotency-Key", "")
         if not key:
             raise ValidationError({"Idempotency-Key": [_("This header is required.")]})

@@ -55,7 +55,7 @@ class Watchers(SignedIn):
 
 
 class Senders(Watchers):
-    """A client sees its own deliveries. Operators and viewers see all; only operators act on those of others."""
+    """A client has to do with its own orders and deliveries. Operators and viewers see all; only operators act on those of others."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return Clients().has_permission(request, view) or super().has_permission(request, view)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -147,8 +149,9 @@ class ResubmitForm(VerbForm):
 
 
 class SignalForm(VerbForm):
-    """Which signal, and what the step gets with it."""
+    """Which signal, and what the step gets with it. Its key is made with the form, so that a second click has no second effect."""
 
+    key = forms.CharField(max_length=64, initial=partial(secrets.token_urlsafe, 16), widget=forms.HiddenInput)
     name = forms.ChoiceField(label=_("Signal"), widget=UnfoldAdminSelectWidget)
     payload = forms.JSONField(
         label=_("Payload"),

@@ -113,7 +113,7 @@ class RunVerbs(PageAdmin):
             case "compensate":
                 operator_verbs.compensate(run.key, by=who, reason=reason, plan_version=version)
             case "signal":
-                operator_verbs.signal(run.key, seen["name"], by=who, reason=reason, payload=seen["payload"], signal_key=version)
+                operator_verbs.signal(run.key, seen["name"], by=who, reason=reason, payload=seen["payload"], signal_key=seen["key"])
             case "cancel":
                 must_still_fail(run.key, seen["attempt"])
                 operator_verbs.cancel(run.key, by=who, reason=reason)

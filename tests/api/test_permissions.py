@@ -24,6 +24,7 @@ DOORS = {
     ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "compensate"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "skip"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "signal"): (AUTH, NO, NO, HIDDEN, NO, OPEN),
     ("get", "plan"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "products"): (OPEN, OPEN, OPEN, OPEN, OPEN, OPEN),
     ("get", "alerts"): (AUTH, NO, NO, NO, OPEN, OPEN),
@@ -91,6 +92,7 @@ def places(customer):
         "reply-token": f"reply-tokens/{'0' * 32}/",
         "delivery": f"deliveries/{sent.public_id}/",
         "redeliver": f"deliveries/{sent.public_id}/redeliver/",
+        "signal": f"orders/{public_id}/signals/paid/",
         **{name: f"{name}/" for name in LISTS.split()},
     }
     return lambda name: f"/api/v1/{paths.get(name) or f'orders/{public_id}/{name}/'}"
