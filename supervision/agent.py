@@ -36,7 +36,7 @@ class StepRequest:
     performed: when undoing, the result of the `do` step, or None where its effect is unknown.
     results: the results of the earlier steps that the step `reads`, by name; a step that was skipped has none.
     signal: the payload of the signal that the step has waited for (`AwaitSignal`); None if none has come.
-    wait_is_over: the step has waited, and the wait has ended without a signal.
+    wait_left: seconds until the end of the step's wait; None if it has not waited.
     definition: the step's `Step`.
     resource: the resource that serves this call (several may serve the agent's service). settings: as operators edited them.
     """
@@ -54,7 +54,7 @@ class StepRequest:
     performed: JSON | None = None
     results: Mapping[str, JSON] = field(default_factory=dict)
     signal: JSON | None = None
-    wait_is_over: bool = False
+    wait_left: float | None = None
     definition: Any = None
     save_checkpoint: Callable[[JSON], None] | None = None
     resource: str | None = None
@@ -62,6 +62,11 @@ class StepRequest:
     # Reserves the next request and returns the `time.monotonic()` value at which it may be made. None: no rate limit.
     reserve: Callable[[], float] | None = None
     book: Book | None = None
+
+    @property
+    def wait_is_over(self) -> bool:
+        """Whether the step has waited, and the time of its wait is over."""
+        return self.wait_left is not None and self.wait_left <= 0
 
     @property
     def remaining(self) -> float:

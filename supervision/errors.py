@@ -154,13 +154,22 @@ class AwaitSignal(AgentFailure):
 
     Its agent is called again, under the same key, once a signal of this name has come (`StepRequest.signal`), or once the wait
     is over (`StepRequest.wait_is_over`): `within` this time, or at the moment `until`. Without a name only the moment ends it.
+    `look_after`: call the agent after this time too, if no signal has come; the wait goes on by waiting for `wait_left`.
     A signal that has come earlier is taken at once. A step takes one signal of a name: waiting for it again is a failure.
     """
 
     code = "awaits_signal"
 
-    def __init__(self, name: str = "", *, within: timedelta | None = None, until: datetime | None = None, message: str = "") -> None:
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        within: timedelta | None = None,
+        until: datetime | None = None,
+        look_after: timedelta | None = None,
+        message: str = "",
+    ) -> None:
         if (within is None) == (until is None):
             raise DefinitionError("a wait ends `within` a time or at the moment `until`: give one of them")
-        self.name, self.within, self.until = name, within, until
+        self.name, self.within, self.until, self.look_after = name, within, until, look_after
         super().__init__(message or (f"waits for the signal {name}" if name else "waits for its time"))

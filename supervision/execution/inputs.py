@@ -55,8 +55,6 @@ def load(place: StepPosition, started: Sequence[Started]) -> Inputs:
     """The inputs of these steps. Signals are taken: no other step gets them, and this step gets them again in every attempt."""
     step = place.step
     waiting = [item for item in started if step.awaited or item.awaits]
-    if not waiting and not step.reads:
-        return NO_INPUTS
     return Inputs(_results(place, started) if step.reads else {}, _take(place, waiting) if waiting else {})
 
 

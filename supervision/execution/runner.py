@@ -160,7 +160,7 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
     started = _remembered(agent, place, started)
     if not started:
         return Handover([], [], [])
-    ask, steps, requests = _asker(place, inputs.load(place, started), checkpoints=True), [place.label], dict[int, StepRequest]()
+    ask, steps, requests = _asker(place, _given(place, started), checkpoints=True), [place.label], dict[int, StepRequest]()
     if first_operations.needed(agent, place):
         noted, lost = first_operations.note(agent, place, started, ask)
         admission.over(place, [item.claim for item in lost])
@@ -258,6 +258,13 @@ def _report_failures(place: StepPosition, failed: Sequence[tuple[Claim, Failure]
 Ask = Callable[[Started], StepRequest]
 
 
+def _given(place: StepPosition, started: Sequence[Started]) -> inputs.Inputs:
+    """The results and signals that the calls get, if the step reads results or anything waits."""
+    if place.step.reads or place.step.awaited or any(item.awaits for item in started):
+        return inputs.load(place, started)
+    return inputs.NO_INPUTS
+
+
 def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> Ask:
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
     step, permit_of = place.step, admission.permits(place) if place.agent.resource is not None else None
@@ -279,7 +286,7 @@ def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> A
             performed=started.performed,
             results=given.results.get(claim.run_id, NOTHING) if given.results else NOTHING,
             signal=given.signals.get(claim.run_id) if given.signals else None,
-            wait_is_over=started.wait_is_over,
+            wait_left=started.wait_left,
             definition=step,
             save_checkpoint=process.checkpointer(place, started) if checkpoints else None,
             book=process.book(place, started) if checkpoints else None,
@@ -328,7 +335,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         held = step_verbs.hold(place, [item.claim for item in started])
         asked[:] = held
         ours = [item for item in started if item.claim.run_id in held]
-        requests = list(map(_asker(place, inputs.load(place, ours), checkpoints=False), ours))
+        requests = list(map(_asker(place, _given(place, ours), checkpoints=False), ours))
         if failpoints.armed:
             failpoints.hit("agent.before_call", [place.label])
         results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []

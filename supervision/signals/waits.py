@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 
 from supervision.agent import JSON, WAIT, StepRequest
 from supervision.errors import AgentFailure, AwaitSignal, DefinitionError, PermanentFailure
@@ -36,6 +37,9 @@ class WaitForSignal(Step):
 
     signal: the signal's name; without it the step's own. A signal that came before the step's turn is taken at once. Of
     several signals of one name, each wait takes one, in the order in which they came.
+    remind_after: when `remind` is called, counted from the beginning of the wait, while no signal has come.
+    remind: called with the step's request, in the transaction in which the step waits on: it may write the application's
+        tables and queue mails, and may not call the network. If it raises, the step fails like any other.
     The time of the wait does not count against the run's own `complete_within`.
     """
 
@@ -43,12 +47,17 @@ class WaitForSignal(Step):
     signal: str = field(default="", kw_only=True)
     within: timedelta = field(default=timedelta(days=1), kw_only=True)
     on_timeout: OnTimeout = field(default=OnTimeout.ERROR, kw_only=True)
+    remind_after: tuple[timedelta, ...] = field(default=(), kw_only=True)
+    remind: Callable[[StepRequest], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not SIGNAL_NAME.fullmatch(self.awaited):
             raise DefinitionError(f"step {self.name!r}: a signal's name has 1 to 100 letters, digits, -, _ and ., got {self.awaited!r}")
         if self.within <= timedelta(0):
             raise DefinitionError(f"step {self.name!r}: within must be positive")
+        moments = (timedelta(0), *self.remind_after, self.within)
+        if bool(self.remind_after) != (self.remind is not None) or any(one >= other for one, other in pairwise(moments)):
+            raise DefinitionError(f"step {self.name!r}: remind_after needs remind, and moments that rise from 0 to within")
         if self.on_timeout != OnTimeout.GO_ON:
             object.__setattr__(self, "retry", RetryPolicy(on_permanent=OnPermanent(self.on_timeout)))
 
@@ -62,10 +71,19 @@ class WaitForSignal(Step):
         if request.signal is not None:
             return {"came": True, "payload": request.signal}
         if not request.wait_is_over:
-            return AwaitSignal(self.awaited, within=self.within)
+            return self._wait_on(request)
         if self.on_timeout == OnTimeout.GO_ON:
             return {"came": False}
         return PermanentFailure(f"the signal {self.awaited} has not come in time", TIMED_OUT)
+
+    def _wait_on(self, request: StepRequest) -> AwaitSignal:
+        """Begin the wait, or remind and wait on. Of several reminders that were missed, one is made."""
+        left = self.within if request.wait_left is None else timedelta(seconds=request.wait_left)
+        waited = self.within - left
+        if self.remind is not None and waited >= self.remind_after[0]:
+            self.remind(request)
+        following = next((moment for moment in self.remind_after if moment > waited), None)
+        return AwaitSignal(self.awaited, within=left, look_after=following and following - waited)
 
 
 @dataclass(frozen=True)

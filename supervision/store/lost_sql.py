@@ -46,7 +46,7 @@ FINISH_UNDO = f"{_DONE} SELECT run_id FROM d"
 START = """
 SELECT s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
        p.idempotency_key, p.result, p.checkpoint, extract(epoch FROM s.complete_by - now())::float8,
-       s.awaits, s.awaits_until <= now()
+       s.awaits, extract(epoch FROM s.awaits_until - now())::float8
   FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
   JOIN supervision_stepstate s
     ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt

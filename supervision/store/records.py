@@ -52,7 +52,7 @@ class Started(NamedTuple):
     performed_checkpoint: Mapping[str, Any] = NOTHING
     deadline: float = 0.0
     awaits: str | None = None  # the signal that it has waited for; empty: a moment
-    wait_is_over: bool = False
+    wait_left: float | None = None  # seconds until the end of its wait; None if it has not waited
 
     @property
     def run_id(self) -> int:

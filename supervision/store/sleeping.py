@@ -34,11 +34,11 @@ class Sleeper(NamedTuple):
 _FALL_ASLEEP = """
 WITH v AS (
     SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(names)s::text[],
-                         %(withins)s::float8[], %(untils)s::timestamptz[])
-             v(run_id, direction, position, name, within, until)),
+                         %(withins)s::float8[], %(untils)s::timestamptz[], %(looks)s::float8[])
+             v(run_id, direction, position, name, within, until, look)),
 z AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position, v.name, r.complete_by IS NOT NULL AND s.direction = 'do' AS extends,
-           coalesce(v.until, now() + v.within * interval '1 s') AS until,
+           coalesce(v.until, now() + v.within * interval '1 s') AS until, now() + v.look * interval '1 s' AS look,
            EXISTS (SELECT FROM supervision_signal g
                     WHERE g.run_key = r.key AND g.name = v.name AND g.taken_by IS NULL) AS here
       FROM v JOIN supervision_run r ON r.id = v.run_id
@@ -48,8 +48,9 @@ u AS (
     UPDATE supervision_stepstate s
        SET awaits = z.name, awaits_until = z.until,
            turn_at = CASE WHEN z.here OR z.until <= now() THEN s.turn_at END,
-           not_before = CASE WHEN z.here OR z.until <= now() THEN now() ELSE z.until END,
-           complete_by = CASE WHEN z.here OR z.until <= now() THEN now() ELSE z.until END + %(pickup)s::float8 * interval '1 s'
+           not_before = CASE WHEN z.here OR z.until <= now() THEN now() ELSE least(z.until, z.look) END,
+           complete_by = CASE WHEN z.here OR z.until <= now() THEN now() ELSE least(z.until, z.look) END
+                         + %(pickup)s::float8 * interval '1 s'
       FROM z WHERE s.run_id = z.run_id AND s.direction = z.direction AND s.position = z.position
        AND s.process_state || '' = 'Pending'
     RETURNING s.run_id, z.extends AND s.turn_at IS NULL AS extends, z.until)
@@ -68,6 +69,7 @@ def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
             "names": [each.awaits.name for each in sleepers],
             "withins": [None if each.awaits.within is None else each.awaits.within.total_seconds() for each in sleepers],
             "untils": [_moment(each.awaits.until) for each in sleepers],
+            "looks": [None if each.awaits.look_after is None else each.awaits.look_after.total_seconds() for each in sleepers],
             "pickup": conf.get().pickup_within.total_seconds(),
         },
     )
@@ -77,18 +79,26 @@ def _moment(until: datetime | None) -> str | None:
     return None if until is None else until.isoformat()
 
 
+# The rest of a wait that ends early no longer counts as held.
+_GIVE_BACK = """r AS (
+    UPDATE supervision_run r SET complete_by = r.complete_by - greatest(u.awaits_until - now(), interval '0')
+      FROM u WHERE r.id = u.run_id AND u.direction = 'do' AND r.complete_by IS NOT NULL)"""
+
 # The steps whose time is over, the longest first. Two supervisors at once share them.
 _WAKE_DUE = f"""
 WITH c AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
      WHERE s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before <= now()
      ORDER BY s.not_before LIMIT %(limit)s
-       FOR UPDATE OF s SKIP LOCKED)
-UPDATE supervision_stepstate s SET turn_at = {_TURN}, complete_by = now() + %(pickup)s::float8 * interval '1 s'
-  FROM c JOIN supervision_run r ON r.id = c.run_id
- WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
-   AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
-RETURNING s.run_id
+       FOR UPDATE OF s SKIP LOCKED),
+u AS (
+    UPDATE supervision_stepstate s SET turn_at = {_TURN}, complete_by = now() + %(pickup)s::float8 * interval '1 s'
+      FROM c JOIN supervision_run r ON r.id = c.run_id
+     WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
+       AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
+    RETURNING s.run_id, s.direction, s.awaits_until),
+{_GIVE_BACK}
+SELECT run_id FROM u
 """  # noqa: S608 - our own number
 
 
@@ -112,9 +122,7 @@ WITH u AS (
      WHERE s.run_id = v.run_id AND s.awaits = v.name AND s.process_state || '' = 'Pending'
        AND s.turn_at IS NULL AND s.not_before IS NOT NULL
     RETURNING s.run_id, s.direction, s.awaits_until),
-r AS (
-    UPDATE supervision_run r SET complete_by = r.complete_by - greatest(u.awaits_until - now(), interval '0')
-      FROM u WHERE r.id = u.run_id AND u.direction = 'do' AND r.complete_by IS NOT NULL)
+{_GIVE_BACK}
 SELECT run_id FROM u
 """  # noqa: S608 - our own number
 

@@ -172,9 +172,10 @@ WITH u AS (
        AND s.name = %(step)s AND s.agent = %(agent)s
        AND (%(direction)s = 'undo' OR coalesce(r.complete_by > now(), true))
     RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
-              extract(epoch FROM s.complete_by - now())::float8 AS remaining, s.awaits, s.awaits_until <= now() AS over)
+              extract(epoch FROM s.complete_by - now())::float8 AS remaining, s.awaits,
+              extract(epoch FROM s.awaits_until - now())::float8 AS wait_left)
 SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key, u.payload,
-       p.idempotency_key, p.result, p.checkpoint, u.remaining, u.awaits, u.over
+       p.idempotency_key, p.result, p.checkpoint, u.remaining, u.awaits, u.wait_left
   FROM u
   LEFT JOIN LATERAL (
        SELECT p.idempotency_key, p.result, p.checkpoint FROM supervision_stepstate p

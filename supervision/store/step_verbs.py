@@ -28,6 +28,8 @@ from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow
 
 log = logging.getLogger(__name__)
 
+MOST_RESULT_BYTES = 65_536  # a step's result is read with its run, by later steps and by people
+
 
 def budget(step_within: timedelta) -> float:
     """Seconds a step may take: its own limit, or SUPERVISION_COMPLETE_WITHIN, which overrides it for all steps."""
@@ -112,11 +114,11 @@ def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
             performed_checkpoint or NOTHING,
             began + remaining,
             awaits,
-            bool(over),
+            wait_left,
         )
         for (
             run_id, attempt, generation, own_key, checkpoint, key, payload,
-            perform_key, performed, performed_checkpoint, remaining, awaits, over,
+            perform_key, performed, performed_checkpoint, remaining, awaits, wait_left,
         ) in db.run(step_sql.START, params, after_loss=with_lost)
     ]  # fmt: skip
 
@@ -226,7 +228,14 @@ def _of_rows(done: Sequence[Done], rows: Sequence[tuple[Any, ...]]) -> list[Done
 
 
 def _done(place: StepPosition, done: Sequence[Done]) -> dict[str, Any]:
-    return {**addressed(place, [item.claim for item, _ in done]), "results": [json.dumps(result) for _, result in done], "me": me()}
+    return {**addressed(place, [item.claim for item, _ in done]), "results": [_as_json(result) for _, result in done], "me": me()}
+
+
+def _as_json(result: Mapping[str, Any]) -> str:
+    text = json.dumps(result)
+    if len(text) > MOST_RESULT_BYTES:
+        raise ValueError(f"the result has {len(text):,} bytes of JSON; at most {MOST_RESULT_BYTES:,} are kept")
+    return text
 
 
 def _following(place: StepPosition, successor: Successor) -> dict[str, Any]:

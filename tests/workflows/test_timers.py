@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from supervision import OnTimeout, Timer, WaitForSignal
-from supervision.models import Alert, Run
+from supervision import OnTimeout, Timer, WaitForSignal, testing
+from supervision.errors import DefinitionError
+from supervision.models import Alert, Run, Signal
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, BETA, HOUR, asleep, paid
 
@@ -147,3 +148,65 @@ def test_a_moment_that_cannot_be_found_stops_the_run_and_says_why(sas, flow, unt
     run = sas.start("waiting")
     run.assert_state("Error")
     assert Alert.objects.get().code == "timer_failed"
+
+
+# ------------------------------------------------------------------------------------------------------------ reminders
+
+
+def test_a_wait_reminds_at_its_moments_until_the_signal_comes(sas, flow):
+    told = []
+    reminding = {"remind_after": (timedelta(minutes=10), timedelta(minutes=30)), "remind": lambda request: told.append(request.run_key)}
+    flow(ALPHA, paid(**reminding), BETA, complete_within=timedelta(minutes=5))
+    run, other = sas.start("waiting"), sas.start("waiting")
+    sas.advance("9m")
+    assert told == []
+    sas.advance("2m")
+    assert sorted(told) == sorted([run.key, other.key])
+    run.signal("paid")
+    sas.advance("25m")
+    run.assert_state("Processed")
+    assert told.count(other.key) == 2
+
+    sas.advance("20m")
+    assert other.steps["paid"] == "Pending"
+    left = Run.objects.get(key=other.key).complete_by - testing.step(other.key, "paid").awaits_until
+    assert timedelta(minutes=4, seconds=55) < left <= timedelta(minutes=5), "the wait counts once, however often it is looked at"
+    sas.advance("5m")
+    other.assert_state("Error")
+    assert told.count(other.key) == 2
+    sas.assert_healthy()
+
+
+def test_reminders_that_were_missed_are_made_once(sas, flow):
+    told = []
+    flow(paid(remind_after=(timedelta(minutes=10), timedelta(minutes=30)), remind=lambda request: told.append(request.run_key)))
+    run = sas.start("waiting")
+    testing.let_pass(45 * 60)
+    sas.advance("1m")
+    assert told == [run.key]
+    assert run.steps["paid"] == "Pending"
+
+
+def test_a_reminder_that_a_kill_takes_back_is_made_again(sas, flow):
+    reminding = lambda request: Signal.objects.create(run_key=request.run_key, name="reminded", key=str(request.attempt))  # noqa: E731
+    flow(paid(remind_after=(timedelta(minutes=10),), remind=reminding), WaitForSignal("reminded"))
+    run = sas.start("waiting")
+    testing.let_pass(601)
+    sas.sweep()
+    sas.kill("paid", "agent.after_effect")
+    sas.run()
+    assert not Signal.objects.exists()
+    sas.advance("10m")
+    assert Signal.objects.count() == 1
+    assert run.steps["paid"] == "Pending"
+
+
+def test_a_reminder_has_to_fit_into_its_wait():
+    for fields in (
+        {"remind_after": (HOUR,), "remind": print},
+        {"remind_after": (HOUR / 2, HOUR / 3), "remind": print},
+        {"remind_after": (HOUR / 2,)},
+        {"remind": print},
+    ):
+        with pytest.raises(DefinitionError, match="step 'paid': remind_after needs remind, and moments that rise from 0 to within"):
+            paid(**fields)
