@@ -1,4 +1,4 @@
-"""Order requests from the intake queue, with the same validation, prices and permissions as in the API.
+"""Order requests and signals from the intake queue, with the same validation, prices and permissions as in the API.
 
 The broker has checked the producer's name (`user_id`), which is the name of a client account here. The message id is the
 order's idempotency key, in the same name space as the API's header: the same request sent both ways is one order.
@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -21,9 +22,13 @@ from orders.api.errors import refusal
 from orders.api.permissions import is_client
 from orders.services import Item, Placed
 from supervision.api.requests import BoundedJSONParser
+from supervision.errors import Refused, UnknownRun
 from supervision.intake.amqp import Incoming, reader
+from supervision.models import Submission
+from supervision.signals.sending import send_signal
 
 JSON_TYPES = ("application/json", "application/json; charset=utf-8")
+SIGNAL = "signal"
 ENCODINGS = ("utf-8", "utf8", "binary")
 
 
@@ -48,7 +53,11 @@ def take(messages: Sequence[Incoming]) -> list[str | None]:
     for place, message in enumerate(messages):
         try:
             name = _producer(message, accounts)
-            by_account.setdefault(name, []).append(_Request(place, _item(message)))
+            item = _item(message)
+            if message.kind == SIGNAL:
+                _send(item, accounts[name])
+            else:
+                by_account.setdefault(name, []).append(_Request(place, item))
         except _Refused as why:
             answers[place] = str(why)
     for name, requests in by_account.items():
@@ -77,7 +86,7 @@ def _producer(message: Incoming, accounts: Mapping[str, AbstractBaseUser]) -> st
 
 def _item(message: Incoming) -> Item:
     if not message.message_id:
-        raise _Refused(_("message_id: missing; it is the order's idempotency key"))
+        raise _Refused(_("message_id: missing; it is the idempotency key"))
     kind = (message.content_type or JSON_TYPES[0]).lower()
     if kind not in JSON_TYPES:
         raise _Refused(_("content_type: expected application/json, not %(kind)s") % {"kind": message.content_type})
@@ -88,6 +97,21 @@ def _item(message: Incoming) -> Item:
     except APIException as error:
         raise _Refused(str(error.detail)) from None
     return Item(data=data, idempotency_key=message.message_id)
+
+
+def _send(item: Item, account: AbstractBaseUser) -> None:
+    """Send the signal {"order", "name", "payload"} to an order of this account, in the caller's transaction."""
+    data: Any = item.data
+    unknown = set(data) - {"order", "name", "payload"} if isinstance(data, dict) else {"(no object)"}
+    if unknown or not isinstance(data.get("order"), str) or not isinstance(data.get("name"), str):
+        raise _Refused(_("expected {order: text, name: text, payload: object}, and nothing else"))
+    if not Submission.objects.filter(public_id=data["order"], client=services.client_of(account, None)).exists():
+        raise _Refused(str(UnknownRun(data["order"])))
+    try:
+        payload, by = data.get("payload", {}), account.get_username()
+        send_signal(data["order"], data["name"], payload, key=item.idempotency_key, sent_by=by)
+    except (Refused, UnknownRun) as refusal:
+        raise _Refused(str(refusal)) from None
 
 
 def _in_words(outcome: services.InvalidOrder | services.Conflict | services.KeyReused) -> str:

@@ -31,7 +31,7 @@ FOR_THE_SHOP = {FACADE} | {
         "agent errors states workflow models testing postgres.db"
         " operations.audit_log operations.pauses operations.resource_limits operations.operator_verbs operations.doctor"
         " insight.waiting insight.autoscaling insight.metrics insight.directory insight.queries insight.live_events audit.registry"
-        " intake.submission intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
+        " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
         " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
         " api.base api.errors api.permissions api.requests api.shapes api.urls"
         " console.shared console.run_lists console.sidebar management.acting management.base management.progress"

@@ -37,13 +37,17 @@ NOT_ITS_FAULT = (OperationalError, InterfaceError, ProgrammingError, InternalErr
 
 @dataclass(frozen=True, kw_only=True)
 class Incoming:
-    """One message as its producer published it. user_id: the producer's name at the broker, which the broker checked."""
+    """One message as its producer published it. user_id: the producer's name at the broker, which the broker checked.
+
+    kind: the message's property `type`; empty or missing for an order, `signal` for a signal to one.
+    """
 
     body: bytes
     message_id: str | None
     user_id: str | None
     content_type: str | None
     content_encoding: str | None
+    kind: str | None = None
 
 
 Reader = Callable[[Sequence[Incoming]], list[str | None]]
@@ -146,6 +150,7 @@ def _incoming(message: Any) -> Incoming:
         user_id=properties.get("user_id"),
         content_type=message.content_type,
         content_encoding=message.content_encoding,
+        kind=properties.get("type"),
     )
 
 
@@ -161,5 +166,6 @@ def read_again(letter: DeadLetter) -> str | None:
         user_id=properties.get("user_id"),
         content_type=letter.content_type or None,
         content_encoding=delivery.get("content_encoding"),
+        kind=properties.get("type"),
     )
     return _reader([incoming])[0]

@@ -20,10 +20,12 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from orders.models import Product
+from supervision import WaitForSignal, testing, workflow
+from supervision.agent import WAIT, WaitAgent, registered
 from supervision.intake import amqp_consumer
 from supervision.intake.amqp import DEAD, NAME
 from supervision.intake.amqp_consumer import Intake
-from supervision.models import DeadLetter, Receipt, Submission
+from supervision.models import DeadLetter, Receipt, Signal, Submission
 from tests import services
 from tests.intake.brokers import Amqp, RawProperties
 from tests.intake.conftest import ROOT, database_away
@@ -359,3 +361,37 @@ def test_a_message_that_comes_again_is_not_blamed_for_what_keeps_its_living_read
     assert letters() == []
     assert taken() == ["order-1"]
     assert not Receipt.objects.exists()
+
+
+def test_a_producer_sends_a_signal_to_its_own_order_and_a_wrong_one_is_set_aside(
+    account: User, queue: Amqp, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_workflows", "_newest"):
+        monkeypatch.setattr(workflow, name, dict(getattr(workflow, name)))
+    monkeypatch.setitem(registered, WAIT, WaitAgent())
+    workflow.register(workflow.Workflow("paying", (WaitForSignal("paid"),)))
+    mine = testing.submit("paying", {}, client=f"user:{account.pk}")
+    foreign = testing.submit("paying", {}, client="user:0")
+
+    for number, body in enumerate(
+        [
+            {"order": mine, "name": "paid", "payload": {"amount": "3"}},
+            {"order": foreign, "name": "paid"},
+            {"order": mine, "name": "payed"},
+            {"order": mine},
+            [],
+        ]
+    ):
+        for _ in range(2):
+            publish(queue, json.dumps(body).encode(), f"signal-{number}", type="signal")
+    with consuming(amqp_url):
+        until(lambda: len(letters()) == 8 and Signal.objects.count() == 1)
+
+    [kept] = Signal.objects.all()
+    assert (kept.run_key, kept.key, kept.payload, kept.sent_by) == (mine, "signal-0", {"amount": "3"}, PRODUCER)
+    reasons = [letter.reason.splitlines()[0] for letter in letters()]
+    assert sorted(set(reasons)) == [
+        "No step of this order waits for a signal named payed.",
+        "expected {order: text, name: text, payload: object}, and nothing else",
+        f"no order '{foreign}' is known",
+    ]

@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from supervision import AwaitSignal, Facts, PermanentFailure, Step, Timer, TransientFailure, WaitForSignal, Workflow
+from supervision import Agent, AwaitSignal, Facts, PermanentFailure, Step, Timer, TransientFailure, WaitForSignal, Workflow, testing
+from supervision.agent import registered
 from supervision.errors import DefinitionError
 from supervision.models import Alert
+from supervision.store.step_verbs import MOST_RESULT_BYTES
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, HOUR
 
@@ -90,3 +92,25 @@ def test_definitions_that_cannot_wait_are_refused_with_the_step():
         AwaitSignal("x")
     with pytest.raises(DefinitionError, match="step 'b' reads 'c', which is no earlier step"):
         Workflow("w", (Step("a", agent="alpha"), Step("b", agent="alpha", reads=("a", "c"))))
+
+
+class Clerk(Agent):
+    """Works in this database only."""
+
+    name, transactional, undoable = "clerk", True, False
+
+    def perform_many(self, requests):
+        return [{"x": "y" * MOST_RESULT_BYTES} for _ in requests]
+
+
+@pytest.mark.parametrize("agent", ["alpha", "clerk"])
+def test_a_result_that_is_too_large_is_not_kept_and_the_step_ends_in_error(sas, flow, monkeypatch, agent):
+    monkeypatch.setitem(registered, "clerk", Clerk())
+    toy.ALPHA.on_perform = lambda request: {"x": "y" * MOST_RESULT_BYTES}
+    flow(Step("big", agent=agent, retry=toy.RETRY))
+    run = sas.start("waiting")
+    sas.advance("10m")
+    run.assert_state("Error")
+    [alert] = Alert.objects.filter(kind="error")
+    assert "the result has 65,545 bytes of JSON; at most 65,536 are kept" in alert.message
+    assert testing.step(run.key, "big").effect == ("unknown" if agent == "alpha" else "none")
