@@ -25,7 +25,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help="a requirement, such as S10 (all of them)")
     parser.add_argument("--jobs", type=_positive, default=2, help="how many tests run at once (2)")
-    parser.add_argument("--sample", type=_positive, metavar="N", help="only N mutations, always the same, spread over all")
     parser.add_argument("--list", action="store_true", help="name the mutations and run nothing")
     parser.add_argument("--write", action="store_true", help="write the mutations into docs/requirements.md and run nothing")
     given = parser.parse_args(arguments)
@@ -33,8 +32,6 @@ def main(arguments: list[str] | None = None) -> int:
         mutations = tables.chosen(given.rows)
     except ValueError as problem:
         parser.error(str(problem))
-    if given.sample is not None:
-        mutations = tables.sampled(mutations, given.sample)
     if given.write:
         page.PAGE.write_text(page.with_mutations(page.PAGE.read_text(), tables.MUTATIONS))
         return 0

@@ -35,10 +35,3 @@ def chosen(rows: Iterable[str]) -> list[Mutation]:
     if unknown := sorted(set(wanted) - {mutation.row for mutation in MUTATIONS}):
         raise ValueError(f"no mutation is known for {', '.join(unknown)}")
     return [mutation for mutation in MUTATIONS if not wanted or mutation.row in wanted]
-
-
-def sampled(mutations: list[Mutation], number: int) -> list[Mutation]:
-    """This many of them, spread evenly; always the same ones."""
-    if number >= len(mutations):
-        return mutations
-    return [mutations[index * len(mutations) // number] for index in range(number)]

@@ -113,13 +113,6 @@ def test_a_row_is_asked_for_by_its_number_and_an_unknown_one_is_refused():
         tables.chosen(["S10", "z9"])
 
 
-def test_a_sample_is_always_the_same_and_never_more_than_there_are():
-    every = tables.chosen([])
-
-    assert tables.sampled(every, 3) == tables.sampled(every, 3)
-    assert (len(tables.sampled(every, 3)), tables.sampled(every, 10_000)) == (3, every)
-
-
 def test_the_command_line_refuses_what_makes_no_sense_in_one_line():
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutants", "Z9", "--jobs", "2"], cwd=ROOT, capture_output=True, text=True, timeout=60
