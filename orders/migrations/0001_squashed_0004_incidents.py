@@ -15,32 +15,11 @@ from django.db.models.functions import Now
 
 ID = ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"))
 VIEWS = {
-    "orders": ("order", "orderline", "product", "stockreservation"),
-    "supervision": (
-        "alert",
-        "archivedrun",
-        "cachedresult",
-        "deadletter",
-        "delivery",
-        "heartbeat",
-        "incident",
-        "journalentry",
-        "journalfile",
-        "leaderlease",
-        "notification",
-        "pause",
-        "replytoken",
-        "resource",
-        "resourceroute",
-        "run",
-        "stepevent",
-        "stepstate",
-        "strayreply",
-        "submission",
-        "webhookendpoint",
-    ),
+    "orders": "order orderline product stockreservation",
+    "supervision": "alert archivedrun cachedresult deadletter delivery heartbeat incident journalentry journalfile leaderlease notification"
+    " pause replytoken resource resourceroute run stepevent stepstate strayreply submission webhookendpoint",
 }
-SEES_ALL = [f"{app}.view_{model}" for app, models in VIEWS.items() for model in models]
+SEES_ALL = [f"{app}.view_{model}" for app, models in VIEWS.items() for model in models.split()]
 GROUPS = {
     "customer": [],
     "client": ["orders.high_priority"],

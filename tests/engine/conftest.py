@@ -15,7 +15,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from supervision import testing
+from supervision.models import Epoch
 from supervision.outbox import notifications
+from supervision.store import epochs
 from tests.support import toy
 from tests.support.people import no_hints, operator, viewer
 
@@ -62,6 +64,19 @@ def tuned(settings: Any) -> Any:
 def olga(engine: None) -> User:
     """An operator's account, for verbs that log who acted."""
     return User.objects.create_user("olga")
+
+
+@pytest.fixture
+def first_epoch(engine: None) -> Iterator[None]:
+    """The database's first epoch; a test may begin others, which end with it."""
+
+    def anew() -> None:
+        Epoch.objects.all().delete()
+        epochs.look()
+
+    anew()
+    yield
+    anew()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -20,15 +19,6 @@ from tests.engine import kit
 from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine", "first_epoch")
-
-
-@pytest.fixture
-def first_epoch(engine: None) -> Iterator[None]:
-    kit.fetch("DELETE FROM supervision_epoch")
-    epochs.look()
-    yield
-    kit.fetch("DELETE FROM supervision_epoch")
-    epochs.look()
 
 
 def put_back() -> None:

@@ -164,12 +164,7 @@ def seed_healthy(each: int) -> None:
     seed("ok-acknowledged", each, run="Error", step="process_state='Error'", more=ALERT.format(closed="NULL"))
     kit.fetch("UPDATE supervision_alert SET acknowledged_at = now()")
     # The agent `delta` starts a step now and then; the other steps wait for their turn.
-    seed(
-        "ok-served",
-        1,
-        agent="delta",
-        step=SERVED + ";turn_at=now() - interval '2 h'",
-    )
+    seed("ok-served", agent="delta", step=SERVED + ";turn_at=now() - interval '2 h'")
     seed("ok-in-turn", each, agent="delta", step=DUE)
     seed("ok-head", 1, run="Pending", session="'busy'", agent="delta", step=DUE)
     seed("ok-in-session", each, run="Pending", session="'busy'", step="process_state='Pending'")
@@ -223,11 +218,7 @@ def test_what_an_open_incident_explained_is_named_when_it_is_closed():
 
 def test_one_that_is_passed_by_later_ones_is_not_waiting_for_its_turn():
     unguarded()
-    seed(
-        "served",
-        agent="delta",
-        step=SERVED + ";turn_at=now()",
-    )
+    seed("served", agent="delta", step=SERVED + ";turn_at=now()")
     seed("passed", agent="delta", step=DUE)
 
     assert named() == {"passed1"}

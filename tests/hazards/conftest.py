@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crash.lane import Lane, open_lane
-from tests.engine.conftest import engine, store_database, tuned
+from tests.engine.conftest import engine, first_epoch, store_database, tuned
 
 
 @pytest.fixture(scope="module")
@@ -17,4 +17,4 @@ def lane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield running
 
 
-__all__ = ["engine", "lane", "store_database", "tuned"]
+__all__ = ["engine", "first_epoch", "lane", "store_database", "tuned"]

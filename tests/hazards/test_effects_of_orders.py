@@ -20,7 +20,6 @@ from supervision.intake import consuming
 from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
 from supervision.runtime import failpoints
-from supervision.store import epochs
 from supervision.testing import expire, make_due, run_until_idle, submit
 from tests.engine import kit
 from tests.support import toy
@@ -112,16 +111,7 @@ def restore() -> None:
     supervisor.sweep_once()
 
 
-@pytest.fixture
-def one_epoch(engine: None) -> Iterator[None]:
-    kit.fetch("DELETE FROM supervision_epoch")
-    epochs.look()
-    yield
-    kit.fetch("DELETE FROM supervision_epoch")
-    epochs.look()
-
-
-@pytest.mark.usefixtures("one_epoch")
+@pytest.mark.usefixtures("first_epoch")
 def test_a_restored_order_is_neither_charged_nor_shipped_again_though_the_services_forgot_its_keys(services):
     key = submit("buying", {**PAYLOAD, "n": 1})
     consuming.consume_batch(10, born=False)
@@ -138,7 +128,7 @@ def test_a_restored_order_is_neither_charged_nor_shipped_again_though_the_servic
     assert kit.healthy()
 
 
-@pytest.mark.usefixtures("one_epoch")
+@pytest.mark.usefixtures("first_epoch")
 def test_a_restored_order_that_is_cancelled_before_it_begins_again_leaves_nothing_outside(services):
     key = submit("buying", {**PAYLOAD, "n": 1})
     back_up()
