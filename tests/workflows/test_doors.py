@@ -138,7 +138,7 @@ def test_an_operator_sends_a_signal_from_the_page_of_the_run_and_sees_it_there(s
     assert signal.sent_by in shown
 
 
-def test_a_run_whose_workflow_waits_for_nothing_offers_no_signal(sas, flow, operator):
+def test_a_run_whose_workflow_waits_for_nothing_offers_no_signal(transactional_db, sas, flow, operator):
     flow(BETA, name="plain")
     sas.fake("beta-step", raises=RuntimeError("x"))
     run = sas.start("plain")
