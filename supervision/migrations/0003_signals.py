@@ -1,4 +1,4 @@
-"""Adds signals, and what a step waits for."""
+"""Adds signals, what a step waits for, and how far schedules have come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class Migration(migrations.Migration):
-    """A new table, and two columns without a value: no row of the old tables is read or written."""
+    """Two new tables, and two columns without a value: no row of the old tables is read or written."""
 
     dependencies = [("supervision", "0002_no_default_workflow")]
     operations = [
@@ -30,6 +30,18 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "signals",
                 "default_permissions": ("view",),
                 "constraints": [models.UniqueConstraint(fields=("run_key", "name", "key"), name="a_signal_comes_once")],
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduleProgress",
+            fields=[
+                ("name", models.TextField(primary_key=True, serialize=False, verbose_name="schedule")),
+                ("done_until", models.DateTimeField(db_default=Now(), verbose_name="done until")),
+            ],
+            options={
+                "verbose_name": "progress of a schedule",
+                "verbose_name_plural": "progress of schedules",
+                "default_permissions": ("view",),
             },
         ),
         migrations.AddField("stepstate", "awaits", models.TextField(null=True, verbose_name="awaits the signal")),

@@ -2,7 +2,7 @@
 
 from supervision.models.archive import ArchivedRun
 from supervision.models.audience import Audience
-from supervision.models.inbound import Receipt, Signal
+from supervision.models.inbound import Receipt, ScheduleProgress, Signal
 from supervision.models.incidents import Alert, Incident
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch
@@ -46,6 +46,7 @@ __all__ = [
     "Resource",
     "ResourceRoute",
     "Run",
+    "ScheduleProgress",
     "Signal",
     "Slot",
     "StepEvent",

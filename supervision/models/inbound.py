@@ -1,4 +1,4 @@
-"""What comes from outside: messages that are not yet orders, and signals to orders."""
+"""What comes in: messages that are not yet orders, signals to orders, and how far schedules have come."""
 
 from __future__ import annotations
 
@@ -52,3 +52,18 @@ class Signal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} to {self.run_key}"
+
+
+class ScheduleProgress(models.Model):
+    """The time until which a schedule's runs were started. A new schedule begins now."""
+
+    name = models.TextField(_("schedule"), primary_key=True)
+    done_until = models.DateTimeField(_("done until"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("progress of a schedule")
+        verbose_name_plural = _("progress of schedules")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name

@@ -14,7 +14,7 @@ from typing import Any
 from supervision import conf
 from supervision.dispatch import scheduler
 from supervision.incidents import lifecycle
-from supervision.intake import submission
+from supervision.intake import schedules, submission
 from supervision.plans import unknown_versions
 from supervision.postgres import db
 from supervision.recovery import failures, held_time
@@ -55,7 +55,7 @@ def sweep_once() -> SweepReport:
     1. Expired claims: counted if they had started, then retried, made to wait, undone or handed to an operator.
     2. Orders whose own time is over while their step waits; orders being undone with nothing left to undo;
        orders none of whose steps can run.
-    3. Steps whose wait is over: they may be claimed.
+    3. Steps whose wait is over: they may be claimed. Schedules whose time has come: their runs are accepted.
     4. Submissions and due steps whose hint was lost: the hint is sent again.
     5. Incidents, which tell people: opened, counted and closed.
 
@@ -73,6 +73,7 @@ def sweep_once() -> SweepReport:
         lambda: _go_on_with_stuck(size),
         sessions.release_forgotten,
         lambda: _wake(size),
+        schedules.start_due,
         lambda: _relay(report),
         lifecycle.look,
     ):

@@ -1,0 +1,160 @@
+"""Schedules: runs that begin at given times, exactly once for each time.
+
+The supervisor's sweep starts what is due. The row of a schedule names the last time that was dealt with. One guarded statement
+moves it on, in the transaction that accepts the submissions. So two supervisors start a run once, and a killed one starts none
+or all of its sweep. The submission's key is the schedule's name and the time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from supervision.errors import DefinitionError, UnreadableSubmission
+from supervision.intake import submission
+from supervision.postgres import db
+from supervision.workflow import newest
+
+log = logging.getLogger(__name__)
+
+LATE = timedelta(minutes=5)  # a time that is found later than this was missed: no supervisor was there
+MOST_AT_ONCE = 100  # missed times of one schedule that one sweep starts; the next sweep goes on
+
+
+class Missed(StrEnum):
+    """What happens to times at which no supervisor was there."""
+
+    SKIP = "skip"  # no run; the log says so
+    ONCE = "once"  # one run for all of them, for the last one
+    ALL = "all"  # a run for each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Starts runs of a workflow at the times of a cron expression of five fields.
+
+    name: its name in the database; another name is another schedule. timezone: the zone in which the expression is read. Where
+    the clock is put forward, a time that does not exist runs at once after it; where it is put back, a time that comes twice
+    runs once. payload: the runs' payload, or a function of the time that returns it.
+    A new schedule begins with the first time after it was first seen.
+    """
+
+    name: str
+    workflow: str
+    cron: str
+    timezone: str = "UTC"
+    payload: Mapping[str, Any] | Callable[[datetime], Mapping[str, Any]] | None = None
+    missed: Missed = Missed.ONCE
+
+    def times(self, after: datetime) -> Iterator[datetime]:
+        """The times after this moment, in UTC, without end."""
+        for moment in CronSim(self.cron, after.astimezone(ZoneInfo(self.timezone))):
+            yield moment.astimezone(UTC)
+
+    def last(self, until: datetime) -> datetime:
+        """The last time before this moment, in UTC."""
+        return next(CronSim(self.cron, until.astimezone(ZoneInfo(self.timezone)), reverse=True)).astimezone(UTC)
+
+    def payload_of(self, moment: datetime) -> Mapping[str, Any]:
+        """The payload of the run of this time."""
+        return self.payload(moment) if callable(self.payload) else self.payload or {}
+
+
+_schedules: dict[str, Schedule] = {}
+
+
+def register_schedule(schedule: Schedule) -> Schedule:
+    """Register a schedule, after its workflow. Raises DefinitionError where it cannot run."""
+    try:
+        newest(schedule.workflow)
+        next(schedule.times(datetime.now(UTC)))
+    except (UnreadableSubmission, CronSimError, ZoneInfoNotFoundError, StopIteration) as problem:
+        raise DefinitionError(f"schedule {schedule.name!r}: {problem or 'its expression names no time'}") from problem
+    if _schedules.get(schedule.name, schedule) != schedule:
+        raise DefinitionError(f"two schedules are named {schedule.name!r}")
+    _schedules[schedule.name] = schedule
+    return schedule
+
+
+def schedules() -> list[Schedule]:
+    """Every registered schedule, by name."""
+    return [_schedules[name] for name in sorted(_schedules)]
+
+
+_SEEN = """
+WITH new AS (
+    INSERT INTO supervision_scheduleprogress (name) SELECT unnest(%(names)s::text[])
+    ON CONFLICT (name) DO NOTHING RETURNING name, done_until)
+SELECT name, done_until, now() FROM supervision_scheduleprogress WHERE name = ANY (%(names)s::text[])
+UNION ALL
+SELECT name, done_until, now() FROM new
+"""
+_MOVE_ON = """
+UPDATE supervision_scheduleprogress SET done_until = %(until)s::timestamptz
+ WHERE name = %(name)s AND done_until = %(seen)s::timestamptz RETURNING name
+"""
+
+
+def start_due() -> int:
+    """Accept the submissions of all times that are due; returns how many. One schedule that fails does not hold up the others."""
+    if not _schedules:
+        return 0
+    count = 0
+    failed: Exception | None = None
+    for name, seen, now in db.run(_SEEN, {"names": sorted(_schedules)}):
+        try:
+            count += _start(_schedules[name], seen, now)
+        except Exception as error:
+            if db.passes(error):
+                raise
+            log.exception("schedule %s could not start its runs", name)
+            failed = error
+    if failed is not None:
+        raise failed
+    return count
+
+
+def _start(schedule: Schedule, seen: datetime, now: datetime) -> int:
+    due = _due(schedule, seen, now)
+    if due is None:
+        return 0
+    new = [
+        submission.NewSubmission(
+            public_id=submission.new_public_id(),
+            workflow=schedule.workflow,
+            payload=json.dumps(schedule.payload_of(moment)),
+            client=f"schedule:{schedule.name}",
+            client_key=moment.isoformat(),
+        )
+        for moment in due
+    ]
+    until = due[-1] if schedule.missed == Missed.ALL else now
+
+    def work() -> int:
+        moved = db.fetch(_MOVE_ON, {"name": schedule.name, "seen": seen.isoformat(), "until": until.isoformat()})
+        return len(submission.accept(new)) if moved else 0
+
+    return db.transact(work)
+
+
+def _due(schedule: Schedule, seen: datetime, now: datetime) -> list[datetime] | None:
+    """The times that get a run, of those after `seen`; None if there was none."""
+    if schedule.missed == Missed.ALL:
+        return list(islice(takewhile(lambda moment: moment <= now, schedule.times(seen)), MOST_AT_ONCE)) or None
+    on_time = list(takewhile(lambda moment: moment <= now, schedule.times(max(seen, now - LATE))))
+    last = schedule.last(now)
+    if on_time or last <= seen:
+        return on_time or None
+    if schedule.missed == Missed.SKIP:
+        log.warning("schedule %s: no run for %s, which was missed", schedule.name, last.isoformat())
+        return []
+    return [last]
