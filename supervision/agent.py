@@ -65,8 +65,8 @@ class StepRequest:
 
     @property
     def wait_is_over(self) -> bool:
-        """Whether the step has waited, and the time of its wait is over."""
-        return self.wait_left is not None and self.wait_left <= 0
+        """Whether the step has waited, the time of its wait is over, and no signal has come."""
+        return self.signal is None and self.wait_left is not None and self.wait_left <= 0
 
     @property
     def remaining(self) -> float:
@@ -221,6 +221,8 @@ def register_agent(agent: Agent) -> Agent:
     """Register an agent under its name. Raises DefinitionError if it is incomplete or another type has that name."""
     if not agent.name or not agent.name.replace("-", "").replace("_", "").isalnum():
         raise DefinitionError(f"{type(agent).__name__} needs a name of letters, digits, - and _")
+    if agent.name == WAIT and not isinstance(agent, WaitAgent):
+        raise DefinitionError(f"the name {WAIT!r} belongs to the engine's agent that waits")
     known = registered.get(agent.name)
     if known is not None and type(known) is not type(agent):
         raise DefinitionError(f"two agents are named {agent.name!r}: {type(known).__name__}, {type(agent).__name__}")

@@ -149,16 +149,23 @@ class Postpone(AgentFailure):
         super().__init__(message)
 
 
+MOST_WAIT = timedelta(days=3660)
+MOST_YEAR = 3000
+
+
 class AwaitSignal(AgentFailure):
     """Not a failure: the service has accepted the work, and a signal will tell its end. The step waits without using a process.
 
     Its agent is called again, under the same key, once a signal of this name has come (`StepRequest.signal`), or once the wait
-    is over (`StepRequest.wait_is_over`): `within` this time, or at the moment `until`. Without a name only the moment ends it.
-    `look_after`: call the agent after this time too, if no signal has come; the wait goes on by waiting for `wait_left`.
-    A signal that has come earlier is taken at once. A step takes one signal of a name: waiting for it again is a failure.
+    is over (`StepRequest.wait_is_over`): `within` this time (at most ten years), or at the moment `until`, which has a time zone.
+    Without a name only the moment ends it. `look_after`: call the agent after this time too, if no signal has come; it waits on
+    by waiting for `wait_left`. A signal that has come earlier is taken at once. Each wait takes another signal, and so does the
+    first one after an operator has resubmitted the step.
+    The step's effect counts as unknown while it waits, so cancelling undoes it. Raises DefinitionError for times like none above.
     """
 
     code = "awaits_signal"
+    hands_over = True
 
     def __init__(
         self,
@@ -171,5 +178,15 @@ class AwaitSignal(AgentFailure):
     ) -> None:
         if (within is None) == (until is None):
             raise DefinitionError("a wait ends `within` a time or at the moment `until`: give one of them")
+        if within is not None and not (isinstance(within, timedelta) and within <= MOST_WAIT):
+            raise DefinitionError(f"`within` is a timedelta of at most {MOST_WAIT.days} days, got {within!r}")
+        if until is not None and not (isinstance(until, datetime) and until.tzinfo is not None and until.year < MOST_YEAR):
+            raise DefinitionError(f"`until` is a datetime with a time zone, before the year {MOST_YEAR}, got {until!r}")
         self.name, self.within, self.until, self.look_after = name, within, until, look_after
         super().__init__(message or (f"waits for the signal {name}" if name else "waits for its time"))
+
+
+class Waits(AwaitSignal):
+    """The wait of a step that does nothing else."""
+
+    hands_over = False

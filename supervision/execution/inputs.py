@@ -26,16 +26,23 @@ SELECT s.run_id, s.name, s.result FROM supervision_stepstate s
    AND s.process_state || '' = 'Processed'
 """
 
-# The oldest signal of each step's name that no step has taken, or that this step took in an earlier attempt.
+# The oldest signal that no step has taken, or that this step took in an earlier attempt of the same wait. Only the holder of the
+# claim takes one. A wait begins after the attempt that began it, so a later wait does not get an earlier one's signal.
 _TAKE = """
 WITH c AS MATERIALIZED (
-    SELECT v.run_id, g.id
-      FROM unnest(%(runs)s::bigint[], %(keys)s::text[], %(names)s::text[]) v(run_id, key, name)
+    SELECT s.run_id, s.attempt, g.id
+      FROM unnest(%(runs)s::bigint[], %(attempts)s::int[], %(keys)s::text[], %(names)s::text[]) v(run_id, attempt, key, name)
+      JOIN supervision_stepstate s
+        ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s AND s.attempt = v.attempt
+       AND s.process_state || '' = 'Processing' AND s.complete_by > now()
       CROSS JOIN LATERAL (
            SELECT g.id FROM supervision_signal g
-            WHERE g.run_key = v.key AND g.name = v.name AND coalesce(g.taken_by, %(step)s) = %(step)s
-            ORDER BY g.taken_by IS NULL, g.id LIMIT 1) g)
-UPDATE supervision_signal g SET taken_by = %(step)s, taken_at = coalesce(g.taken_at, now())
+            WHERE g.run_key = v.key AND g.name = v.name
+              AND (g.taken_by IS NULL OR (g.taken_by = %(step)s AND g.taken_attempt > s.awaits_attempt))
+            ORDER BY g.taken_by IS NULL, g.id LIMIT 1) g
+     ORDER BY s.run_id FOR UPDATE OF s)
+UPDATE supervision_signal g
+   SET taken_by = %(step)s, taken_at = coalesce(g.taken_at, now()), taken_attempt = coalesce(g.taken_attempt, c.attempt)
   FROM c WHERE g.id = c.id AND coalesce(g.taken_by, %(step)s) = %(step)s
 RETURNING c.run_id, g.payload
 """
@@ -68,7 +75,7 @@ def _results(place: StepPosition, started: Sequence[Started]) -> dict[int, dict[
 
 def _take(place: StepPosition, waiting: Sequence[Started]) -> dict[int, JSON]:
     facts = {
-        "runs": [item.run_id for item in waiting],
+        **step_verbs.addressed(place, [item.claim for item in waiting]),
         "keys": [item.key for item in waiting],
         "names": [item.awaits or place.step.awaited for item in waiting],
         "step": place.label,

@@ -13,7 +13,7 @@ from typing import Any
 
 from supervision.agent import StepRequest
 from supervision.effects import LONG_AGO, Book, EffectOutcome, Intention, Operation, Settlement
-from supervision.errors import AgentFailure, OutcomeUnknown, TransientFailure
+from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, TransientFailure
 from supervision.ledger import effect_rows
 from supervision.postgres import db
 from supervision.recovery import failures
@@ -135,5 +135,5 @@ def left(request: StepRequest, error: BaseException | None = None) -> Sequence[S
         return ()
     if error is None:
         return request.book.close(EffectOutcome.DONE)
-    certain = isinstance(error, AgentFailure) and not isinstance(error, OutcomeUnknown)
+    certain = isinstance(error, AgentFailure) and not isinstance(error, OutcomeUnknown | AwaitSignal)
     return request.book.close(EffectOutcome.REFUSED if certain else EffectOutcome.UNKNOWN)

@@ -181,7 +181,9 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
 
 def _remembered(agent: Agent, place: StepPosition, started: Sequence[Started]) -> Sequence[Started]:
     """The steps that may be called. If a service may have forgotten the key of an unknown effect, an operator looks first."""
-    forgotten = failures.forgotten(place, [item.run_id for item in started], agent.key_ttl) if agent.key_ttl else set()
+    # A step that has handed its work over is called to hear the end of it. Its agent repeats nothing without looking.
+    doubtful = [item.run_id for item in started if item.awaits is None]
+    forgotten = failures.forgotten(place, doubtful, agent.key_ttl) if agent.key_ttl else set()
     if not forgotten:
         return started
     why = f"reconcile first: {agent.name} may have forgotten this key, and whether the step was done is not known"
@@ -246,7 +248,7 @@ def _together(parts: Sequence[Handover]) -> Handover:
 
 def _report_failures(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> None:
     tally = failures.fail(place, failed)
-    if tally.compensating or tally.skipped:
+    if tally.compensating or tally.skipped or any(failure.awaits for _, failure in failed):
         hints.send(hints.SCHEDULE)
     if tally.errors or tally.compensating or tally.skipped or tally.waiting:
         hints.send(hints.DELIVER)
@@ -311,17 +313,23 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
     except AgentFailure as error:
-        failure = failures.as_failure(_told(started, request, error))
+        failure = failures.as_failure(_told(place, started, request, error))
         return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
 
 
-def _told(started: Started, request: StepRequest, failure: AgentFailure) -> AgentFailure:
-    """The failure, unless an agent waits again for the signal that it was given: it would be called again at once, for ever."""
-    if isinstance(failure, AwaitSignal) and request.signal is not None and failure.name == started.awaits:
-        return PermanentFailure(f"waits again for the signal {failure.name}, which the step has taken", "signal_was_taken")
+def _told(place: StepPosition, started: Started, request: StepRequest, failure: AgentFailure) -> AgentFailure:
+    """The failure, unless an agent waits for what cannot come. Such a wait would never end, or end at once and begin again."""
+    if not isinstance(failure, AwaitSignal):
+        return failure
+    if request.wait_is_over and failure.name == started.awaits:
+        return PermanentFailure(f"{failure}, although that wait was over", "wait_was_over")
+    if failure.name and place.direction == Direction.UNDO:
+        return PermanentFailure(f"{failure}; an undo cannot wait for a signal", "undo_waits")
+    if failure.name and failure.name not in place.definition.signals:
+        return PermanentFailure(f"{failure}, which agent {place.agent.name} does not name in `signals`", "signal_unknown")
     return failure
 
 
@@ -345,7 +353,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         failed: list[tuple[Claim, Failure]] = []
         for item, request, result in zip(ours, requests, results, strict=True):
             if isinstance(result, AgentFailure):
-                failed.append((item.claim, failures.as_failure(_told(item, request, result))))
+                failed.append((item.claim, failures.as_failure(_told(place, item, request, result))))
             else:
                 done.append((item, result))
         handed = finish(done) if done else Handover([], [], [])

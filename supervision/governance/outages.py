@@ -28,7 +28,7 @@ SELECT DISTINCT CASE service WHEN '' THEN name ELSE service END FROM supervision
 """
 _WAITING = """
 SELECT agent, count(*), count(*) FILTER (WHERE resource = ANY (%(names)s::text[]) AND effect <> 'none') FROM supervision_stepstate
- WHERE process_state = 'Pending' AND not_before IS NOT NULL AND agent = ANY (%(agents)s::text[])
+ WHERE process_state = 'Pending' AND not_before IS NOT NULL AND turn_at IS NOT NULL AND agent = ANY (%(agents)s::text[])
  GROUP BY agent
 """
 _FAILING_SINCE = "SELECT min(failing_since) FROM supervision_stepstate WHERE run_id = ANY (%(runs)s::bigint[])"

@@ -73,7 +73,9 @@ SELECT scope, CASE scope WHEN 'order' THEN '' ELSE name END, min(paused_at)
         SELECT FROM supervision_run r WHERE r.id = p.run_id AND r.finished_at IS NULL))
  GROUP BY 1, 2
 """
-_HELD_BY_ALL = "SELECT s.run_id FROM supervision_stepstate s WHERE s.process_state = 'Pending' AND s.not_before <= now()"
+_HELD_BY_ALL = (
+    "SELECT s.run_id FROM supervision_stepstate s WHERE s.process_state = 'Pending' AND s.turn_at IS NOT NULL AND s.not_before <= now()"
+)
 _HELD = {
     "all": _HELD_BY_ALL,
     "agent": f"{_HELD_BY_ALL} AND s.agent = %(name)s",
@@ -90,7 +92,7 @@ SELECT r.name, a.agents, s.since
   JOIN (SELECT service, array_agg(agent) AS agents FROM unnest(%(names)s::text[], %(services)s::text[]) a(agent, service)
          GROUP BY service) a ON a.service = CASE r.service WHEN '' THEN r.name ELSE r.service END
  CROSS JOIN LATERAL (SELECT min(s.not_before) AS since FROM supervision_stepstate s
-                      WHERE s.process_state = 'Pending' AND s.not_before <= now() AND s.agent = ANY (a.agents)) s
+                      WHERE s.process_state = 'Pending' AND s.turn_at IS NOT NULL AND s.not_before <= now() AND s.agent = ANY (a.agents)) s
  WHERE r.paused AND s.since < now() - %(bound)s::float8 * interval '1 s'
    AND NOT EXISTS (SELECT FROM supervision_resource o WHERE NOT o.paused
                       AND CASE o.service WHEN '' THEN o.name ELSE o.service END = CASE r.service WHEN '' THEN r.name ELSE r.service END)

@@ -87,7 +87,8 @@ def _candidates(where: _Where, resources: Mapping[str, Sequence[Any]]) -> list[s
 _AT = """
 SELECT DISTINCT s.run_id FROM supervision_stepstate s
  WHERE s.process_state IN ('Pending', 'Processing') AND s.agent = ANY (%(agents)s::text[])
-   AND (s.process_state = 'Processing' OR s.not_before IS NOT NULL) AND (s.resource IS NULL OR s.resource = %(resource)s)
+   AND (s.process_state = 'Processing' OR (s.not_before IS NOT NULL AND s.turn_at IS NOT NULL))
+   AND (s.resource IS NULL OR s.resource = %(resource)s)
  ORDER BY s.run_id
 """
 

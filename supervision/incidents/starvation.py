@@ -58,7 +58,7 @@ SELECT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'all' AND {_STOPP
 
 _STARVING = f"""
   FROM supervision_stepstate s
- WHERE s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.not_before <= now()
+ WHERE s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NOT NULL AND s.not_before <= now()
    AND coalesce(s.complete_by, s.not_before + {_PICKUP}) < now()
    AND s.agent <> ALL (%(calm)s::text[])
    AND (s.resource IS NULL OR s.resource <> ALL (%(shut)s::text[]) OR (s.effect = 'none' AND s.direction = 'do'))

@@ -37,7 +37,7 @@ SELECT s.agent,
        count(*) FILTER (WHERE s.process_state = 'Pending' AND NOT ({step_sql.NOT_PAUSED}))
   FROM supervision_stepstate s
  WHERE s.process_state = 'Processing'
-    OR (s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.not_before <= now())
+    OR (s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NOT NULL AND s.not_before <= now())
  GROUP BY s.agent
 """  # noqa: S608 - a constant of ours
 

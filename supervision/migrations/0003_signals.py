@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class Migration(migrations.Migration):
-    """Two new tables, and two columns without a value: no row of the old tables is read or written."""
+    """Two new tables, and three columns without a value: no row of the old tables is read or written."""
 
     dependencies = [("supervision", "0002_no_default_workflow")]
     operations = [
@@ -24,6 +24,7 @@ class Migration(migrations.Migration):
                 ("sent_at", models.DateTimeField(db_default=Now(), verbose_name="sent at")),
                 ("taken_by", models.TextField(null=True, verbose_name="taken by")),
                 ("taken_at", models.DateTimeField(null=True, verbose_name="taken at")),
+                ("taken_attempt", models.IntegerField(null=True, verbose_name="taken at attempt")),
             ],
             options={
                 "verbose_name": "signal",
@@ -46,4 +47,5 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField("stepstate", "awaits", models.TextField(null=True, verbose_name="awaits the signal")),
         migrations.AddField("stepstate", "awaits_until", models.DateTimeField(null=True, verbose_name="waits until")),
+        migrations.AddField("stepstate", "awaits_attempt", models.IntegerField(null=True, verbose_name="attempt that began the wait")),
     ]

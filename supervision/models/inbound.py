@@ -31,7 +31,7 @@ class Signal(models.Model):
     """A signal to one run: a fact from outside that a step waits for, or will wait for. It is kept, also if no step takes it.
 
     run_key: the run's public id; the signal may come before the run. key: the sender's own, so that repeating is harmless.
-    taken_by: the name of the step that has taken it. A signal is taken once.
+    taken_by: the name of the step that has taken it, at taken_attempt. A signal is taken once.
     """
 
     run_key = models.TextField(_("order"))
@@ -43,6 +43,7 @@ class Signal(models.Model):
     sent_at = models.DateTimeField(_("sent at"), db_default=Now())
     taken_by = models.TextField(_("taken by"), null=True)
     taken_at = models.DateTimeField(_("taken at"), null=True)
+    taken_attempt = models.IntegerField(_("taken at attempt"), null=True)
 
     class Meta:
         verbose_name = _("signal")

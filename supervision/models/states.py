@@ -145,7 +145,8 @@ class StepState(models.Model):
     one of several the step was routed to, kept for its retries and its undo. failing_since: when its service failed it
     for the first time. blamed_count: how many of its failures were counted since another order's success; null = 0.
     awaits: the signal that the step waits for, or has waited for; empty: it waits for a moment. awaits_until: the end of
-    that wait. While it waits, turn_at is null, and not_before is the moment at which the supervisor wakes it.
+    that wait; awaits_attempt: the attempt that began it. While it waits, turn_at is null, and not_before is the moment at
+    which the supervisor wakes it.
 
     The columns are sorted by how often they change: an update does not write the columns after its last changed one to the
     WAL again. The same holds for runs and submissions.
@@ -180,6 +181,7 @@ class StepState(models.Model):
     blamed_count = models.SmallIntegerField(_("failures held against it"), null=True)
     awaits = models.TextField(_("awaits the signal"), null=True)
     awaits_until = models.DateTimeField(_("waits until"), null=True)
+    awaits_attempt = models.IntegerField(_("attempt that began the wait"), null=True)
 
     class Meta:
         verbose_name = _("step")

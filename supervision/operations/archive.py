@@ -28,6 +28,7 @@ from supervision.errors import UnreadableSubmission
 from supervision.operations import retention
 from supervision.postgres import db
 from supervision.runtime import failpoints
+from supervision.store.sleeping import SIGNAL_LOCK
 from supervision.workflow import newest
 
 PAGE = 1000
@@ -117,7 +118,8 @@ def _candidates(older_than: timedelta, size: int) -> Iterator[tuple[list[tuple[i
             yield found[start : start + size], held if start == 0 else 0
 
 
-_LOCK = """
+# A signal to one of these runs may be on its way in a sender's transaction: such a run is left to the next pass.
+_LOCK = f"""
 WITH locked AS MATERIALIZED (
     SELECT s.run_id FROM supervision_stepstate s WHERE s.run_id = ANY (%(runs)s)
      ORDER BY s.run_id, s.direction, s.position FOR UPDATE SKIP LOCKED),
@@ -126,8 +128,9 @@ whole AS MATERIALIZED (
       JOIN (SELECT run_id, count(*) AS n FROM supervision_stepstate WHERE run_id = ANY (%(runs)s) GROUP BY run_id) a
         ON a.run_id = l.run_id AND a.n = l.n)
 SELECT r.id, r.key FROM supervision_run r JOIN whole ON whole.run_id = r.id
- WHERE r.finished_at IS NOT NULL ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
-"""
+ WHERE r.finished_at IS NOT NULL AND pg_try_advisory_xact_lock({SIGNAL_LOCK.format(key="r.key")})
+ ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
+"""  # noqa: S608 - our own expression
 
 
 def _columns(row: str, of_run: str, as_they_are: str = "") -> str:

@@ -315,7 +315,7 @@ def _key(locked: LockedRun, step: StepState, generation: int) -> str:
 
 def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_generation: bool) -> None:
     fields: dict[str, Any] = {**run_verbs.due_now(), "failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
-    fields |= {"awaits": None, "awaits_until": None}
+    fields |= {"awaits": None, "awaits_until": None, "awaits_attempt": None}
     if new_generation or step.effect == Effect.NONE:
         generation = step.generation + 1
         # An unknown effect stays unknown: the call under the old key may have had an effect that needs an undo.

@@ -61,7 +61,8 @@ def answered(place: StepPosition, ended: Sequence[tuple[Claim, Failure | None, f
     permit_of = admission.permits(place)
     moments: dict[str, list[float]] = {}
     for claim, failure, at in ended:
-        if failure is not None and (failure.outcome is not Outcome.PERMANENT or failure.reconcile):
+        accepted = failure is None or failure.awaits is not None
+        if not accepted and failure is not None and (failure.outcome is not Outcome.PERMANENT or failure.reconcile):
             continue
         if (resource := permit_of(claim).resource) is not None:
             moments.setdefault(resource, []).append(at)

@@ -329,8 +329,6 @@ def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
             "me": me(),
         },
     )
-    if sleepers:
-        sleeping.fall_asleep(sleepers)
     run_verbs.after_settling(
         errors=[row[0] for row in settled if row[3] == ProcessState.ERROR and row[0] not in compensate],
         skipped=[row[0] for row in settled if row[3] == ProcessState.SKIPPED],
@@ -338,6 +336,8 @@ def _settle_all(items: Sequence[tuple[Facts, Failure]]) -> Tally:
         compensate=compensate,
         actor=me(),
     )
+    if sleepers:  # last, because a sender may have to wait until this transaction ends
+        sleeping.fall_asleep(sleepers)
     return tally
 
 
@@ -372,7 +372,8 @@ def _row(fact: Facts, failure: Failure, decision: Decision, tally: Tally) -> _Ro
         case Abandon(reason=why):
             state = ProcessState.CANCELLED
             tally.compensating += 1
-    unknown = failure.started and failure.outcome in (Outcome.EXPIRED, Outcome.UNKNOWN)
+    handed_over = failure.awaits is not None and failure.awaits.hands_over
+    unknown = failure.started and (handed_over or failure.outcome in (Outcome.EXPIRED, Outcome.UNKNOWN))
     return _Row(
         fact.run_id,
         fact.direction,

@@ -38,6 +38,7 @@ class Looked(NamedTuple):
 # Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was routed to, or of every
 # resource of its service. A limit holds for the whole wait, and so does a session until an order's first claim. An order
 # that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
+# The time asleep was added when the step fell asleep (`sleeping`): a wait of such a step counts from its waking.
 # A transaction that has locked a run's step may wait for the run; others skip it, because steps are locked before runs.
 _EXTEND = """
 WITH look AS MATERIALIZED (
@@ -60,11 +61,15 @@ waits AS MATERIALIZED (
                       AND s.run_id IN (SELECT run_id FROM suspects)
                 THEN tstzmultirange(tstzrange(s.failing_since, NULL)) ELSE '{{}}' END AS undecided,
            CASE WHEN t.to_state = 'Processing' THEN 'empty'::tstzrange
-                ELSE tstzrange(greatest(t.at, l.since), greatest(t.at, l.since, coalesce(t.next_at, now()))) END AS during
+                ELSE tstzrange(greatest(t.at, l.since, z.woken), greatest(t.at, l.since, z.woken, coalesce(t.next_at, now())))
+                END AS during
       FROM told t JOIN look l ON l.id = t.run_id
       JOIN supervision_stepstate s
         ON s.run_id = t.run_id AND s.direction = 'do'
        AND s.position = CASE WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position + 1 ELSE coalesce(t.position, 0) END
+     CROSS JOIN LATERAL (
+           SELECT CASE WHEN s.awaits IS NULL OR t.to_state <> 'Pending' OR t.position IS NULL THEN NULL
+                       WHEN s.process_state || '' = 'Pending' AND s.turn_at IS NULL THEN 'infinity' ELSE s.not_before END AS woken) z
      WHERE t.to_state IN ('Pending', 'Processing', 'Processed', 'Skipped') AND (t.next_at IS NULL OR t.next_at > l.since)),
 stops AS MATERIALIZED (
     SELECT p.scope, p.name, p.run_id, tstzrange(p.paused_at, greatest(p.paused_at, least(p.lifted_at, p.until, now()))) AS during

@@ -17,13 +17,14 @@ from django.utils.translation import gettext as _
 
 from supervision.errors import DefinitionError, Refused, UnknownRun, UnreadableSubmission
 from supervision.postgres import db
-from supervision.states import FINAL_RUN_STATES
 from supervision.store import sleeping
 from supervision.wakeup import hints
 from supervision.workflow import newest, version_of
 
 MOST_PAYLOAD_BYTES = 65_536
 MOST_KEY = 255
+MOST_SIGNALS = 1000  # of one run
+MOST_DEPTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,26 +44,29 @@ class Sent(StrEnum):
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"  # it was accepted before, under this key
+    LATE = "late"  # it is kept, but no step of the run waits for it any more
     UNKNOWN_RUN = "unknown_run"
-    ENDED = "ended"
+    ENDED = "ended"  # or is being undone
     NOT_AWAITED = "not_awaited"  # no step of the run's workflow waits for a signal of this name
     KEY_REUSED = "key_reused"  # another payload was accepted under this key
+    TOO_MANY = "too_many"
 
 
 def send_signal(
     run: str, name: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None, sent_by: str = "", reason: str = ""
 ) -> Sent:
-    """Send one signal; returns `accepted`, or `repeated` where it has come before under this key.
+    """Send one signal; returns `accepted`, `repeated` where it has come before under this key, or `late`.
 
-    key: without one, each call sends another signal. Raises UnknownRun; Refused if the run has ended, if its workflow does
-    not wait for such a signal, if the key was used with another payload, or if the payload cannot be kept.
+    key: without one, each call sends another signal. Raises UnknownRun; Refused if the run has ended or is being undone, if its
+    workflow does not wait for such a signal, if the key was used with another payload, or if the payload cannot be kept.
     """
     signal = NewSignal(run=run, name=name, key=key or secrets.token_urlsafe(16), payload=payload or {}, sent_by=sent_by, reason=reason)
     [outcome] = send_all([signal])
     if outcome == Sent.UNKNOWN_RUN:
         raise UnknownRun(run)
     refusals = {
-        Sent.ENDED: _("The order has ended and takes no signal any more."),
+        Sent.ENDED: _("The order has ended, or is being undone, and takes no signal any more."),
+        Sent.TOO_MANY: _("The order has %(most)d signals and takes no more.") % {"most": MOST_SIGNALS},
         Sent.NOT_AWAITED: _("No step of this order waits for a signal named %(name)s.") % {"name": name},
         Sent.KEY_REUSED: _("Another signal was sent under this key."),
     }
@@ -75,7 +79,7 @@ def send_all(signals: Sequence[NewSignal]) -> list[Sent]:
     """Send signals in one transaction; returns what became of each, in order. Raises Refused if a payload or key cannot be kept."""
     bodies = [_body(signal) for signal in signals]
     outcomes = db.transact(lambda: _send(signals, bodies))
-    if Sent.ACCEPTED in outcomes:
+    if {Sent.ACCEPTED, Sent.LATE}.intersection(outcomes):
         hints.send(hints.SCHEDULE)
     return outcomes
 
@@ -86,25 +90,52 @@ def _body(signal: NewSignal) -> str:
         raise Refused(_("The payload must be a JSON object."), "signal_payload")
     try:
         text = json.dumps(signal.payload, allow_nan=False)
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         raise Refused(_("The payload is no JSON: %(problem)s.") % {"problem": problem}, "signal_payload") from problem
     if len(text) > MOST_PAYLOAD_BYTES:
         facts = {"size": len(text), "most": MOST_PAYLOAD_BYTES}
         raise Refused(_("The payload has %(size)d bytes, at most %(most)d are kept.") % facts, "signal_payload")
-    if "\\u0000" in text or any("\ud800" <= character <= "\udfff" for character in json.dumps(signal.payload, ensure_ascii=False)):
+    if not _depth_fits(signal.payload):
+        raise Refused(_("The payload is nested more than %(most)d deep.") % {"most": MOST_DEPTH}, "signal_payload")
+    if "\\u0000" in text or not _storable(json.dumps(signal.payload, ensure_ascii=False)):
         raise Refused(_("The payload has characters that cannot be kept."), "signal_payload")
-    if not 0 < len(signal.key) <= MOST_KEY or "\0" in signal.key:
-        raise Refused(_("A signal's key has 1 to %(most)d characters.") % {"most": MOST_KEY}, "signal_key")
+    if not 0 < len(signal.key) <= MOST_KEY or not all(map(_storable, (signal.key, signal.run, signal.name, signal.sent_by, signal.reason))):
+        raise Refused(_("A signal's key has 1 to %(most)d characters that can be kept.") % {"most": MOST_KEY}, "signal_key")
     return text
 
 
-# A submission that is locked here becomes no run before the signal is committed, so no wait of its run can miss the signal.
-_SUBMISSIONS = """
-SELECT public_id, workflow FROM supervision_submission
- WHERE public_id = ANY (%(keys)s::text[]) AND consumed_at IS NULL ORDER BY id FOR UPDATE
+def _storable(text: str) -> bool:
+    """Whether PostgreSQL can keep this text: no NUL, no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _depth_fits(payload: Any) -> bool:
+    level = [payload]
+    for _level in range(MOST_DEPTH):
+        level = [part for each in level for part in (each.values() if isinstance(each, Mapping) else each) if _holds(part)]
+        if not level:
+            return True
+    return False
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple)
+
+
+_RUNS = """
+SELECT r.key, r.id, r.workflow, r.version, r.process_state IN ('Processed', 'Cancelled') OR r.direction = 'undo',
+       ARRAY(SELECT s.position FROM supervision_stepstate s
+              WHERE s.run_id = r.id AND s.direction = 'do' AND s.process_state || '' IN ('Pending', 'Processing', 'Error')),
+       (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = r.key LIMIT %(most)s) g)
+  FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
 """
-_RUNS = "SELECT id, key, workflow, version, process_state FROM supervision_run WHERE key = ANY (%(keys)s::text[]) ORDER BY id"
-_ARCHIVED = "SELECT key FROM supervision_archivedrun WHERE key = ANY (%(keys)s::text[])"
+_SUBMISSIONS = "SELECT public_id, workflow FROM supervision_submission WHERE public_id = ANY (%(keys)s::text[])"
+_ARCHIVED = "SELECT key, body->'signals' FROM supervision_archivedrun WHERE key = ANY (%(keys)s::text[])"
+_KNOWN = """
+SELECT g.run_key, g.name, g.key, g.payload
+  FROM unnest(%(runs)s::text[], %(names)s::text[], %(keys)s::text[]) v(run_key, name, key)
+  JOIN supervision_signal g ON g.run_key = v.run_key AND g.name = v.name AND g.key = v.key
+"""
 _INSERT = """
 INSERT INTO supervision_signal (run_key, name, key, payload, sent_by, reason)
 SELECT run_key, name, key, payload, sent_by, reason
@@ -114,66 +145,65 @@ SELECT run_key, name, key, payload, sent_by, reason
 ON CONFLICT (run_key, name, key) DO NOTHING
 RETURNING run_key, name, key
 """
-_SAME = """
-SELECT g.payload = v.payload
-  FROM unnest(%(runs)s::text[], %(names)s::text[], %(keys)s::text[], %(payloads)s::jsonb[])
-       WITH ORDINALITY v(run_key, name, key, payload, n)
-  JOIN supervision_signal g ON g.run_key = v.run_key AND g.name = v.name AND g.key = v.key
- ORDER BY v.n
-"""
+Identity = tuple[str, str, str]
 
 
 def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> list[Sent]:
-    outcomes, runs = _addressed(signals)
-    chosen = [(signal, body) for signal, body, outcome in zip(signals, bodies, outcomes, strict=True) if outcome == Sent.ACCEPTED]
-    if not chosen:
-        return outcomes
-    facts = {
-        "runs": [signal.run for signal, _body in chosen],
-        "names": [signal.name for signal, _body in chosen],
-        "keys": [signal.key for signal, _body in chosen],
-        "payloads": [body for _signal, body in chosen],
-    }
-    people = {"senders": [signal.sent_by for signal, _body in chosen], "reasons": [signal.reason for signal, _body in chosen]}
-    new = set(db.fetch(_INSERT, {**facts, **people}))
-    same = iter(db.fetch(_SAME, facts))
-    for number, signal in enumerate(signals):
-        if outcomes[number] == Sent.ACCEPTED:
-            [equal] = next(same)
-            identity = (signal.run, signal.name, signal.key)
-            outcomes[number] = Sent.KEY_REUSED if not equal else Sent.ACCEPTED if identity in new else Sent.REPEATED
-            new.discard(identity)
-    if woken := [(runs[s.run], s.name) for s, outcome in zip(signals, outcomes, strict=True) if outcome == Sent.ACCEPTED and s.run in runs]:
-        sleeping.wake(sorted(set(woken)))
+    sleeping.let_none_fall_asleep([signal.run for signal in signals])
+    identities: list[Identity] = [(signal.run, signal.name, signal.key) for signal in signals]
+    outcomes, runs, known = _judged(signals, identities)
+    chosen = {identity: number for number, identity in reversed(list(enumerate(identities))) if outcomes[number] in KEPT}
+    picked = sorted(chosen.values())
+    written: set[Identity] = set()
+    if picked:
+        facts = _arrays([identities[number] for number in picked])
+        people = {"senders": [signals[n].sent_by for n in picked], "reasons": [signals[n].reason for n in picked]}
+        written = set(db.fetch(_INSERT, {**facts, "payloads": [bodies[number] for number in picked], **people}))
+        known |= {(run, name, key): payload for run, name, key, payload in db.fetch(_KNOWN, facts)}
+    for number, identity in enumerate(identities):
+        if identity in known and not (identity in written and chosen.get(identity) == number):
+            outcomes[number] = Sent.REPEATED if known[identity] == json.loads(bodies[number]) else Sent.KEY_REUSED
+    if woken := {(runs[run], name) for run, name, _key in written if run in runs}:
+        sleeping.wake(sorted(woken))
     return outcomes
 
 
-def _addressed(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int]]:
-    """Whether each of these signals has a run that takes it, and the runs by key. Locks the runs' open steps."""
+KEPT = (Sent.ACCEPTED, Sent.LATE)
+
+
+def _arrays(identities: Sequence[Identity]) -> dict[str, list[str]]:
+    return {name: [identity[place] for identity in identities] for place, name in enumerate(("runs", "names", "keys"))}
+
+
+def _judged(signals: Sequence[NewSignal], identities: Sequence[Identity]) -> tuple[list[Sent], dict[str, int], dict[Identity, Any]]:
+    """What each of these signals would become if none of them was known; the runs by key; and the payloads of known signals."""
     keys = sorted({signal.run for signal in signals})
-    waiting = dict(db.fetch(_SUBMISSIONS, {"keys": keys}))
-    found = db.fetch(_RUNS, {"keys": keys})
-    sleeping.lock_open([row[0] for row in found])
-    runs = {key: (workflow, version, state) for _id, key, workflow, version, state in db.fetch(_RUNS, {"keys": keys})}
-    missing = [key for key in keys if key not in runs and key not in waiting]
-    archived = {row[0] for row in db.fetch(_ARCHIVED, {"keys": missing})} if missing else set()
+    runs = {row[0]: row[1:] for row in db.fetch(_RUNS, {"keys": keys, "most": MOST_SIGNALS})}
+    missing = [key for key in keys if key not in runs]
+    archived = dict(db.fetch(_ARCHIVED, {"keys": missing})) if missing else {}
+    waiting = dict(db.fetch(_SUBMISSIONS, {"keys": missing})) if missing else {}
+    known = {(run, name, key): payload for run, name, key, payload in db.fetch(_KNOWN, _arrays(identities))}
+    known |= {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
     def outcome(signal: NewSignal) -> Sent:
         if signal.run in runs:
-            workflow, version, state = runs[signal.run]
-            return _outcome(signal.name, workflow, version, ended=state in FINAL_RUN_STATES)
-        if signal.run in waiting:
-            return _outcome(signal.name, waiting[signal.run], None, ended=False)
-        return Sent.ENDED if signal.run in archived else Sent.UNKNOWN_RUN
+            _id, workflow, version, ended, open_steps, count = runs[signal.run]
+            return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, version, open_steps, ended=ended)
+        if signal.run in archived:
+            return Sent.ENDED
+        return _outcome(signal.name, waiting[signal.run], None, None, ended=False) if signal.run in waiting else Sent.UNKNOWN_RUN
 
-    return [outcome(signal) for signal in signals], {row[1]: row[0] for row in found}
+    return [outcome(signal) for signal in signals], {key: facts[0] for key, facts in runs.items()}, known
 
 
-def _outcome(name: str, workflow: str, version: int | None, *, ended: bool) -> Sent:
+def _outcome(name: str, workflow: str, version: int | None, open_steps: Sequence[int] | None, *, ended: bool) -> Sent:
     try:
         known = newest(workflow) if version is None else version_of(workflow, version)
     except (DefinitionError, UnreadableSubmission):
         return Sent.ENDED if ended else Sent.ACCEPTED  # other code knows this version
     if name not in known.signals:
         return Sent.NOT_AWAITED
-    return Sent.ENDED if ended else Sent.ACCEPTED
+    if ended:
+        return Sent.ENDED
+    waits = [at for at in range(len(known.steps)) if name == known.steps[at].awaited or name in known.agent(at).signals]
+    return Sent.ACCEPTED if open_steps is None or set(waits).intersection(open_steps) else Sent.LATE

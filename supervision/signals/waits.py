@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from supervision.agent import JSON, WAIT, StepRequest
-from supervision.errors import AgentFailure, AwaitSignal, DefinitionError, PermanentFailure
+from supervision.errors import MOST_WAIT, MOST_YEAR, AgentFailure, DefinitionError, PermanentFailure, Waits
 from supervision.retry import OnPermanent, RetryPolicy
 from supervision.workflow import Facts, Step
 
@@ -31,6 +31,11 @@ class OnTimeout(StrEnum):
     GO_ON = "go on"  # the step is Processed with the result {"came": false}
 
 
+def _bounded(step: str, what: str, time: timedelta) -> None:
+    if not timedelta(0) < time <= MOST_WAIT:
+        raise DefinitionError(f"step {step!r}: {what} must be positive and at most {MOST_WAIT.days} days")
+
+
 @dataclass(frozen=True)
 class WaitForSignal(Step):
     """Waits until a signal of this name has come, at most `within`. Its result is {"came": true, "payload": ...}.
@@ -43,7 +48,7 @@ class WaitForSignal(Step):
     The time of the wait does not count against the run's own `complete_within`.
     """
 
-    agent: str = WAIT
+    agent: str = field(default=WAIT, init=False)
     signal: str = field(default="", kw_only=True)
     within: timedelta = field(default=timedelta(days=1), kw_only=True)
     on_timeout: OnTimeout = field(default=OnTimeout.ERROR, kw_only=True)
@@ -53,8 +58,7 @@ class WaitForSignal(Step):
     def __post_init__(self) -> None:
         if not SIGNAL_NAME.fullmatch(self.awaited):
             raise DefinitionError(f"step {self.name!r}: a signal's name has 1 to 100 letters, digits, -, _ and ., got {self.awaited!r}")
-        if self.within <= timedelta(0):
-            raise DefinitionError(f"step {self.name!r}: within must be positive")
+        _bounded(self.name, "within", self.within)
         moments = (timedelta(0), *self.remind_after, self.within)
         if bool(self.remind_after) != (self.remind is not None) or any(one >= other for one, other in pairwise(moments)):
             raise DefinitionError(f"step {self.name!r}: remind_after needs remind, and moments that rise from 0 to within")
@@ -76,14 +80,14 @@ class WaitForSignal(Step):
             return {"came": False}
         return PermanentFailure(f"the signal {self.awaited} has not come in time", TIMED_OUT)
 
-    def _wait_on(self, request: StepRequest) -> AwaitSignal:
+    def _wait_on(self, request: StepRequest) -> Waits:
         """Begin the wait, or remind and wait on. Of several reminders that were missed, one is made."""
         left = self.within if request.wait_left is None else timedelta(seconds=request.wait_left)
         waited = self.within - left
         if self.remind is not None and waited >= self.remind_after[0]:
             self.remind(request)
         following = next((moment for moment in self.remind_after if moment > waited), None)
-        return AwaitSignal(self.awaited, within=left, look_after=following and following - waited)
+        return Waits(self.awaited, within=left, look_after=following and following - waited)
 
 
 @dataclass(frozen=True)
@@ -94,27 +98,28 @@ class Timer(Step):
     The time of the wait does not count against the run's own `complete_within`.
     """
 
-    agent: str = WAIT
+    agent: str = field(default=WAIT, init=False)
     lasts: timedelta | None = field(default=None, kw_only=True)
     until: Callable[[Facts], datetime] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if (self.lasts is None) == (self.until is None):
             raise DefinitionError(f"step {self.name!r}: a timer has either lasts or until")
-        if self.lasts is not None and self.lasts <= timedelta(0):
-            raise DefinitionError(f"step {self.name!r}: lasts must be positive")
+        if self.lasts is not None:
+            _bounded(self.name, "lasts", self.lasts)
 
     def look(self, request: StepRequest) -> JSON | AgentFailure:
         """The step's result if its time is over; otherwise until when it waits."""
         if request.wait_is_over:
             return {}
         if self.until is None:
-            return AwaitSignal(within=self.lasts)
+            return Waits(within=self.lasts)
         try:
             moment = self.until(Facts(request.payload, request.results))
-            aware = moment.tzinfo is not None
+            fits = moment.tzinfo is not None and moment.year < MOST_YEAR
         except Exception as error:
             return PermanentFailure(f"the moment of {self.name} could not be found: {type(error).__name__}: {error}", TIMER_FAILED)
-        if not aware:
-            return PermanentFailure(f"the moment of {self.name} has no time zone: {moment}", TIMER_FAILED)
-        return AwaitSignal(until=moment)
+        if not fits:
+            why = f"the moment of {self.name} has no time zone or is not before the year {MOST_YEAR}: {moment}"
+            return PermanentFailure(why, TIMER_FAILED)
+        return Waits(until=moment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from supervision import conf
 from supervision.errors import AwaitSignal
@@ -28,9 +28,21 @@ class Sleeper(NamedTuple):
     awaits: AwaitSignal
 
 
-# The caller has locked these steps, before this statement's snapshot. A sender locks them too, before it writes its signal. So
-# either this statement sees the signal, or the sender sees the step asleep and wakes it. A wait that is over already, or whose
-# signal is here, leaves the step due.
+# One lock for each run decides between a signal and a step that falls asleep. Senders share it, from before they write until they
+# commit. A step falls asleep only if it gets the lock alone, and looks for signals in a later statement, whose snapshot has all
+# that earlier senders committed. It never waits for a sender, whose transaction may be long: it stays due and is called again.
+SIGNAL_LOCK = "hashtextextended('supervision signal ' || {key}, 0)"
+_TRY_LOCK = f"""
+SELECT r.id FROM supervision_run r
+ WHERE r.id = ANY (%(runs)s::bigint[]) AND pg_try_advisory_xact_lock({SIGNAL_LOCK.format(key="r.key")})
+"""  # noqa: S608 - our own expression
+_PUT_OFF = """
+UPDATE supervision_stepstate s SET not_before = now() + interval '1 s'
+  FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[]) v(run_id, direction, position)
+ WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.process_state || '' = 'Pending'
+"""
+
+# A wait that is over already, or whose signal is here, leaves the step due.
 _FALL_ASLEEP = """
 WITH v AS (
     SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(names)s::text[],
@@ -38,7 +50,8 @@ WITH v AS (
              v(run_id, direction, position, name, within, until, look)),
 z AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position, v.name, r.complete_by IS NOT NULL AND s.direction = 'do' AS extends,
-           coalesce(v.until, now() + v.within * interval '1 s') AS until, now() + v.look * interval '1 s' AS look,
+           least(coalesce(v.until, now() + v.within * interval '1 s'), now() + interval '3660 days') AS until,
+           now() + v.look * interval '1 s' AS look,
            EXISTS (SELECT FROM supervision_signal g
                     WHERE g.run_key = r.key AND g.name = v.name AND g.taken_by IS NULL) AS here
       FROM v JOIN supervision_run r ON r.id = v.run_id
@@ -46,7 +59,7 @@ z AS MATERIALIZED (
        AND s.process_state || '' = 'Pending'),
 u AS (
     UPDATE supervision_stepstate s
-       SET awaits = z.name, awaits_until = z.until,
+       SET awaits = z.name, awaits_until = z.until, awaits_attempt = s.attempt,
            turn_at = CASE WHEN z.here OR z.until <= now() THEN s.turn_at END,
            not_before = CASE WHEN z.here OR z.until <= now() THEN now() ELSE least(z.until, z.look) END,
            complete_by = CASE WHEN z.here OR z.until <= now() THEN now() ELSE least(z.until, z.look) END
@@ -59,13 +72,15 @@ UPDATE supervision_run r SET complete_by = r.complete_by + (u.until - now()) FRO
 
 
 def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
-    """Let these steps wait, in the transaction that has locked them and made them Pending."""
+    """Let these steps wait, in the transaction that has locked them and made them Pending. Call it last."""
+    alone = {row[0] for row in db.fetch(_TRY_LOCK, {"runs": [each.run_id for each in sleepers]})}
+    if late := [each for each in sleepers if each.run_id not in alone]:
+        db.fetch(_PUT_OFF, _places(late))
+        sleepers = [each for each in sleepers if each.run_id in alone]
     db.fetch(
         _FALL_ASLEEP,
         {
-            "runs": [each.run_id for each in sleepers],
-            "directions": [each.direction for each in sleepers],
-            "positions": [each.position for each in sleepers],
+            **_places(sleepers),
             "names": [each.awaits.name for each in sleepers],
             "withins": [None if each.awaits.within is None else each.awaits.within.total_seconds() for each in sleepers],
             "untils": [_moment(each.awaits.until) for each in sleepers],
@@ -73,6 +88,14 @@ def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
             "pickup": conf.get().pickup_within.total_seconds(),
         },
     )
+
+
+def _places(sleepers: Sequence[Sleeper]) -> dict[str, list[Any]]:
+    return {
+        "runs": [each.run_id for each in sleepers],
+        "directions": [each.direction for each in sleepers],
+        "positions": [each.position for each in sleepers],
+    }
 
 
 def _moment(until: datetime | None) -> str | None:
@@ -107,12 +130,7 @@ def wake_due(limit: int) -> int:
     return len(db.run(_WAKE_DUE, {"limit": limit, "pickup": conf.get().pickup_within.total_seconds()}))
 
 
-# Rows are locked in the order that all statements use.
-_LOCK_OPEN = """
-SELECT s.run_id FROM supervision_stepstate s
- WHERE s.run_id = ANY (%(runs)s::bigint[]) AND s.process_state || '' IN ('Pending', 'Processing')
- ORDER BY s.run_id, s.direction, s.position FOR UPDATE
-"""
+_SHARE = f"SELECT pg_advisory_xact_lock_shared({SIGNAL_LOCK.format(key='k')}) FROM unnest(%(keys)s::text[]) k ORDER BY k"  # noqa: S608
 
 _WAKE = f"""
 WITH u AS (
@@ -127,9 +145,9 @@ SELECT run_id FROM u
 """  # noqa: S608 - our own number
 
 
-def lock_open(runs: Sequence[int]) -> None:
-    """Lock the steps of these runs that have not ended. A sender calls it before it writes a signal to them."""
-    db.fetch(_LOCK_OPEN, {"runs": list(runs)})
+def let_none_fall_asleep(keys: Sequence[str]) -> None:
+    """Let no step of the runs with these keys fall asleep until the transaction ends. A sender calls it before it writes a signal."""
+    db.fetch(_SHARE, {"keys": sorted(set(keys))})
 
 
 def wake(signals: Sequence[tuple[int, str]]) -> set[int]:

@@ -91,7 +91,7 @@ NOT_PAUSED = f"""NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'al
 
 # A step that may be claimed. An undo step waits until no step of its run is running: a cancelled order's last step ends
 # first. Runs of versions that this code does not know are left to processes that know them.
-DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.not_before <= now()
+DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NOT NULL AND s.not_before <= now()
        AND (s.direction = 'do' OR NOT EXISTS (
             SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
        AND {NOT_PAUSED}

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from django.db import connection, transaction
 
 from supervision import testing
-from supervision.dispatch import scheduler
-from supervision.models import Signal
+from supervision.execution import inputs
+from supervision.models import Pause, Run, Signal
+from supervision.postgres import db
+from supervision.signals.sending import Sent
+from supervision.states import Claim
 from supervision.store import sleeping
-from tests.workflows.conftest import ALPHA, BETA, paid
+from supervision.store.records import Started
+from supervision.workflow import StepPosition, _workflows
+from tests.support import toy
+from tests.workflows.conftest import ALPHA, BETA, asleep, paid
 
 
 @pytest.mark.parametrize("at", ["agent.after_start", "agent.before_call", "agent.after_effect", "agent.after_finish"])
@@ -26,38 +34,92 @@ def test_a_process_that_dies_while_it_looks_for_the_signal_loses_no_signal(sas, 
     sas.assert_healthy()
 
 
-def test_a_signal_that_comes_while_the_step_falls_asleep_wakes_it(sas, flow, monkeypatch):
-    """Both orders of the race: the sender commits just before the step's row is written, and waits for its lock."""
+def test_a_sender_waits_until_a_step_has_fallen_asleep_and_wakes_it(sas, flow, monkeypatch):
     flow(paid())
-    fall_asleep, sent = sleeping.fall_asleep, []
+    fetch, sender = db.fetch, []
 
-    def slowly(sleepers):
-        # The row is locked here. A sender in another thread waits for it, so it sees the step asleep.
-        sent.append(testing.threading.Thread(target=lambda: (run.signal("paid"), connection.close())))
-        sent[0].start()
-        testing.threading.Event().wait(0.3)
-        assert not Signal.objects.exists()
-        fall_asleep(sleepers)
+    def slowly(statement, params=None):
+        if statement is sleeping._FALL_ASLEEP:
+            sender.append(threading.Thread(target=lambda: (run.signal("paid"), connection.close())))
+            sender[0].start()
+            threading.Event().wait(0.3)
+            assert not Signal.objects.exists()
+        return fetch(statement, params)
 
     run = sas.submit("waiting")
-    monkeypatch.setattr(sleeping, "fall_asleep", slowly)
+    monkeypatch.setattr(sleeping.db, "fetch", slowly)
     sas.run()
-    sent[0].join(20)
-    monkeypatch.setattr(sleeping, "fall_asleep", fall_asleep)
+    monkeypatch.setattr(sleeping.db, "fetch", fetch)
+    sender[0].join(20)
     sas.run()
     run.assert_state("Processed")
 
 
-def test_an_order_becomes_no_run_while_a_signal_to_it_is_not_committed(sas, flow):
+@pytest.mark.parametrize("resubmitted", [False, True])
+def test_no_step_falls_asleep_while_a_signal_to_it_is_not_committed(sas, flow, resubmitted):
     flow(paid())
     run = sas.submit("waiting")
+    if resubmitted:
+        sas.run()
+        sas.advance("61m")
+        run.assert_state("Error")
     with transaction.atomic():
         run.signal("paid")
-        [report] = testing.at_once(scheduler.schedule_once)
-        assert report.consumed == 0
-    sas.run()
+        answers = testing.at_once(lambda: run.resubmit() if resubmitted else None)
+        assert answers == [None]
+        [error] = testing.at_once(sas.run)
+        assert error is None
+        assert asleep() == 0
+    assert Run.objects.get().process_state == "Processing"
+    sas.advance("2s")
     run.assert_state("Processed")
-    assert sas.performed == ["paid"]
+    sas.assert_healthy()
+
+
+def test_a_sender_in_a_long_transaction_holds_up_no_other_step(sas, flow):
+    flow(ALPHA, paid(), BETA)
+    run, other = sas.submit("waiting"), sas.submit("waiting")
+    with transaction.atomic():
+        run.signal("paid")
+        [error] = testing.at_once(sas.run)
+        assert error is None
+        assert (run.steps["alpha-step"], other.steps["alpha-step"], other.steps["paid"]) == ("Processed", "Processed", "Pending")
+        other.cancel()
+        [error] = testing.at_once(run.cancel)
+        assert error is None
+    sas.run()
+    assert (run.state, other.state) == ("Cancelled", "Cancelled")
+
+
+def test_a_hook_that_writes_the_row_of_a_sender_does_not_meet_it_in_a_deadlock(sas, flow):
+    """The sender changes its own row and sends; the run ends meanwhile, and its hook changes the same row."""
+    Pause.objects.create(scope="agent", name="nobody", reason="row", paused_by="sender")
+    flow(ALPHA, paid(), on_processed=lambda runs: Pause.objects.filter(name="nobody").update(reason="hook"))
+    run = sas.start("waiting")
+    run.signal("paid", key="k")
+
+    def send():
+        with transaction.atomic():
+            Pause.objects.filter(name="nobody").update(reason="sender")
+            threading.Event().wait(0.3)
+            return run.signal("paid", key="k")
+
+    answers = testing.at_once(send, sas.run)
+    assert answers == [Sent.REPEATED, None]
+    run.assert_state("Processed")
+    Pause.objects.all().delete()
+
+
+def test_a_process_that_stood_still_takes_no_signal_from_a_later_step(sas, flow, monkeypatch):
+    monkeypatch.setattr(toy.ToyAgent, "signals", ("paid",), raising=False)
+    flow(ALPHA)
+    run = sas.submit("waiting")
+    run.signal("paid")
+    workflow, place = _workflows["waiting", 1], StepPosition("waiting", 1, "do", 0)
+    stale = Started(Claim(1, 7), 1, "key", {}, run.key, {}, awaits="paid")
+    assert workflow.steps == (ALPHA,)
+    assert inputs.load(place, [stale]).signals == {}
+    assert Signal.objects.filter(taken_by__isnull=False).count() == 0
 
 
 def test_of_a_signal_and_the_end_of_the_time_exactly_one_wins(sas, flow):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import transaction
+from django.db.models.functions import Now
 
-from supervision import Step, WaitForSignal
+from supervision import OnTimeout, Step, WaitForSignal
 from supervision.errors import Refused, UnknownRun
-from supervision.models import Run, Signal
+from supervision.models import Run, Signal, Submission
+from supervision.operations import archive
+from supervision.signals import sending
 from supervision.signals.sending import MOST_PAYLOAD_BYTES, NewSignal, Sent, send_all, send_signal
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, asleep, paid
@@ -156,3 +161,62 @@ def test_a_signal_commits_or_is_undone_with_the_callers_transaction(sas, flow):
         run.signal("paid")
     sas.run()
     run.assert_state("Processed")
+
+
+def test_a_signal_sent_again_is_repeated_also_when_the_run_has_ended_or_is_archived(sas, flow):
+    flow(paid())
+    run = sas.start("waiting")
+    run.signal("paid", {"n": 1}, key="k")
+    sas.run()
+    run.assert_state("Processed")
+    for _ in range(2):
+        assert run.signal("paid", {"n": 1}, key="k") == Sent.REPEATED
+        with pytest.raises(Refused, match="Another signal was sent under this key"):
+            run.signal("paid", {"n": 2}, key="k")
+        with pytest.raises(Refused, match="has ended"):
+            run.signal("paid", {"n": 1}, key="other")
+        list(archive.batches(timedelta(0)))
+
+
+def test_a_signal_that_no_step_can_take_any_more_is_kept_and_the_sender_is_told(sas, flow):
+    flow(paid(on_timeout=OnTimeout.GO_ON), WaitForSignal("confirmed"))
+    run = sas.start("waiting")
+    sas.advance("61m")
+    assert run.signal("paid", {"amount": "3"}) == Sent.LATE
+    assert Signal.objects.get().payload == {"amount": "3"}
+    assert run.signal("confirmed") == Sent.ACCEPTED
+
+
+def test_a_signal_to_an_order_in_the_dead_letters_waits_for_it(sas, flow):
+    flow(paid())
+    run = sas.submit("waiting")
+    Submission.objects.update(consumed_at=Now())
+    assert run.signal("paid") == Sent.ACCEPTED
+    Submission.objects.update(consumed_at=None)
+    sas.run()
+    run.assert_state("Processed")
+
+
+def test_a_run_keeps_so_many_signals_and_no_more(sas, flow, monkeypatch):
+    monkeypatch.setattr(sending, "MOST_SIGNALS", 3)
+    flow(WaitForSignal("paid"), WaitForSignal("paid-too", signal="paid"))
+    run = sas.submit("waiting")
+    sas.run()
+    assert {run.signal("paid") for _ in range(3)} == {Sent.ACCEPTED, Sent.LATE} or Signal.objects.count() == 3
+    with pytest.raises(Refused, match="has 3 signals and takes no more"):
+        run.signal("paid")
+    assert Signal.objects.count() == 3
+
+
+def test_a_payload_that_is_nested_too_deep_is_refused(sas, flow):
+    flow(paid())
+    run = sas.start("waiting")
+    deep: dict = {}
+    for _ in range(63):
+        deep = {"x": [deep]} if _ % 2 else {"x": deep}
+    with pytest.raises(Refused, match="nested more than 64 deep"):
+        run.signal("paid", deep)
+    for _ in range(5000):
+        deep = {"x": deep}
+    with pytest.raises(Refused, match=r"is no JSON|nested more than 64 deep"):
+        run.signal("paid", deep)

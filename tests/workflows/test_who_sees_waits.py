@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 
-from supervision import Step, Timer, WaitForSignal, testing
+from supervision import Agent, Step, Timer, WaitForSignal, register_agent, testing
 from supervision.audit import liveness
-from supervision.errors import Refused
-from supervision.insight import waiting
-from supervision.models import ArchivedRun, Run, Signal
+from supervision.errors import DefinitionError, Refused
+from supervision.incidents import starvation
+from supervision.insight import autoscaling, waiting
+from supervision.models import ArchivedRun, Pause, Run, Signal
 from supervision.operations import archive
 from supervision.plans import registry
+from supervision.recovery import held_time
 from supervision.store.step_sql import ANY_DUE
-from tests.workflows.conftest import ALPHA, HOUR, asleep, paid
+from tests.workflows.conftest import ALPHA, BETA, HOUR, asleep, paid
 
 
 def why(run):
@@ -114,3 +117,46 @@ def nodes(plan):
     yield plan
     for child in plan.get("Plans", ()):
         yield from nodes(child)
+
+
+def test_time_asleep_counts_as_held_once(sas, flow):
+    """A pause during the sleep adds nothing: the whole wait was added when the step fell asleep."""
+    flow(ALPHA, WaitForSignal("paid", within=timedelta(days=10)), BETA, complete_within=timedelta(hours=3))
+    run = sas.start("waiting")
+    Pause.objects.create(scope="all", reason="x", paused_by="y", name="")
+    testing.let_pass(5 * 86_400)
+    Pause.objects.update(lifted_at=Now())
+    before = Run.objects.get().complete_by
+    held_time.extend([Run.objects.get().pk])
+    assert Run.objects.get().complete_by == before
+    run.signal("paid")
+    held_time.extend([Run.objects.get().pk])
+    left = Run.objects.get().complete_by - datetime.now(UTC)
+    assert timedelta(hours=2, minutes=58) < left <= timedelta(hours=3, minutes=1)
+    sas.run()
+    run.assert_state("Processed")
+
+
+def test_steps_asleep_are_no_work_that_waits(sas, flow):
+    flow(paid())
+    for _ in range(3):
+        sas.submit("waiting")
+    sas.run()
+    testing.let_pass(7200)  # their time is over, and no supervisor has woken them yet
+    assert {load.agent: load.waiting for load in autoscaling.loads()}.get("wait", 0) == 0
+    with connection.cursor() as cursor:
+        cursor.execute(starvation.COUNT_STARVING, starvation._params())
+        assert cursor.fetchall() == []
+
+
+def test_the_name_of_the_agent_that_waits_is_reserved():
+    class Own(Agent):
+        name = "wait"
+
+        def perform(self, request):
+            return {}
+
+    with pytest.raises(DefinitionError, match="the name 'wait' belongs to the engine's agent"):
+        register_agent(Own())
+    with pytest.raises(TypeError):
+        WaitForSignal("paid", agent="alpha")
