@@ -32,7 +32,7 @@ WITH work AS (
     SELECT agent, count(*) FILTER (WHERE process_state = 'Processing' AND started_at IS NOT NULL) AS running,
            count(*) FILTER (WHERE process_state = 'Pending' OR started_at IS NULL) AS waiting
       FROM supervision_stepstate
-     WHERE process_state = 'Processing' OR (process_state = 'Pending' AND not_before IS NOT NULL)
+     WHERE process_state = 'Processing' OR (process_state = 'Pending' AND not_before IS NOT NULL AND turn_at IS NOT NULL)
      GROUP BY agent),
 calls AS (
     SELECT v.service, coalesce(sum(w.running), 0) AS running, coalesce(sum(w.waiting), 0) AS waiting

@@ -129,7 +129,10 @@ SELECT r.key, r.id, r.workflow, r.version, r.process_state IN ('Processed', 'Can
        (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = r.key LIMIT %(most)s) g)
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
 """
-_SUBMISSIONS = "SELECT public_id, workflow FROM supervision_submission WHERE public_id = ANY (%(keys)s::text[])"
+_SUBMISSIONS = """
+SELECT u.public_id, u.workflow, (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = u.public_id LIMIT %(most)s) g)
+  FROM supervision_submission u WHERE u.public_id = ANY (%(keys)s::text[])
+"""
 _ARCHIVED = "SELECT key, body->'signals' FROM supervision_archivedrun WHERE key = ANY (%(keys)s::text[])"
 _KNOWN = """
 SELECT g.run_key, g.name, g.key, g.payload
@@ -181,7 +184,7 @@ def _judged(signals: Sequence[NewSignal], identities: Sequence[Identity]) -> tup
     runs = {row[0]: row[1:] for row in db.fetch(_RUNS, {"keys": keys, "most": MOST_SIGNALS})}
     missing = [key for key in keys if key not in runs]
     archived = dict(db.fetch(_ARCHIVED, {"keys": missing})) if missing else {}
-    waiting = dict(db.fetch(_SUBMISSIONS, {"keys": missing})) if missing else {}
+    waiting = {row[0]: row[1:] for row in db.fetch(_SUBMISSIONS, {"keys": missing, "most": MOST_SIGNALS})} if missing else {}
     known = {(run, name, key): payload for run, name, key, payload in db.fetch(_KNOWN, _arrays(identities))}
     known |= {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
@@ -191,7 +194,10 @@ def _judged(signals: Sequence[NewSignal], identities: Sequence[Identity]) -> tup
             return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, version, open_steps, ended=ended)
         if signal.run in archived:
             return Sent.ENDED
-        return _outcome(signal.name, waiting[signal.run], None, None, ended=False) if signal.run in waiting else Sent.UNKNOWN_RUN
+        if signal.run not in waiting:
+            return Sent.UNKNOWN_RUN
+        workflow, count = waiting[signal.run]
+        return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, None, None, ended=False)
 
     return [outcome(signal) for signal in signals], {key: facts[0] for key, facts in runs.items()}, known
 
