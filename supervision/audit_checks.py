@@ -100,7 +100,7 @@ for _invariant, _violations in (
     (
         "a signal that was taken belongs to a step that has it, and every signal to an order",
         """
-        SELECT g.id, g.run_key, g.name, g.taken_by
+        SELECT r.id AS run_id, g.run_key, g.name, g.taken_by
           FROM supervision_signal g
           LEFT JOIN supervision_run r ON r.key = g.run_key
          WHERE (r.id IS NULL AND NOT EXISTS (SELECT FROM supervision_submission u WHERE u.public_id = g.run_key))

@@ -121,6 +121,17 @@ BREAKS = {
         "cancelled",
         STEP.format("process_state = 'Processing', locked_by = 'x', complete_by = now()", 0),
     ),
+    "a step that is asleep waits for a signal or a moment, and its wait has an end": ("pending", STEP.format("turn_at = NULL", 0)),
+    "no step sleeps while its signal is here": (
+        "pending",
+        STEP.format("turn_at = NULL, awaits = 'paid', awaits_until = now() + interval '1 h'", 0)
+        + "; INSERT INTO supervision_signal (run_key, name, key) SELECT key, 'paid', 'k' FROM supervision_run WHERE id = %(run)s",
+    ),
+    "a signal that was taken belongs to a step that has it, and every signal to an order": (
+        "pending",
+        "INSERT INTO supervision_signal (run_key, name, key, taken_by) SELECT key, 'paid', 'k', 'one' FROM supervision_run"
+        " WHERE id = %(run)s",
+    ),
     "a Processed run has done every step": ("processed", STEP.format("process_state = 'Cancelled'", 2)),
     "a final run has no open step": ("cancelled", UNDO.format("process_state = 'Pending'", 0)),
     "an unfinished run has a step that is running or may be claimed": ("pending", STEP.format("not_before = NULL", 0)),

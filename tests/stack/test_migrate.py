@@ -54,6 +54,7 @@ def url(migrated: str) -> Iterator[str]:
 def with_the_old_names(url: str, *, but: int = 0) -> None:
     """Let the database have been migrated by the migrations that were replaced; but: without the last of them."""
     disk = MigrationLoader(None).disk_migrations
+    assert manage(url, "migrate", "supervision", "0001", "-v0").returncode == 0
     with psycopg.connect(url, autocommit=True) as database:
         database.execute("DELETE FROM django_migrations WHERE app IN ('supervision', 'orders')")
         for (app, _), migration in disk.items():
