@@ -130,7 +130,7 @@ BREAKS = {
     ),
     "a signal that was taken belongs to a step that has it, and every signal to an order": (
         "pending",
-        f"{SIGNAL}; UPDATE supervision_signal SET taken_by = 'one'",
+        SIGNAL + "; UPDATE supervision_signal SET taken_by = 'one'",
     ),
     "a Processed run has done every step": ("processed", STEP.format("process_state = 'Cancelled'", 2)),
     "a final run has no open step": ("cancelled", UNDO.format("process_state = 'Pending'", 0)),
