@@ -96,7 +96,7 @@ def unguarded() -> None:
 STEP = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'do' AND position = {}"
 RUN = "UPDATE supervision_run SET {} WHERE id = %(run)s"
 ASLEEP = "turn_at = NULL, awaits = 'paid', awaits_until = now() + interval '1 h'"
-SIGNAL = "INSERT INTO supervision_signal (run_key, name, key) SELECT key, 'paid', 'k' FROM supervision_run WHERE id = %(run)s"
+SIGNAL = "INSERT INTO supervision_signal (run_key, name, key, taken_by) SELECT key, 'paid', 'k', {} FROM supervision_run WHERE id = %(run)s"
 UNDO = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'undo' AND position = {}"
 
 # invariant -> (name of the run, the statement that breaks the invariant)
@@ -126,11 +126,11 @@ BREAKS = {
     "a step that is asleep waits for a signal or a moment, and its wait has an end": ("pending", STEP.format("turn_at = NULL", 0)),
     "no step sleeps while its signal is here": (
         "pending",
-        f"{STEP.format(ASLEEP, 0)}; {SIGNAL}",
+        f"{STEP.format(ASLEEP, 0)}; {SIGNAL.format('NULL')}",
     ),
     "a signal that was taken belongs to a step that has it, and every signal to an order": (
         "pending",
-        SIGNAL + "; UPDATE supervision_signal SET taken_by = 'one'",
+        SIGNAL.format("'one'"),
     ),
     "a Processed run has done every step": ("processed", STEP.format("process_state = 'Cancelled'", 2)),
     "a final run has no open step": ("cancelled", UNDO.format("process_state = 'Pending'", 0)),
