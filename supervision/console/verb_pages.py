@@ -120,7 +120,8 @@ class RunVerbs(PageAdmin):
 
     def _verb_form(self, run: Run, verb: Verb, step: StepState | None, data: Any = None, **initial: Any) -> VerbForm:
         if verb.name == "signal":
-            return SignalForm(data, initial=initial, names=signals_of(run))
+            asleep = StepState.objects.filter(run=run, process_state=ProcessState.PENDING, turn_at__isnull=True, awaits__gt="").first()
+            return SignalForm(data, initial={"name": asleep and asleep.awaits, **initial}, names=signals_of(run))
         if verb.name != "resubmit":
             return VerbForm(data, initial=initial)
         form = ResubmitForm(data, initial=initial)

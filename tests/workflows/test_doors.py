@@ -123,6 +123,7 @@ def test_an_operator_sends_a_signal_from_the_page_of_the_run_and_sees_it_there(s
     assert form.status_code == 200
     hidden = dict(re.findall(r'<input type="hidden" name="(key|attempt)" value="([^"]*)"', form.content.decode()))
     assert len(hidden["key"]) == 22
+    assert '<option value="paid" selected>' in form.content.decode()
 
     wrong = operator.post(address, {**hidden, "name": "paid", "payload": "[1]", "reason": "x"})
     assert "Expected a JSON object." in wrong.content.decode()
