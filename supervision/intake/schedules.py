@@ -27,6 +27,7 @@ from supervision.workflow import newest
 log = logging.getLogger(__name__)
 
 LATE = timedelta(minutes=5)  # a time that is found later than this was missed: no supervisor was there
+EXAMPLE = datetime(2000, 1, 1, tzinfo=UTC)  # a time after which the expression of a new schedule is tried
 MOST_AT_ONCE = 100  # missed times of one schedule that one sweep starts; the next sweep goes on
 
 
@@ -76,7 +77,7 @@ def register_schedule(schedule: Schedule) -> Schedule:
     """Register a schedule, after its workflow. Raises DefinitionError where it cannot run."""
     try:
         newest(schedule.workflow)
-        next(schedule.times(datetime.now(UTC)))
+        next(schedule.times(EXAMPLE))
     except (UnreadableSubmission, CronSimError, ZoneInfoNotFoundError, StopIteration) as problem:
         raise DefinitionError(f"schedule {schedule.name!r}: {problem or 'its expression names no time'}") from problem
     if _schedules.get(schedule.name, schedule) != schedule:
