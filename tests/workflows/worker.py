@@ -35,6 +35,8 @@ class Desk(Agent):
             file.write(f"{request.idempotency_key}\n")
         if request.step == "capture" and request.signal is None:
             raise AwaitSignal("captured", within=timedelta(hours=1))
+        if request.signal is not None:
+            time.sleep(0.3)  # kills find calls that have taken a signal
         return {"signal": request.signal, "read": request.results.get("paid")}
 
     def compensate(self, request):
