@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError
 from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
-from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, TransientFailure
 from supervision.execution import first_operations, handback, inputs, notes
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
@@ -313,24 +313,26 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
     except AgentFailure as error:
-        failure = failures.as_failure(_told(place, started, request, error))
+        failure = _failure_of(place, started, request, error)
         return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
 
 
-def _told(place: StepPosition, started: Started, request: StepRequest, failure: AgentFailure) -> AgentFailure:
-    """The failure, unless an agent waits for what cannot come. Such a wait would never end, or end at once and begin again."""
-    if not isinstance(failure, AwaitSignal):
-        return failure
-    if request.wait_is_over and failure.name == started.awaits:
-        return PermanentFailure(f"{failure}, although that wait was over", "wait_was_over")
-    if failure.name and place.direction == Direction.UNDO:
-        return PermanentFailure(f"{failure}; an undo cannot wait for a signal", "undo_waits")
-    if failure.name and failure.name not in place.definition.signals:
-        return PermanentFailure(f"{failure}, which agent {place.agent.name} does not name in `signals`", "signal_unknown")
-    return failure
+def _failure_of(place: StepPosition, started: Started, request: StepRequest, failure: AgentFailure) -> Failure:
+    """What the agent's failure means. A wait for what cannot come stops the step, whose work may be under way: an operator looks."""
+    why = ""
+    if isinstance(failure, AwaitSignal):
+        if request.wait_is_over and failure.name == started.awaits:
+            why, code = "although that wait was over", "wait_was_over"
+        elif failure.name and place.direction == Direction.UNDO:
+            why, code = "and an undo cannot wait for a signal", "undo_waits"
+        elif failure.name and failure.name not in place.definition.signals:
+            why, code = f"which agent {place.agent.name} does not name in `signals`", "signal_unknown"
+    if why:
+        return Failure(outcome=Outcome.UNKNOWN, message=f"{failure}, {why}", code=code, reconcile=True)
+    return failures.as_failure(failure)
 
 
 def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
@@ -353,7 +355,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         failed: list[tuple[Claim, Failure]] = []
         for item, request, result in zip(ours, requests, results, strict=True):
             if isinstance(result, AgentFailure):
-                failed.append((item.claim, failures.as_failure(_told(place, item, request, result))))
+                failed.append((item.claim, _failure_of(place, item, request, result)))
             else:
                 done.append((item, result))
         handed = finish(done) if done else Handover([], [], [])

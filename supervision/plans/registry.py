@@ -161,10 +161,10 @@ def first_difference(here: Definition, there: Definition) -> str:
                 of = f"step {number}" if what == "name" else f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(ours[what])} in this code and {_said(theirs[what])} in the registered plan"
         for what, default in (("signal", ""), ("conditional", False)):  # written only where they are set
-            mine, registered_ = ours.get(what, default), theirs.get(what, default)
-            if mine != registered_:
+            mine, other = ours.get(what, default), theirs.get(what, default)
+            if mine != other:
                 of = f"{what} of step {number} ({ours['name']})"
-                return f"{of} is {_said(mine)} in this code and {_said(registered_)} in the registered plan"
+                return f"{of} is {_said(mine)} in this code and {_said(other)} in the registered plan"
     return ""
 
 

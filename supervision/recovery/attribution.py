@@ -61,8 +61,8 @@ def answered(place: StepPosition, ended: Sequence[tuple[Claim, Failure | None, f
     permit_of = admission.permits(place)
     moments: dict[str, list[float]] = {}
     for claim, failure, at in ended:
-        accepted = failure is None or failure.awaits is not None
-        if not accepted and failure is not None and (failure.outcome is not Outcome.PERMANENT or failure.reconcile):
+        refused = failure is not None and failure.outcome is Outcome.PERMANENT and not failure.reconcile
+        if not (refused or failure is None or failure.awaits is not None):
             continue
         if (resource := permit_of(claim).resource) is not None:
             moments.setdefault(resource, []).append(at)

@@ -194,6 +194,10 @@ def test_a_wait_that_cannot_end_is_an_error_that_says_why(sas, flow, handing_ove
     run = sas.start("waiting")
     run.assert_state("Error")
     assert Alert.objects.get().code == code
+    assert testing.step(run.key, "alpha-step").effect == "unknown", "the work may have been handed over"
+    key = testing.step(run.key, "alpha-step").idempotency_key
+    run.resubmit()
+    assert testing.step(run.key, "alpha-step").idempotency_key == key
 
 
 def test_a_step_that_waits_again_for_what_was_over_ends_in_error_instead_of_waiting_for_ever(sas, flow, handing_over):
@@ -206,6 +210,7 @@ def test_a_step_that_waits_again_for_what_was_over_ends_in_error_instead_of_wait
     sas.advance("61m")
     run.assert_state("Error")
     assert Alert.objects.get().code == "wait_was_over"
+    assert testing.step(run.key, "alpha-step").effect == "unknown"
 
 
 def test_an_undo_does_not_take_the_signals_of_the_work(sas, flow, handing_over):
