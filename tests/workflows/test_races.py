@@ -93,14 +93,14 @@ def test_a_sender_in_a_long_transaction_holds_up_no_other_step(sas, flow):
 
 def test_a_hook_that_writes_the_row_of_a_sender_does_not_meet_it_in_a_deadlock(sas, flow):
     """The sender changes its own row and sends; the run ends meanwhile, and its hook changes the same row."""
-    Pause.objects.create(scope="agent", name="nobody", reason="row", paused_by="sender")
-    flow(ALPHA, paid(), on_processed=lambda runs: Pause.objects.filter(name="nobody").update(reason="hook"))
+    Pause.objects.create(scope="agent", name="no-agent", reason="row", paused_by="sender")
+    flow(ALPHA, paid(), on_processed=lambda runs: Pause.objects.filter(name="no-agent").update(reason="hook"))
     run = sas.start("waiting")
     run.signal("paid", key="k")
 
     def send():
         with transaction.atomic():
-            Pause.objects.filter(name="nobody").update(reason="sender")
+            Pause.objects.filter(name="no-agent").update(reason="sender")
             threading.Event().wait(0.3)
             return run.signal("paid", key="k")
 

@@ -1,4 +1,4 @@
-"""Schedules: each time starts one run, whoever sweeps, dies or was away."""
+"""Schedules: each time starts one run, with any number of supervisors, when one dies, and after an absence."""
 
 from __future__ import annotations
 
