@@ -32,6 +32,7 @@ from supervision.models.labels import RUN_LABELS
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
 EVENTS_SHOWN = 200
+SIGNALS_SHOWN = 20  # the newest; each may have 64 kB
 LABELS = {state.value: {"neutral": None}.get(tone, tone) for state, tone in TONES.items()}
 
 
@@ -153,7 +154,8 @@ class RunConsole(RunVerbs):
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), waiting_because=why_waiting([run.pk])[run.pk],
-            signals=Signal.objects.filter(run_key=run.key).order_by("pk"), timeline=shown, hidden_events=len(history) - len(shown),
+            signals=Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN],
+            timeline=shown, hidden_events=len(history) - len(shown),
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),

@@ -86,11 +86,6 @@ def register_schedule(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def schedules() -> list[Schedule]:
-    """Every registered schedule, by name."""
-    return [_schedules[name] for name in sorted(_schedules)]
-
-
 _SEEN = """
 WITH new AS (
     INSERT INTO supervision_scheduleprogress (name) SELECT unnest(%(names)s::text[])

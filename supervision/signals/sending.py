@@ -25,6 +25,7 @@ MOST_PAYLOAD_BYTES = 65_536
 MOST_KEY = 255
 MOST_SIGNALS = 1000  # of one run
 MOST_DEPTH = 64
+MOST_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,12 @@ def send_signal(
 
 
 def send_all(signals: Sequence[NewSignal]) -> list[Sent]:
-    """Send signals in one transaction; returns what became of each, in order. Raises Refused if a payload or key cannot be kept."""
+    """Send up to MOST_AT_ONCE signals in one transaction; returns what became of each, in order.
+
+    Raises Refused if there are more, because each run takes a lock, or if a payload or key cannot be kept.
+    """
+    if len(signals) > MOST_AT_ONCE:
+        raise Refused(_("At most %(most)d signals are sent at once.") % {"most": MOST_AT_ONCE}, "signal_batch")
     bodies = [_body(signal) for signal in signals]
     outcomes = db.transact(lambda: _send(signals, bodies))
     if {Sent.ACCEPTED, Sent.LATE}.intersection(outcomes):

@@ -150,7 +150,7 @@ def let_none_fall_asleep(keys: Sequence[str]) -> None:
     db.fetch(_SHARE, {"keys": sorted(set(keys))})
 
 
-def wake(signals: Sequence[tuple[int, str]]) -> set[int]:
-    """Wake the steps that wait for these signals, given as (run, name), in the sender's transaction; returns their runs."""
+def wake(signals: Sequence[tuple[int, str]]) -> None:
+    """Wake the steps that wait for these signals, given as (run, name), in the sender's transaction."""
     facts = {"runs": [run_id for run_id, _ in signals], "names": [name for _, name in signals]}
-    return {row[0] for row in db.fetch(_WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()})}
+    db.fetch(_WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()})

@@ -139,6 +139,14 @@ def test_an_operator_sends_a_signal_from_the_page_of_the_run_and_sees_it_there(s
     assert signal.sent_by in shown
 
 
+def test_the_page_of_a_run_shows_its_newest_signals_and_not_all_of_a_thousand(run, operator):
+    for number in range(30):
+        run.signal("paid", {"n": f"number {number}."})
+    shown = operator.get(reverse("admin:supervision_run_change", args=[Run.objects.get(key=run.key).pk])).content.decode()
+    assert shown.count("&quot;number ") == 20
+    assert "number 29." in shown
+
+
 def test_a_run_whose_workflow_waits_for_nothing_offers_no_signal(transactional_db, sas, flow, operator):
     flow(BETA, name="plain")
     sas.fake("beta-step", raises=RuntimeError("x"))

@@ -14,6 +14,13 @@ from tests.support import toy
 from tests.workflows.conftest import ALPHA, BETA, HOUR, asleep, paid
 
 
+def hears(request):
+    """Hands the work over, and hears of its end by a signal."""
+    if request.signal is None:
+        raise AwaitSignal("captured", within=HOUR)
+    return {}
+
+
 @pytest.fixture
 def handing_over(monkeypatch):
     """The toy agents may wait for these signals."""
@@ -162,12 +169,7 @@ def test_a_signal_that_came_in_time_is_taken_although_the_time_is_over_when_the_
 def test_a_key_that_the_service_forgets_during_the_wait_does_not_stop_a_step_that_is_told_the_end(sas, flow, handing_over, monkeypatch):
     monkeypatch.setattr(toy.ALPHA, "key_ttl", HOUR / 2, raising=False)
 
-    def perform(request):
-        if request.signal is None:
-            raise AwaitSignal("captured", within=HOUR)
-        return {}
-
-    toy.ALPHA.on_perform = perform
+    toy.ALPHA.on_perform = hears
     flow(ALPHA)
     run = sas.start("waiting")
     sas.advance("50m")

@@ -16,7 +16,9 @@ from supervision.states import Claim
 from supervision.store import sleeping
 from supervision.store.records import Started
 from supervision.workflow import StepPosition, _workflows
+from tests.engine import kit
 from tests.support import toy
+from tests.support.shop import until
 from tests.workflows.conftest import ALPHA, BETA, asleep, paid
 
 
@@ -34,6 +36,12 @@ def test_a_process_that_dies_while_it_looks_for_the_signal_loses_no_signal(sas, 
     sas.assert_healthy()
 
 
+def a_session_is_blocked() -> int:
+    """Asked on a connection of its own, because a transaction sees one snapshot of the sessions."""
+    [count] = testing.at_once(kit.blocked_backends)
+    return count
+
+
 def test_a_sender_waits_until_a_step_has_fallen_asleep_and_wakes_it(sas, flow, monkeypatch):
     flow(paid())
     fetch, sender = db.fetch, []
@@ -42,7 +50,7 @@ def test_a_sender_waits_until_a_step_has_fallen_asleep_and_wakes_it(sas, flow, m
         if statement is sleeping._FALL_ASLEEP:
             sender.append(threading.Thread(target=lambda: (run.signal("paid"), connection.close())))
             sender[0].start()
-            threading.Event().wait(0.3)
+            until(a_session_is_blocked, what="the sender's wait for the lock")
             assert not Signal.objects.exists()
         return fetch(statement, params)
 
@@ -101,7 +109,7 @@ def test_a_hook_that_writes_the_row_of_a_sender_does_not_meet_it_in_a_deadlock(s
     def send():
         with transaction.atomic():
             Pause.objects.filter(name="no-agent").update(reason="sender")
-            threading.Event().wait(0.3)
+            until(a_session_is_blocked, what="the hook's wait for the sender's row")
             return run.signal("paid", key="k")
 
     answers = testing.at_once(send, sas.run)

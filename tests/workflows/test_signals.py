@@ -143,6 +143,8 @@ def test_many_signals_are_sent_in_one_transaction_and_each_is_answered_for_itsel
     first, second, other = sas.start("waiting"), sas.start("waiting"), sas.start("without")
     sent = [NewSignal(run=key, name="paid", key="k") for key in (second.key, first.key, "unknown", other.key, first.key)]
 
+    with pytest.raises(Refused, match="At most 1000 signals are sent at once"):
+        send_all(sent * 201)
     assert send_all(sent) == [Sent.ACCEPTED, Sent.ACCEPTED, Sent.UNKNOWN_RUN, Sent.NOT_AWAITED, Sent.REPEATED]
     sas.run()
     assert (first.state, second.state) == ("Processed", "Processed")
