@@ -1,8 +1,15 @@
-"""Scheduler-Agent-Supervisor for Django: the names an application needs to define its workflows, free of the ORM."""
+"""Scheduler-Agent-Supervisor for Django: the names an application needs to define its workflows, and to await their results.
+
+Definitions are free of the ORM. The verbs that read the database are loaded when they are first used.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from supervision.agent import Agent, StepRequest, register_agent
+from supervision.children.steps import ChildRun, ForEach
 from supervision.effects import EffectOutcome, Intention, Operation
 from supervision.errors import (
     AwaitSignal,
@@ -12,17 +19,23 @@ from supervision.errors import (
     TransientFailure,
     UnreadableSubmission,
 )
+from supervision.plans.parallel import parallel, plan
 from supervision.retry import OnExhausted, OnPermanent, RetryPolicy
 from supervision.signals.waits import OnTimeout, Timer, WaitForSignal
 from supervision.workflow import AcceptedRun, ClosedRun, Facts, Intake, NewRun, Step, Workflow, register
+
+if TYPE_CHECKING:
+    from supervision.insight.results import RunResult, aresult, astate, result, state
 
 __all__ = [
     "AcceptedRun",
     "Agent",
     "AwaitSignal",
+    "ChildRun",
     "ClosedRun",
     "EffectOutcome",
     "Facts",
+    "ForEach",
     "Intake",
     "Intention",
     "NewRun",
@@ -34,6 +47,7 @@ __all__ = [
     "PermanentFailure",
     "Postpone",
     "RetryPolicy",
+    "RunResult",
     "Step",
     "StepRequest",
     "Timer",
@@ -41,6 +55,20 @@ __all__ = [
     "UnreadableSubmission",
     "WaitForSignal",
     "Workflow",
+    "aresult",
+    "astate",
+    "parallel",
+    "plan",
     "register",
     "register_agent",
+    "result",
+    "state",
 ]
+
+_READING = {"RunResult", "aresult", "astate", "result", "state"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _READING:
+        return getattr(import_module("supervision.insight.results"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
+from importlib import import_module
 from typing import Any, ClassVar
 
 from supervision.effects import LONG_AGO, Book, Intention, Operation
@@ -25,13 +26,13 @@ LATE_SECONDS = 0.05  # how late a request may be for the moment that the rate li
 
 @dataclass(frozen=True, kw_only=True)
 class StepRequest:
-    """The facts that an agent gets about the step it performs or undoes.
+    """The facts that an agent gets about the step it performs or undoes. Its repr leaves the run's data out, for logs.
 
     run_key: the order's public id.
     payload: the run's data as the workflow's intake wrote it.
     idempotency_key: stable across attempts; changes only with the step's generation.
     perform_key: the idempotency key of the `do` step (the same as `idempotency_key` when performing).
-    deadline: `time.monotonic()` value after which the agent must make no request.
+    deadline: `time.monotonic()` value after which the agent must make no request. `heartbeat` moves it.
     checkpoint_data: facts that earlier attempts of this step (and, when undoing, of the `do` step) saved by `checkpoint`.
     performed: when undoing, the result of the `do` step, or None where its effect is unknown.
     results: the results of the earlier steps that the step `reads`, by name; a step that was skipped has none.
@@ -44,19 +45,21 @@ class StepRequest:
     run_id: int
     run_key: str
     step: str
-    payload: JSON
+    payload: JSON = field(repr=False)
     idempotency_key: str
     perform_key: str
     attempt: int
     generation: int
     deadline: float
-    checkpoint_data: JSON = field(default_factory=dict)
-    performed: JSON | None = None
-    results: Mapping[str, JSON] = field(default_factory=dict)
-    signal: JSON | None = None
+    checkpoint_data: JSON = field(default_factory=dict, repr=False)
+    performed: JSON | None = field(default=None, repr=False)
+    results: Mapping[str, JSON] = field(default_factory=dict, repr=False)
+    signal: JSON | None = field(default=None, repr=False)
     wait_left: float | None = None
     definition: Any = None
     save_checkpoint: Callable[[JSON], None] | None = None
+    # Extends the deadline; returns the new one, and whether the order still wants the step. None: the step has no `longest`.
+    extend: Callable[[], tuple[float, bool]] | None = None
     resource: str | None = None
     settings: JSON = field(default_factory=dict)
     # Reserves the next request and returns the `time.monotonic()` value at which it may be made. None: no rate limit.
@@ -95,6 +98,22 @@ class StepRequest:
         """
         if self.save_checkpoint is not None:
             self.save_checkpoint(data)
+
+    def heartbeat(self) -> bool:
+        """Say in long work that it goes on: this attempt's `deadline` moves to a budget from now, up to the step's `longest`.
+
+        Call it more often than the step's `complete_within`. It writes at most ten times in a budget, and else returns at once.
+        False once the order is being undone: the agent may stop early with OutcomeUnknown, and the step is undone. Raises
+        TransientFailure if this attempt no longer holds the claim, OutcomeUnknown if its slot at the service has been given
+        away: stop without a result. Raises DefinitionError if the step has no `longest`.
+        """
+        if self.extend is None:
+            if self.definition is not None and self.definition.longest is None:
+                raise DefinitionError(f"step {self.step!r} takes no heartbeat: give its Step the longest time that it may take (`longest`)")
+            return True
+        deadline, wanted = self.extend()
+        object.__setattr__(self, "deadline", deadline)  # of all the facts, only this one moves
+        return wanted
 
     @property
     def look_first(self) -> bool:
@@ -214,6 +233,27 @@ class WaitAgent(Agent):
         return [request.definition.look(request) for request in requests]
 
 
+CHILD = "child"
+
+
+class ChildAgent(Agent):
+    """Performs the steps that start other runs (`ChildRun`, `ForEach`): it writes to this database only, and waits for a signal."""
+
+    name, transactional = CHILD, True
+
+    def perform_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        """Start the children that may start now, in the transaction that records the attempt."""
+        return list(_children().perform(requests))
+
+    def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        """Cancel and undo the children that may be undone now, in the transaction that records the attempt."""
+        return list(_children().compensate(requests))
+
+
+def _children() -> Any:
+    return import_module("supervision.children.work")  # it needs the database, and definitions do not
+
+
 registered: dict[str, Agent] = {}
 
 
@@ -223,6 +263,8 @@ def register_agent(agent: Agent) -> Agent:
         raise DefinitionError(f"{type(agent).__name__} needs a name of letters, digits, - and _")
     if agent.name == WAIT and not isinstance(agent, WaitAgent):
         raise DefinitionError(f"the name {WAIT!r} belongs to the engine's agent that waits")
+    if agent.name == CHILD and not isinstance(agent, ChildAgent):
+        raise DefinitionError(f"the name {CHILD!r} belongs to the engine's agent that starts other runs")
     known = registered.get(agent.name)
     if known is not None and type(known) is not type(agent):
         raise DefinitionError(f"two agents are named {agent.name!r}: {type(known).__name__}, {type(agent).__name__}")

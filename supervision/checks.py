@@ -102,6 +102,22 @@ def check_failpoints(app_configs: object, **_: Any) -> list[CheckMessage]:
 
 
 @register(TAG)
+def check_children(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """A step that starts other runs names a workflow that is registered, too."""
+    known = {workflow.name for workflow in workflows()}
+    return [
+        Error(
+            f"Workflow {workflow.name!r}, step {step.name!r} starts runs of {step.starts!r}, which is not registered.",
+            hint=did_you_mean(step.starts, tuple(known)),
+            id="supervision.E021",
+        )
+        for workflow in workflows()
+        for step in workflow.steps
+        if step.starts and step.starts not in known
+    ]
+
+
+@register(TAG)
 def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
     """Celery's options: hints need no result, no retry of their own and no pickle."""
     found: list[CheckMessage] = []

@@ -190,3 +190,16 @@ class Waits(AwaitSignal):
     """The wait of a step that does nothing else."""
 
     hands_over = False
+
+
+class AwaitChildren(AwaitSignal):
+    """The wait for the ends of child runs, which the database signals. An undo waits for them too."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(f"child:{step}", within=MOST_WAIT, message="waits for child runs")
+
+
+class NotNeeded(AgentFailure):
+    """Not a failure: there is nothing to do. The step is Skipped, without an alert."""
+
+    code = "not_needed"

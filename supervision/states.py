@@ -67,11 +67,14 @@ RUN_MOVES: tuple[Move, ...] = (
     Move(RunState.PROCESSING, RunState.ERROR, "agent or supervisor", "a step cannot go on"),
     Move(RunState.PROCESSING, RunState.COMPENSATING, "policy, customer or operator", "undo what was done"),
     Move(RunState.PROCESSING, RunState.CANCELLED, "policy, customer or operator", "nothing to undo"),
-    Move(RunState.ERROR, RunState.PROCESSING, "operator", "resubmit or skip the failed step"),
-    Move(RunState.ERROR, RunState.PROCESSED, "operator", "the skipped step was the last"),
+    Move(RunState.ERROR, RunState.PROCESSING, "operator", "resubmit, skip or complete the failed step"),
+    Move(RunState.ERROR, RunState.PROCESSED, "operator", "the skipped or completed step was the last"),
     Move(RunState.ERROR, RunState.COMPENSATING, "operator", "undo, or resubmit a failed undo"),
     Move(RunState.ERROR, RunState.CANCELLED, "operator", "nothing is left to undo"),
+    Move(RunState.PROCESSED, RunState.COMPENSATING, "agent", "a child run whose parent is undone"),
+    Move(RunState.PROCESSED, RunState.CANCELLED, "agent", "likewise, with nothing to undo"),
     Move(RunState.COMPENSATING, RunState.CANCELLED, "agent", "the last undo is done"),
+    Move(RunState.COMPENSATING, RunState.PROCESSING, "agent", "all that came later is undone: it goes on from an earlier step"),
     Move(RunState.COMPENSATING, RunState.ERROR, "agent or supervisor", "an undo cannot go on"),
 )
 
@@ -80,6 +83,7 @@ STEP_MOVES: tuple[Move, ...] = (
     Move(ProcessState.PENDING, ProcessState.PROCESSING, "scheduler", "claimed exclusively"),
     Move(ProcessState.PENDING, ProcessState.ERROR, "supervisor", "the order's own time is over"),
     Move(ProcessState.PENDING, ProcessState.SKIPPED, "operator", "not needed"),
+    Move(ProcessState.PENDING, ProcessState.PROCESSED, "operator", "a wait is ended by hand"),
     Move(ProcessState.PENDING, ProcessState.CANCELLED, "customer, policy or operator", "the run is undone"),
     Move(ProcessState.PROCESSING, ProcessState.PROCESSED, "agent", "done"),
     Move(ProcessState.PROCESSING, ProcessState.PENDING, "agent or supervisor", "retry, wait or postpone"),
@@ -88,6 +92,9 @@ STEP_MOVES: tuple[Move, ...] = (
     Move(ProcessState.PROCESSING, ProcessState.CANCELLED, "supervisor", "expired while the run is undone"),
     Move(ProcessState.ERROR, ProcessState.PENDING, "operator", "resubmit"),
     Move(ProcessState.ERROR, ProcessState.SKIPPED, "operator", "skip"),
+    Move(ProcessState.ERROR, ProcessState.PROCESSED, "operator", "done by hand"),
+    Move(ProcessState.PROCESSED, ProcessState.PENDING, "agent", "undone, and written anew: the run goes on from an earlier step"),
+    Move(ProcessState.SKIPPED, ProcessState.PENDING, "agent", "written anew: the run goes on from an earlier step"),
 )
 
 FINAL_RUN_STATES = frozenset({RunState.PROCESSED, RunState.CANCELLED})

@@ -1,4 +1,4 @@
-"""Workflow definitions: ordered steps with agents, limits and policies. A definition is data; nothing runs here.
+"""Workflow definitions: steps with agents, limits and policies, as a list or as a graph. A definition is data; nothing runs here.
 
 Steps are written as rows at submission, with the workflow's version: changing a definition changes new runs only.
 Keep an old version registered (same name, older `version`) while runs of it are in flight.
@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from supervision.agent import JSON, WAIT, Agent, WaitAgent, get_agent, registered
+from supervision.agent import CHILD, JSON, WAIT, Agent, ChildAgent, WaitAgent, get_agent, registered
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.retry import RetryPolicy
 from supervision.states import Direction
+
+MOST_STEPS = 32_767  # a step's position is a smallint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class NewRun:
     partition: str | None = None
     reply_to: str | None = None
     facts: Any = None
+    version: int | None = None  # the version that its run gets; None: the newest one that is not `by_choice`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +105,16 @@ class Step:
     """One step: a name, the agent that does it, the time it may take and what to do when it fails.
 
     complete_within: the step's budget from its start.
+    personal: the names of fields that hold personal data, in its results, its checkpoints and the signals that it waits for.
+        Pages and the archive show a mask in their place.
+    longest: the time from its start up to which its agent may extend the budget by `request.heartbeat`. None: not at all.
     amendable: payload fields an operator may correct when resubmitting this step.
     reads: the names of earlier steps whose results its agent and its condition get.
     label: what the step waits for, in words for people ("the customer's confirmation"), where it waits for a signal.
     when: a pure function: whether the step is needed. It is asked once, when the step's turn has come, and its answer is
         kept. If it is not needed, the step is Skipped. If the function raises, the step fails for good.
+    after: the names of earlier steps. The step begins when all of them are Processed or Skipped; with none, at once. Without
+        `after` the step comes after the one before it in the list. `plan` and `parallel` set it.
     """
 
     name: str
@@ -116,21 +125,68 @@ class Step:
     reads: tuple[str, ...] = field(default=(), kw_only=True)
     when: Condition | None = field(default=None, kw_only=True)
     label: str = field(default="", kw_only=True)
+    longest: timedelta | None = field(default=None, kw_only=True)
+    personal: tuple[str, ...] = field(default=(), kw_only=True)
+    after: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     @property
     def awaited(self) -> str:
         """The signal that the step waits for by its definition; empty for none."""
         return ""
 
+    @property
+    def starts(self) -> str:
+        """The name of the workflow whose runs the step starts; empty for none."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the steps of a workflow that branches depend on each other, by position.
+
+    after: the steps before each step. branch: the number of its branch; the steps of one branch run one after another.
+    following: the step that the same branch goes on with, if any.
+    """
+
+    after: tuple[tuple[int, ...], ...]
+    branch: tuple[int, ...]
+    following: tuple[int | None, ...]
+
+    def before(self, position: int) -> set[int]:
+        """All steps that are done before this one begins."""
+        found: set[int] = set()
+        rest = list(self.after[position])
+        while rest:
+            earlier = rest.pop()
+            if earlier not in found:
+                found.add(earlier)
+                rest += self.after[earlier]
+        return found
+
+
+def _shape(after: Sequence[tuple[int, ...]]) -> Shape | None:
+    """The shape of these steps; None if they are a list. A step goes on with the branch of its first predecessor that is free."""
+    if all(earlier == ((position - 1,) if position else ()) for position, earlier in enumerate(after)):
+        return None
+    branch: list[int] = []
+    following: list[int | None] = [None] * len(after)
+    for position, earlier in enumerate(after):
+        free = next((place for place in earlier if following[place] is None), None)
+        if free is not None:
+            following[free] = position
+        branch.append(max(branch, default=-1) + 1 if free is None else branch[free])
+    return Shape(tuple(after), tuple(branch), tuple(following))
+
 
 @dataclass(frozen=True)
 class Workflow:
-    """An ordered list of steps under a name and a version.
+    """Steps under a name and a version: a list, or a graph whose branches run side by side.
 
     complete_within: the whole order's time; past it the supervisor treats its open step as exhausted.
     on_cancelled, on_error, on_processed: called with the runs that reached that state, inside the transaction that
         moved them; they may write the application's tables, and may not call the network. A hook that raises stops no
         run: its writes are rolled back, and it is called again later until it succeeds (`hooks`).
+    by_choice: new runs get this version only where the intake asks for it (`NewRun.version`).
     """
 
     name: str
@@ -141,12 +197,15 @@ class Workflow:
     on_processed: Hook | None = None
     on_cancelled: Hook | None = None
     on_error: Hook | None = None
+    by_choice: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
             raise DefinitionError("a workflow needs a name")
         if not self.steps:
             raise DefinitionError(f"workflow {self.name!r} has no steps")
+        if len(self.steps) > MOST_STEPS:
+            raise DefinitionError(f"workflow {self.name!r} has {len(self.steps):,} steps, at most {MOST_STEPS:,} are kept")
         if self.version < 1:
             raise DefinitionError(f"workflow {self.name!r}: version must be at least 1")
         seen: set[str] = set()
@@ -155,13 +214,40 @@ class Workflow:
                 raise DefinitionError(f"workflow {self.name!r}: a step has no name")
             if step.name in seen:
                 raise DefinitionError(f"workflow {self.name!r}: two steps are named {step.name!r}")
-            if unknown := [name for name in step.reads if name not in seen]:
-                raise DefinitionError(f"workflow {self.name!r}: step {step.name!r} reads {unknown[0]!r}, which is no earlier step")
+            if isinstance(step.reads, str) or isinstance(step.after, str):
+                what, names = ("reads", step.reads) if isinstance(step.reads, str) else ("after", step.after)
+                raise DefinitionError(f"step {step.name!r}: {what} must be a tuple of names of steps, got {names!r}")
+            for what, names in (("reads", step.reads), ("comes after", step.after or ())):
+                if unknown := [name for name in names if name not in seen]:
+                    raise DefinitionError(f"workflow {self.name!r}: step {step.name!r} {what} {unknown[0]!r}, which is no earlier step")
             seen.add(step.name)
             if step.complete_within <= timedelta(0):
                 raise DefinitionError(f"step {step.name!r}: complete_within must be positive")
             if step.complete_within > self.complete_within:
                 raise DefinitionError(f"step {step.name!r} may take longer than its whole workflow {self.name!r}")
+            if not isinstance(step.personal, tuple) or not all(isinstance(each, str) and each for each in step.personal):
+                raise DefinitionError(f"step {step.name!r}: personal must be a tuple of names of fields, got {step.personal!r}")
+            if step.longest is not None and not step.complete_within <= step.longest <= self.complete_within:
+                raise DefinitionError(f"step {step.name!r}: longest must lie between its complete_within and its workflow's")
+        if self.shape is not None:
+            self._check_reads(self.shape)
+
+    def _check_reads(self, shape: Shape) -> None:
+        for position, step in enumerate(self.steps):
+            done = {self.steps[earlier].name for earlier in shape.before(position)} if step.reads else set()
+            if beside := [name for name in step.reads if name not in done]:
+                raise DefinitionError(
+                    f"workflow {self.name!r}: step {step.name!r} reads {beside[0]!r}, which may run beside it; name it in `after`"
+                )
+
+    @cached_property
+    def shape(self) -> Shape | None:
+        """How its steps depend on each other; None for a list."""
+        positions = {step.name: position for position, step in enumerate(self.steps)}
+        return _shape([
+            (position - 1,) * bool(position) if step.after is None else tuple(sorted({positions[name] for name in step.after}))
+            for position, step in enumerate(self.steps)
+        ])  # fmt: skip
 
     def step(self, position: int) -> Step:
         """The step at this position, counted from 0."""
@@ -186,29 +272,35 @@ class Workflow:
 
 _workflows: dict[tuple[str, int], Workflow] = {}
 _newest: dict[str, Workflow] = {}
+started_by_steps: set[str] = set()  # the names of the workflows whose runs are children of other runs
 
 
 def register(workflow: Workflow) -> Workflow:
     """Register a workflow. Its agents must be registered before; a (name, version) is registered once."""
     if any(step.agent == WAIT for step in workflow.steps):
         registered.setdefault(WAIT, WaitAgent())
+    if any(step.agent == CHILD for step in workflow.steps):
+        registered.setdefault(CHILD, ChildAgent())
     for step in workflow.steps:
         try:
-            get_agent(step.agent)
+            agent = get_agent(step.agent)
         except DefinitionError as error:
             raise DefinitionError(f"workflow {workflow.name!r}, step {step.name!r}: {error}") from error
+        if step.longest is not None and agent.transactional:
+            raise DefinitionError(f"workflow {workflow.name!r}, step {step.name!r}: longest is for agents that are not transactional")
     known = _workflows.get((workflow.name, workflow.version))
     if known is not None and known != workflow:
         raise DefinitionError(f"workflow {workflow.name!r} version {workflow.version} is registered twice")
     _workflows[workflow.name, workflow.version] = workflow
+    started_by_steps.update(step.starts for step in workflow.steps if step.starts)
     newest = _newest.get(workflow.name)
-    if newest is None or newest.version <= workflow.version:
+    if newest is None or (newest.by_choice, -newest.version) >= (workflow.by_choice, -workflow.version):
         _newest[workflow.name] = workflow
     return workflow
 
 
 def newest(name: str) -> Workflow:
-    """The newest version of a workflow, which new submissions run. Raises UnreadableSubmission when unknown."""
+    """The newest version of a workflow that is not `by_choice`: new submissions run it. Raises UnreadableSubmission when unknown."""
     try:
         return _newest[name]
     except KeyError:
@@ -283,8 +375,12 @@ class StepPosition(NamedTuple):
 
     @property
     def following(self) -> StepPosition:
-        """The place of the next step forward."""
-        return self._replace(position=self.position + 1)
+        """The place of the step that its branch goes on with. Only where there is one (`is_last`)."""
+        shape = (_workflows.get(self[:2]) or version_of(*self[:2])).shape
+        following = self.position + 1 if shape is None else shape.following[self.position]
+        if following is None:
+            raise IndexError(f"no step follows {self.label} in its branch")
+        return self._replace(position=following)
 
     @property
     def label(self) -> str:
@@ -297,5 +393,8 @@ class StepPosition(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the run becomes Processed together with this step."""
-        return self.direction == Direction.DO and self.position == len(self.definition.steps) - 1
+        """Whether no step follows it in its branch. In a list, the run becomes Processed together with this step."""
+        definition = _workflows.get(self[:2]) or version_of(*self[:2])
+        shape = definition.shape
+        last = self.position == len(definition.steps) - 1 if shape is None else shape.following[self.position] is None
+        return last and self.direction == Direction.DO

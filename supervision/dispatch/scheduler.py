@@ -6,11 +6,10 @@ under load. The chain is only the fast path: work whose message is lost is found
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -49,36 +48,38 @@ def dispatch(place: StepPosition, claims: Sequence[Claim]) -> None:
     A claim of a run whose workflow this process's code does not know expires, too. The other claims are still sent.
     """
     try:
-        onward = _queues_after(place)
+        onward = tuple(_hops_after(place))
         agent = place.agent
         parts = partitions.spread(agent, claims) if agent.name in conf.get().partitions else {agent.queue: claims}
         for queue, part in parts.items():
             told = f"({len(part)} orders, {place})"  # for logs; Celery's default would print every claim
-            _chain(place, (queue, *onward)).apply_async(([list(claim) for claim in part],), argsrepr=told)
+            _chain(place, ((place.position, queue), *onward)).apply_async(([list(claim) for claim in part],), argsrepr=told)
     except Exception as error:
         log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
 
 
-def _queues_after(place: StepPosition) -> list[str]:
-    """The queues of the later links, up to the first partitioned agent.
+def _hops_after(place: StepPosition) -> Iterator[tuple[int, str]]:
+    """The later links, each a position and its queue, up to the first partitioned agent or the end of the branch.
 
     One queue does not take that agent's whole cohort, so the steps from there on are dispatched separately.
     """
-    if place.direction == Direction.UNDO:
-        return []
-    later = [place.definition.agent(position) for position in range(place.position + 1, len(place.definition.steps))]
-    return [agent.queue for agent in itertools.takewhile(lambda agent: agent.name not in conf.get().partitions, later)]
+    while place.direction == Direction.DO and not place.is_last:
+        place = place.following
+        agent = place.agent
+        if agent.name in conf.get().partitions:
+            return
+        yield place.position, agent.queue
 
 
 @lru_cache(maxsize=1024)
-def _chain(place: StepPosition, queues: tuple[str, ...]) -> Any:
-    """One link per queue: the steps from this place on. A link's first argument is its claims: it gets them from the one before it.
+def _chain(place: StepPosition, hops: tuple[tuple[int, str], ...]) -> Any:
+    """One link per hop: the steps from this place on. A link's first argument is its claims: it gets them from the one before it.
 
     The chain is built once for all its cohorts. Celery copies the links when it sends them (ADR 25).
     """
     links = [
         signature(PERFORM, args=tuple(place._replace(position=position)), queue=queue, ignore_result=True, retry=False)
-        for position, queue in enumerate(queues, place.position)
+        for position, queue in hops
     ]
     return chain(*links)
 

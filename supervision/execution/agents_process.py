@@ -14,15 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 
 from supervision import conf
 from supervision.agent import JSON, agents
 from supervision.dispatch import partitions
 from supervision.effects import Book, Settlement
+from supervision.errors import OutcomeUnknown
 from supervision.execution import notes
 from supervision.execution.call_pool import CallPool
-from supervision.execution.notes import LedgerBook, Note
+from supervision.execution.notes import Extender, LedgerBook, Note
 from supervision.governance import rate_limiter
 from supervision.governance.admission import CallPermit
 from supervision.retry import Failure
@@ -124,10 +125,11 @@ class AgentsProcess:
         try:
             allowed = notes.commit(batch)
         except Exception as error:
-            log.exception("could not write %d notes of agents", len(batch))
+            quotes = isinstance(error, DataError) and any(note.place.step.personal for note in batch)
+            log.exception("could not write %d notes of agents: %s", len(batch), type(error).__name__, exc_info=not quotes)
             if len(batch) == 1 or isinstance(error, OperationalError | InterfaceError):
                 for note in batch:
-                    note.settle(error)
+                    note.settle(OutcomeUnknown(f"its note could not be recorded: {type(error).__name__}") if quotes else error)
             else:  # one by one, so that only the faulty note fails
                 for note in batch:
                     self._write([note])
@@ -170,6 +172,10 @@ class AgentsProcess:
             failpoints.hit("agent.after_checkpoint", [place.label])
 
         return save
+
+    def extender(self, place: StepPosition, started: Started) -> Callable[[], tuple[float, bool]]:
+        """A function with which the agent of this attempt says that its work goes on."""
+        return Extender(self.note, place, started.claim)
 
     def note(self, note: Note) -> None:
         """Wait until the note is committed, together with other agents' notes. Raises TransientFailure for a lost claim."""

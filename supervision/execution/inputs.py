@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from supervision.agent import JSON
@@ -15,7 +16,8 @@ from supervision.postgres import db
 from supervision.retry import Failure, Outcome
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import NOTHING, Started
+from supervision.store.records import Started
+from supervision.store.runs import attempts
 from supervision.workflow import Facts, StepPosition
 
 DECIDED = "_needed"  # in a step's checkpoint: the digest of what its condition was asked about
@@ -65,11 +67,21 @@ def load(place: StepPosition, started: Sequence[Started]) -> Inputs:
     return Inputs(_results(place, started) if step.reads else {}, _take(place, waiting) if waiting else {})
 
 
+class Results(dict[str, JSON]):
+    """The results that a step reads, by step."""
+
+    def __missing__(self, name: str) -> JSON:
+        raise KeyError(f"no result of {name!r}: the step has to name it in `reads`, and a step that was skipped has none")
+
+
+NO_RESULTS: Mapping[str, JSON] = MappingProxyType(Results())
+
+
 def _results(place: StepPosition, started: Sequence[Started]) -> dict[int, dict[str, JSON]]:
     positions = [position for position, step in enumerate(place.definition.steps) if step.name in place.step.reads]
     found: dict[int, dict[str, JSON]] = {}
     for run_id, name, result in db.run(_RESULTS, {"runs": [item.run_id for item in started], "positions": positions}):
-        found.setdefault(run_id, {})[name] = result
+        found.setdefault(run_id, Results())[name] = result
     return found
 
 
@@ -96,7 +108,7 @@ def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Cl
     ended: list[tuple[Claim, Failure]] = []
     decided: list[tuple[StepPosition, Claim, Mapping[str, Any]]] = []
     for item in asked:
-        facts = Facts(item.payload, results.get(item.run_id, NOTHING))
+        facts = Facts(item.payload, results.get(item.run_id, NO_RESULTS))
         digest = hashlib.sha256(json.dumps([facts.payload, dict(facts.results)], sort_keys=True).encode()).hexdigest()[:16]
         try:
             needed = condition(facts)
@@ -110,5 +122,5 @@ def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Cl
             why = f"not needed: its condition is not met (inputs {digest})"
             ended.append((item.claim, Failure(outcome=Outcome.NOT_NEEDED, message=why)))
     if decided:
-        step_verbs.save_checkpoints(decided)
+        attempts.save_checkpoints(decided)
     return ended

@@ -6,6 +6,7 @@ An agent's pool thread hands in a note and waits. One thread of `agents_process`
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -14,14 +15,19 @@ from typing import Any
 from supervision.agent import StepRequest
 from supervision.effects import LONG_AGO, Book, EffectOutcome, Intention, Operation, Settlement
 from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, TransientFailure
+from supervision.execution import extension
 from supervision.ledger import effect_rows
 from supervision.postgres import db
-from supervision.recovery import failures
+from supervision.recovery import decisions
 from supervision.runtime import failpoints
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Started
+from supervision.store.runs import attempts
 from supervision.workflow import StepPosition
+
+SLOT_LOST = "slot_lost"
+NOT_EXTENDED = extension.Extension(0.0, wanted=True, slot_lost=False)
 
 
 class Note:
@@ -36,12 +42,14 @@ class Note:
         settled: Sequence[Settlement] = (),
         *,
         reads: bool = False,
+        extends: bool = False,
     ) -> None:
         self.place, self.claim, self.data = place, claim, data
-        self.intention, self.settled, self.reads = intention, settled, reads
+        self.intention, self.settled, self.reads, self.extends = intention, settled, reads, extends
         self.known = EffectOutcome.INTENDED, ""
         self.found: Sequence[Operation] = ()
         self.ordered_at = LONG_AGO
+        self.extension = NOT_EXTENDED
         self._settled = threading.Event()
         self._error: Exception | None = None
 
@@ -87,19 +95,42 @@ class LedgerBook(Book):
         return note
 
 
+class Extender:
+    """What `request.heartbeat` calls: extends one attempt, at most once in a share of its step's budget."""
+
+    def __init__(self, note: Callable[[Note], None], place: StepPosition, claim: Claim) -> None:
+        self._note, self._place, self._claim = note, place, claim
+        self._pause = extension.SHARE * step_verbs.budget(place.step.complete_within)
+        self._known: extension.Extension | None = None
+        self._next = 0.0
+
+    def __call__(self) -> tuple[float, bool]:
+        """The deadline that the attempt has now, and whether its order still wants it."""
+        now = time.monotonic()
+        if self._known is None or now >= self._next:
+            note = Note(self._place, self._claim, extends=True)
+            self._note(note)
+            if note.extension.slot_lost:
+                why = f"its slot at {self._place.agent.resource} was not extended in time: another call may have it"
+                raise OutcomeUnknown(why, SLOT_LOST)
+            self._known, self._next = note.extension, now + self._pause
+        return self._known.deadline, self._known.wanted
+
+
 def commit(batch: Sequence[Note]) -> set[int]:
     """Execute these notes in one commit. Returns the identities (`id`) of the notes whose claims still stand."""
     settled = [effect_rows.Settled(note.claim.run_id, note.place.position, one) for note in batch for one in note.settled]
     facts = [note for note in batch if note.data is not None]
     intending = [note for note in batch if note.intention is not None]
     reading = [note for note in batch if note.reads]
+    extending = [note for note in batch if note.extends]
 
     def work() -> set[int]:
         refused: set[int] = set()
         if settled:
             effect_rows.settle(settled)
         if facts:
-            saved = step_verbs.save_checkpoints([(note.place, note.claim, note.data or {}) for note in facts])
+            saved = attempts.save_checkpoints([(note.place, note.claim, note.data or {}) for note in facts])
             refused |= {id(note) for note in facts if _address(note) not in saved}
         if intending:
             entries = [effect_rows.Entry(*_address(note), note.intention) for note in intending if note.intention is not None]
@@ -109,6 +140,11 @@ def commit(batch: Sequence[Note]) -> set[int]:
                     refused.add(id(note))
                 else:
                     note.known = known
+        if extending:
+            kept = extension.extend([(note.place, note.claim) for note in extending])
+            for note in extending:
+                note.extension = kept.get(_address(note), note.extension)
+            refused |= {id(note) for note in extending if _address(note) not in kept}
         if reading:
             moments = effect_rows.ordered_at([note.claim.run_id for note in reading])
             found = effect_rows.of([(note.claim.run_id, note.place.position) for note in reading])
@@ -117,7 +153,7 @@ def commit(batch: Sequence[Note]) -> set[int]:
                 note.found = [replace(one) for one in found.get((note.claim.run_id, note.place.position), ())]
         return {id(note) for note in batch} - refused
 
-    return work() if sum(map(bool, (settled, facts, intending))) < 2 else db.transact(work)
+    return work() if not extending and sum(map(bool, (settled, facts, intending))) < 2 else db.transact(work)
 
 
 def _address(note: Note) -> tuple[int, str, int, int]:
@@ -126,7 +162,7 @@ def _address(note: Note) -> tuple[int, str, int, int]:
 
 def lost_claim() -> TransientFailure:
     """The error for an agent whose process has lost the claim."""
-    return TransientFailure("this claim is no longer ours", failures.CLAIM_LOST)
+    return TransientFailure("this claim is no longer ours", decisions.CLAIM_LOST)
 
 
 def left(request: StepRequest, error: BaseException | None = None) -> Sequence[Settlement]:

@@ -19,20 +19,21 @@ from django.db import InterfaceError, OperationalError
 from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
-from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, TransientFailure
+from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal, OutcomeUnknown, TransientFailure
 from supervision.execution import first_operations, handback, inputs, notes
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
 from supervision.governance import admission, resources
 from supervision.governance.admission import CallPermit
 from supervision.ledger import effect_rows
+from supervision.plans import personal
 from supervision.postgres import db
-from supervision.recovery import attribution, failures
+from supervision.recovery import attribution, decisions, failures
 from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import NOTHING, Done, Handover, Started
+from supervision.store.records import Done, Handover, Started
 from supervision.store.step_verbs import Successor
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
@@ -227,12 +228,11 @@ def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handov
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:
-        log.exception("could not record %d answers of %s", len(done), place)
+        why = personal.words_of(place.step, error)
+        log.exception("could not record %d answers of %s: %s", len(done), place, why, exc_info=not place.step.personal)
         if len(done) > 1:
             return _together([_finish(place, [item], go_on=go_on) for item in done])
-        failure = failures.as_failure(
-            OutcomeUnknown(f"its answer could not be recorded: {type(error).__name__}: {error}", failures.UNRECORDED)
-        )
+        failure = decisions.as_failure(OutcomeUnknown(f"its answer could not be recorded: {why}", decisions.UNRECORDED))
         _report_failures(place, [(done[0][0].claim, failure)])
         return Handover([], [], [])
 
@@ -270,6 +270,7 @@ def _given(place: StepPosition, started: Sequence[Started]) -> inputs.Inputs:
 def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> Ask:
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
     step, permit_of = place.step, admission.permits(place) if place.agent.resource is not None else None
+    extendable = checkpoints and step.longest is not None
 
     def ask(started: Started) -> StepRequest:
         claim = started.claim
@@ -286,11 +287,12 @@ def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> A
             deadline=min(started.deadline, permit.until),
             checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
             performed=started.performed,
-            results=given.results.get(claim.run_id, NOTHING) if given.results else NOTHING,
+            results=given.results.get(claim.run_id, inputs.NO_RESULTS) if given.results else inputs.NO_RESULTS,
             signal=given.signals.get(claim.run_id) if given.signals else None,
             wait_left=started.wait_left,
             definition=step,
             save_checkpoint=process.checkpointer(place, started) if checkpoints else None,
+            extend=process.extender(place, started) if extendable else None,
             book=process.book(place, started) if checkpoints else None,
             resource=permit.resource,
             settings=permit.settings,
@@ -303,8 +305,8 @@ def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> A
 def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequest, steps: list[str]) -> Answer:
     undo = place.direction == Direction.UNDO
     if not request.remaining:
-        late = TransientFailure("its time was over before an agent was free", failures.NO_TIME)
-        return Answer(place, started, None, failures.as_failure(late), notes.left(request, late))
+        late = TransientFailure("its time was over before an agent was free", decisions.NO_TIME)
+        return Answer(place, started, None, decisions.as_failure(late), notes.left(request, late))
     try:
         if failpoints.armed:
             failpoints.hit("agent.before_call", steps)
@@ -317,13 +319,13 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
         return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
-        return Answer(place, started, None, failures.as_failure(error), notes.left(request, error))
+        return Answer(place, started, None, decisions.as_failure(error), notes.left(request, error))
 
 
 def _failure_of(place: StepPosition, started: Started, request: StepRequest, failure: AgentFailure) -> Failure:
     """What the agent's failure means. A wait for what cannot come stops the step, whose work may be under way: an operator looks."""
     why = ""
-    if isinstance(failure, AwaitSignal):
+    if isinstance(failure, AwaitSignal) and not isinstance(failure, AwaitChildren):
         if request.wait_is_over and failure.name == started.awaits:
             why, code = "although that wait was over", "wait_was_over"
         elif failure.name and place.direction == Direction.UNDO:
@@ -332,7 +334,7 @@ def _failure_of(place: StepPosition, started: Started, request: StepRequest, fai
             why, code = f"which agent {place.agent.name} does not name in `signals`", "signal_unknown"
     if why:
         return Failure(outcome=Outcome.UNKNOWN, message=f"{failure}, {why}", code=code, reconcile=True)
-    return failures.as_failure(failure)
+    return decisions.as_failure(failure)
 
 
 def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
@@ -358,10 +360,9 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
                 failed.append((item.claim, _failure_of(place, item, request, result)))
             else:
                 done.append((item, result))
-        handed = finish(done) if done else Handover([], [], [])
-        if failed:
+        if failed:  # first, because it may lock all steps of its runs, and `finish` locks runs
             failures.fail(place, failed)
-        return handed, failed
+        return finish(done) if done else Handover([], [], []), failed
 
     def after_loss() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         handed, failed = work()
@@ -375,7 +376,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         if len(started) > 1:  # one by one, so that only the faulty one fails
             return _together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
         # The transaction was rolled back as a whole: certainly nothing was done.
-        failure = failures.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
+        failure = decisions.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
         _report_failures(place, [(item.claim, failure) for item in started])
         return Handover([], [], [])
     if failpoints.armed:

@@ -166,6 +166,12 @@ def resource_of(place: StepPosition, claim: Claim) -> str | None:
     return permit.resource if permit is not None else place.agent.resource
 
 
+def keep(calls: Mapping[rate_limiter.Holder, float]) -> set[rate_limiter.Holder]:
+    """Let these calls, which are under way, take so many seconds more from now. Returns those that have lost their slot."""
+    governed = {holder: seconds for holder, seconds in calls.items() if holder in _permits}
+    return governed.keys() - rate_limiter.keep(governed) if governed else set()
+
+
 def over(place: StepPosition, claims: Sequence[Claim]) -> None:
     """Return the slots of calls that are over or were never made, and hint the scheduler that waiting steps may be claimed."""
     circuit_breaker.no_verdict([claim.run_id for claim in claims])

@@ -11,7 +11,7 @@ second has more requests than allowed. Nothing is reserved further ahead than HO
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import random
@@ -65,6 +65,15 @@ UPDATE supervision_resource r
                       + %(count)s * (1 / rate_per_second + %(jitter)s::float8 / greatest(rate_per_second, 1)) * interval '1 s'
  WHERE name = %(name)s AND rate_per_second IS NOT NULL
 RETURNING greatest(extract(epoch FROM next_call_at - clock_timestamp()), 0)::float8, rate_per_second
+"""
+# A call keeps its slot only while it is within its own time: in the grace that follows, the slot may be another call's.
+_KEEP = """
+UPDATE supervision_slot s SET until = greatest(s.until, clock_timestamp() + (v.seconds + %(grace)s::float8) * interval '1 s')
+  FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[], %(leases)s::float8[])
+         v(run_id, direction, position, attempt, seconds)
+ WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
+   AND s.until >= clock_timestamp() + %(grace)s::float8 * interval '1 s'
+RETURNING s.run_id, s.direction, s.position, s.attempt
 """
 _GIVE_BACK = """
 DELETE FROM supervision_slot s
@@ -140,6 +149,13 @@ def reserve(name: str, count: int) -> list[float]:
         return [at] * count
     end, rate = rows[0]
     return [at + max(0.0, end - (count - n) * gap(rate)) for n in range(count)]
+
+
+def keep(wanted: Mapping[Holder, float]) -> set[Holder]:
+    """Extend the slots of these calls, which are under way, to so many seconds from now. Returns those that still have their slot."""
+    runs, directions, positions, attempts = zip(*wanted, strict=True)
+    facts = {"runs": list(runs), "directions": list(directions), "positions": list(positions), "attempts": list(attempts)}
+    return {(row[0], row[1], row[2], row[3]) for row in db.run(_KEEP, {**facts, "leases": list(wanted.values()), "grace": GRACE_SECONDS})}
 
 
 def give_back(holders: Sequence[Holder]) -> None:

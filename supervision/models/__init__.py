@@ -2,7 +2,7 @@
 
 from supervision.models.archive import ArchivedRun
 from supervision.models.audience import Audience
-from supervision.models.inbound import Receipt, ScheduleProgress, Signal
+from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
 from supervision.models.incidents import Alert, Incident
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch
@@ -27,6 +27,8 @@ __all__ = [
     "ArchivedRun",
     "Audience",
     "CachedResult",
+    "Child",
+    "ChildState",
     "Closure",
     "DeadLetter",
     "Delivery",

@@ -8,6 +8,7 @@ Processed final and the one that announces events are in the migrations.
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -75,6 +76,9 @@ class Run(models.Model):
 
     notify: its client wants status messages; a trigger writes them into the outbox, numbered by status_seq.
     session_client: the client of its session; a trigger fills it in if there is a session_key.
+    resume_from: of a run that is undone in order to go on from an earlier step, the position of that step.
+    event_seq, open_steps: of a run whose plan branches, the number of its newest event, and how many of its steps are not yet
+    Processed or Skipped; null for a list.
     """
 
     process_state = models.TextField(_("state"), choices=list(RUN_LABELS.items()), db_default=RunState.PENDING.value)
@@ -95,6 +99,10 @@ class Run(models.Model):
     status_seq = models.SmallIntegerField(_("status messages"), db_default=0)
     session_client = models.TextField(_("client of the session"), null=True)
     held_until = models.DateTimeField(_("held time counted until"), null=True)
+    event_seq = models.IntegerField(_("newest event"), null=True)
+    open_steps = models.SmallIntegerField(_("open steps"), null=True)
+    parent_key = models.TextField(_("parent"), null=True)
+    resume_from = models.SmallIntegerField(_("goes on from step"), null=True)
 
     class Meta:
         verbose_name = _("run")
@@ -147,6 +155,9 @@ class StepState(models.Model):
     awaits: the signal that the step waits for, or has waited for; empty: it waits for a moment. awaits_until: the end of
     that wait; awaits_attempt: the attempt that began it. While it waits, turn_at is null, and not_before is the moment at
     which the supervisor wakes it.
+    after: of a run whose plan branches, the positions of the steps that come before it in its direction; null for a list.
+    waits_for: how many of these are not yet done, and one more while the run is in Error; null for a list and for an undo.
+    branch: the number of its branch, whose steps run one after another; 0 for a list.
 
     The columns are sorted by how often they change: an update does not write the columns after its last changed one to the
     WAL again. The same holds for runs and submissions.
@@ -182,6 +193,9 @@ class StepState(models.Model):
     awaits = models.TextField(_("awaits the signal"), null=True)
     awaits_until = models.DateTimeField(_("waits until"), null=True)
     awaits_attempt = models.IntegerField(_("attempt that began the wait"), null=True)
+    after = ArrayField(models.SmallIntegerField(), verbose_name=_("after"), null=True)
+    waits_for = models.SmallIntegerField(_("waits for"), null=True)
+    branch = models.SmallIntegerField(_("branch"), db_default=0)
 
     class Meta:
         verbose_name = _("step")
@@ -207,8 +221,8 @@ class StepState(models.Model):
             # The sweep reads this index too: few steps run at any time (IN_FLIGHT), and a separate index for the overdue
             # ones would be written five times an order.
             models.UniqueConstraint(
-                name="a_run_processes_one_step_at_a_time",
-                fields=["run"],
+                name="a_branch_processes_one_step_at_a_time",
+                fields=["run", "branch"],
                 condition=Q(process_state="Processing"),
             ),
         ]

@@ -37,6 +37,7 @@ _seen: set[tuple[str, int]] = set()  # found registered in the database; a versi
 
 def definition_of(workflow: Workflow) -> dict[str, Any]:
     """What the fingerprint of this workflow covers."""
+    shape = workflow.shape
     return {
         "name": workflow.name,
         "version": workflow.version,
@@ -48,7 +49,9 @@ def definition_of(workflow: Workflow) -> dict[str, Any]:
                 "on_exhausted": str(step.retry.on_exhausted),
                 "on_permanent": str(step.retry.on_permanent),
                 **({"signal": step.awaited} if step.awaited else {}),
+                **({"starts": step.starts} if step.starts else {}),
                 **({"conditional": True} if step.when is not None else {}),
+                **({"after": [workflow.steps[earlier].name for earlier in shape.after[position]]} if shape else {}),
             }
             for position, step in enumerate(workflow.steps)
         ],
@@ -160,7 +163,7 @@ def first_difference(here: Definition, there: Definition) -> str:
             if what in ours and what in theirs and ours[what] != theirs[what]:
                 of = f"step {number}" if what == "name" else f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(ours[what])} in this code and {_said(theirs[what])} in the registered plan"
-        for what, default in (("signal", ""), ("conditional", False)):  # written only where they are set
+        for what, default in (("signal", ""), ("conditional", False), ("after", None)):  # written only where they are set
             mine, other = ours.get(what, default), theirs.get(what, default)
             if mine != other:
                 of = f"{what} of step {number} ({ours['name']})"
@@ -169,4 +172,6 @@ def first_difference(here: Definition, there: Definition) -> str:
 
 
 def _said(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        return ", ".join(value) or "no step"
+    return {True: "yes", False: "no", None: "the step before it"}[value] if isinstance(value, bool | None) else str(value)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from supervision.plans import registry, unknown_versions
 from supervision.postgres import db
-from supervision.workflow import label_of, newest, workflows
+from supervision.workflow import label_of, newest, version_of, workflows
 
 # Unfinished runs are few beside the finished ones and have an index of their own; running steps are bounded (IN_FLIGHT).
 _VERSIONS = """
@@ -29,7 +29,7 @@ class Version:
 
     in_flight: its unfinished runs. waiting: those of them whose steps no process has claimed (due, postponed, in Error).
     known: this code knows it. newest: new orders run it. unknown_to: the roles none of whose processes knows it.
-    removable: this code may drop it.
+    removable: this code may drop it. by_choice: those new orders run it whose intake asks for it.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Version:
     newest: bool
     unknown_to: list[str]
     removable: bool
+    by_choice: bool = False
 
 
 def versions() -> list[Version]:
@@ -69,6 +70,7 @@ def _version(
 ) -> Version:
     label = label_of(name, version)
     latest = known and newest(name).version == version
+    by_choice = known and version_of(name, version).by_choice
     return Version(
         name=name,
         version=version,
@@ -79,5 +81,6 @@ def _version(
         known=known,
         newest=latest,
         unknown_to=[role for role, labels in sorted(told.items()) if labels is not None and label not in labels],
-        removable=known and not latest and not in_flight,
+        removable=known and not latest and not by_choice and not in_flight,
+        by_choice=by_choice,
     )

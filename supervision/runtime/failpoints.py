@@ -36,6 +36,8 @@ NAMES = (
     "supervisor.before_commit",
     "supervisor.after_commit",
     "undo.after_effect",
+    "verb.before_commit",
+    "verb.after_commit",
     "relay.after_publish",
     "journal.after_write",
     "archive.before_commit",

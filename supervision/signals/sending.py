@@ -16,6 +16,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from supervision.errors import DefinitionError, Refused, UnknownRun, UnreadableSubmission
+from supervision.plans import personal
 from supervision.postgres import db
 from supervision.store import sleeping
 from supervision.wakeup import hints
@@ -112,7 +113,10 @@ def _body(signal: NewSignal) -> str:
 
 def _storable(text: str) -> bool:
     """Whether PostgreSQL can keep this text: no NUL, no lone surrogate."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _depth_fits(payload: Any) -> bool:
@@ -128,10 +132,13 @@ def _holds(value: Any) -> bool:
     return isinstance(value, Mapping | list | tuple)
 
 
+# The steps of a run that goes back to an earlier step are open from there on: they are done anew.
 _RUNS = """
-SELECT r.key, r.id, r.workflow, r.version, r.process_state IN ('Processed', 'Cancelled') OR r.direction = 'undo',
+SELECT r.key, r.id, r.workflow, r.version,
+       r.process_state IN ('Processed', 'Cancelled') OR (r.direction = 'undo' AND r.resume_from IS NULL),
        ARRAY(SELECT s.position FROM supervision_stepstate s
-              WHERE s.run_id = r.id AND s.direction = 'do' AND s.process_state || '' IN ('Pending', 'Processing', 'Error')),
+              WHERE s.run_id = r.id AND s.direction = 'do'
+                AND (s.process_state || '' IN ('Pending', 'Processing', 'Error') OR s.position >= r.resume_from)),
        (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = r.key LIMIT %(most)s) g)
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
 """
@@ -160,18 +167,21 @@ Identity = tuple[str, str, str]
 def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> list[Sent]:
     sleeping.let_none_fall_asleep([signal.run for signal in signals])
     identities: list[Identity] = [(signal.run, signal.name, signal.key) for signal in signals]
-    outcomes, runs, known = _judged(signals, identities)
+    outcomes, runs, known = _judged(signals)
     chosen = {identity: number for number, identity in reversed(list(enumerate(identities))) if outcomes[number] in KEPT}
     picked = sorted(chosen.values())
     written: set[Identity] = set()
     if picked:
-        facts = _arrays([identities[number] for number in picked])
         people = {"senders": [signals[n].sent_by for n in picked], "reasons": [signals[n].reason for n in picked]}
-        written = set(db.fetch(_INSERT, {**facts, "payloads": [bodies[number] for number in picked], **people}))
-        known |= {(run, name, key): payload for run, name, key, payload in db.fetch(_KNOWN, facts)}
-    for number, identity in enumerate(identities):
-        if identity in known and not (identity in written and chosen.get(identity) == number):
-            outcomes[number] = Sent.REPEATED if known[identity] == json.loads(bodies[number]) else Sent.KEY_REUSED
+        facts = {**_arrays([identities[n] for n in picked]), "payloads": [bodies[n] for n in picked], **people}
+        written = set(db.fetch(_INSERT, facts))
+    repeated = [number for number, identity in enumerate(identities) if not (identity in written and chosen.get(identity) == number)]
+    if repeated:
+        rows = db.fetch(_KNOWN, _arrays([identities[number] for number in repeated]))
+        known |= {(run, name, key): payload for run, name, key, payload in rows}
+    for number in repeated:
+        if (identity := identities[number]) in known:
+            outcomes[number] = Sent.REPEATED if personal.same(known[identity], json.loads(bodies[number])) else Sent.KEY_REUSED
     if woken := {(runs[run], name) for run, name, _key in written if run in runs}:
         sleeping.wake(sorted(woken))
     return outcomes
@@ -184,15 +194,14 @@ def _arrays(identities: Sequence[Identity]) -> dict[str, list[str]]:
     return {name: [identity[place] for identity in identities] for place, name in enumerate(("runs", "names", "keys"))}
 
 
-def _judged(signals: Sequence[NewSignal], identities: Sequence[Identity]) -> tuple[list[Sent], dict[str, int], dict[Identity, Any]]:
-    """What each of these signals would become if none of them was known; the runs by key; and the payloads of known signals."""
+def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], dict[Identity, Any]]:
+    """What each of these signals would become if none of them was known; the runs by key; and the payloads of archived signals."""
     keys = sorted({signal.run for signal in signals})
     runs = {row[0]: row[1:] for row in db.fetch(_RUNS, {"keys": keys, "most": MOST_SIGNALS})}
     missing = [key for key in keys if key not in runs]
     archived = dict(db.fetch(_ARCHIVED, {"keys": missing})) if missing else {}
     waiting = {row[0]: row[1:] for row in db.fetch(_SUBMISSIONS, {"keys": missing, "most": MOST_SIGNALS})} if missing else {}
-    known = {(run, name, key): payload for run, name, key, payload in db.fetch(_KNOWN, _arrays(identities))}
-    known |= {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
+    known = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
     def outcome(signal: NewSignal) -> Sent:
         if signal.run in runs:

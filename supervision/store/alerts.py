@@ -65,7 +65,7 @@ ON CONFLICT DO NOTHING
 # Whether no such run exists. A superfluous alert could hide a missing one in these counts, so _OVER runs first.
 _COMPLETE = """
 SELECT (SELECT count(*) FROM supervision_run WHERE process_state = 'Error')
-       = (SELECT count(*) FROM supervision_alert WHERE kind = 'error' AND closed_at IS NULL)
+       = (SELECT count(DISTINCT run_id) FROM supervision_alert WHERE kind = 'error' AND closed_at IS NULL)
 """
 
 # Gives each alert without a cause its cause. Failures of the same workflow, step, direction, resource and code are one incident.
@@ -164,6 +164,13 @@ def runs_of_alerts(cause: str) -> Sequence[int]:
         "SELECT DISTINCT run_id FROM supervision_alert WHERE closed_at IS NULL AND cause = %(cause)s ORDER BY run_id", {"cause": cause}
     )
     return [run_id for (run_id,) in rows]
+
+
+def close(run_id: int) -> None:
+    """Close the errors of this run, inside the transaction that undoes it."""
+    db.fetch(
+        "UPDATE supervision_alert SET closed_at = now() WHERE run_id = %(run)s AND kind = 'error' AND closed_at IS NULL", {"run": run_id}
+    )
 
 
 def raise_one(**facts: Any) -> None:

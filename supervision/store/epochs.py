@@ -88,30 +88,38 @@ RETURNING number, system_identifier, timeline, store, first_run_id, first_submis
 
 # Rows are locked in the order that all statements use. A running step is released like one that expired, but no failure is
 # counted; its event takes the number after the run's newest. The effect of a step outside this database becomes unknown.
+# A step that failed before its order was undone was not called again in the lost time: its effect stays as it is known.
 # A step that is still running while its order is undone must not run again: it expires, and the sweep abandons it.
 _TURN = """
 WITH c AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position,
            CASE WHEN s.process_state = 'Processing' AND s.direction = 'do' AND r.direction = 'undo' THEN 'Abandoned'
-                ELSE s.process_state END AS was
+                ELSE s.process_state END AS was,
+           s.process_state = 'Error' AND s.direction = 'do' AND r.direction = 'undo' AS over
       FROM supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id
      WHERE r.process_state IN ('Pending', 'Processing', 'Error', 'Compensating')
        AND s.process_state IN ('Pending', 'Processing', 'Error')
      ORDER BY s.run_id, s.direction, s.position FOR UPDATE OF s),
+n AS MATERIALIZED (
+    SELECT c.*, count(*) FILTER (WHERE was = 'Processing') OVER (PARTITION BY run_id ORDER BY direction, position) AS number FROM c),
 u AS (
     UPDATE supervision_stepstate s
        SET attempt = s.attempt + %(jump)s::int, locked_by = CASE c.was WHEN 'Abandoned' THEN s.locked_by END,
-           effect = CASE WHEN s.direction = 'do' AND s.effect = 'none' AND s.agent <> ALL (%(transactional)s::text[]) THEN 'unknown'
-                         ELSE s.effect END,
+           effect = CASE WHEN s.direction = 'do' AND s.effect = 'none' AND s.agent <> ALL (%(transactional)s::text[]) AND NOT c.over
+                         THEN 'unknown' ELSE s.effect END,
            process_state = CASE c.was WHEN 'Processing' THEN 'Pending' ELSE s.process_state END,
            complete_by = CASE c.was WHEN 'Processing' THEN now() + %(pickup)s::float8 * interval '1 s'
                                     WHEN 'Abandoned' THEN least(s.complete_by, now() - interval '1 s') ELSE s.complete_by END,
            not_before = CASE c.was WHEN 'Processing' THEN now() ELSE s.not_before END,
            turn_at = CASE c.was WHEN 'Processing' THEN coalesce(s.turn_at, now()) ELSE s.turn_at END,
-           seq = CASE c.was WHEN 'Processing' THEN 1 + greatest(s.seq, (
+           seq = CASE c.was WHEN 'Processing' THEN c.number + greatest(s.seq, (
                  SELECT max(e.seq) FROM supervision_stepevent e WHERE e.run_id = s.run_id)) ELSE s.seq END
-      FROM c WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
-    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.was)
+      FROM n c WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
+    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.was),
+r AS (
+    UPDATE supervision_run r SET event_seq = r.event_seq + n.count
+      FROM (SELECT run_id, count(*) AS count FROM n WHERE was = 'Processing' GROUP BY run_id) n
+     WHERE r.id = n.run_id AND r.event_seq IS NOT NULL)
 INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor, why)
 SELECT run_id, seq, position, direction, attempt, 'Processing', 'Pending', %(by)s, %(why)s FROM u WHERE was = 'Processing'
 """

@@ -88,11 +88,36 @@ SELECT s.run_id FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run
  ORDER BY s.run_id, s.position FOR UPDATE OF s SKIP LOCKED
 """
 
+# FAIL, first of all, where the plan branches: all steps of these runs, and then the runs. A step that stops its run holds back
+# the others.
+LOCK_BRANCHED = """
+WITH s AS MATERIALIZED (
+    SELECT s.run_id FROM supervision_stepstate s WHERE s.run_id = ANY (%(runs)s::bigint[])
+     ORDER BY s.run_id, s.direction, s.position FOR UPDATE)
+SELECT r.id FROM supervision_run r
+ WHERE r.id = ANY (%(runs)s::bigint[]) AND (SELECT count(*) FROM s) >= 0 ORDER BY r.id FOR UPDATE
+"""
+
+# SWEEP, likewise, but only the rows that no other transaction holds: a run of which one is held is left to the next sweep.
+# Returns for each run whose plan branches whether it could be locked as a whole.
+TAKE_BRANCHED = """
+WITH b AS MATERIALIZED (
+    SELECT r.id FROM supervision_run r WHERE r.id = ANY (%(runs)s::bigint[]) AND r.event_seq IS NOT NULL),
+s AS MATERIALIZED (
+    SELECT s.run_id FROM supervision_stepstate s WHERE s.run_id IN (SELECT id FROM b)
+     ORDER BY s.run_id, s.direction, s.position FOR UPDATE SKIP LOCKED),
+r AS MATERIALIZED (
+    SELECT r.id FROM supervision_run r
+     WHERE r.id IN (SELECT id FROM b) AND (SELECT count(*) FROM s) >= 0 ORDER BY r.id FOR UPDATE SKIP LOCKED)
+SELECT b.id, b.id IN (SELECT id FROM r) AND (SELECT count(*) FROM s WHERE s.run_id = b.id)
+             = (SELECT count(*) FROM supervision_stepstate t WHERE t.run_id = b.id) FROM b
+"""
+
 # FAIL and SWEEP, in between: the runs of the steps just locked. A statement of its own, because a join in the one that
 # locks would show the run as it was before the wait (only the locked row is read again): a step whose order was cancelled
 # meanwhile would be retried. A transaction that reverses a run locks its steps first, so the direction cannot change now.
 RUN_FACTS = """
-SELECT id, workflow, version, direction, complete_by < now() FROM supervision_run WHERE id = ANY(%(runs)s)
+SELECT id, workflow, version, direction, complete_by < now(), process_state FROM supervision_run WHERE id = ANY(%(runs)s)
 """
 
 # A step has at most one open alert of a kind. A later alert overwrites the open one. If its code is another, it belongs to
@@ -103,16 +128,17 @@ STILL_OPEN = """ON CONFLICT (run_id, position, direction, kind) WHERE closed_at 
 
 # FAIL and SWEEP, second half: writes the decisions, checked again by attempt and state on the locked rows. The run's Error
 # and the alert commit with the step's state. Only an alert of kind error stops the run: if a step in Error has none, its run
-# is undone in the same transaction. An open alert describes the newest failure.
+# is undone in the same transaction. An open alert describes the newest failure. Where the plan branches, the run's row numbers the
+# events, each run is named once, and `stops` says whether this failure stops it: another branch may have stopped it before.
 SETTLE = f"""
 WITH v AS (
     SELECT * FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
                          %(states)s::text[], %(delays)s::float8[], %(failures)s::int[], %(dispatches)s::int[],
                          %(effects)s::text[], %(errors)s::text[], %(whys)s::text[], %(alerts)s::text[],
                          %(failings)s::float8[], %(blames)s::smallint[], %(codes)s::text[],
-                         %(severities)s::text[])
+                         %(severities)s::text[], %(stops)s::bool[])
              v(run_id, direction, position, attempt, state, delay, failures, dispatches, effect, error, why, alert,
-               failing, blame, code, severity)),
+               failing, blame, code, severity, stops)),
 u AS (
     UPDATE supervision_stepstate s
        SET process_state = v.state, locked_by = NULL,
@@ -131,15 +157,26 @@ u AS (
      WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
        AND s.process_state || '' = 'Processing'
     RETURNING s.run_id, s.direction, s.position, s.attempt, s.generation, s.name, s.seq, v.state, v.why, v.error, v.alert,
-              v.code, v.severity),
+              v.code, v.severity, v.stops, s.after IS NOT NULL AS branched),
 r AS (
     UPDATE supervision_run r SET process_state = 'Error'
-      FROM u WHERE u.alert = 'error' AND r.id = u.run_id AND r.process_state || '' IN ('Processing', 'Compensating')
+      FROM u WHERE u.alert = 'error' AND NOT u.branched AND r.id = u.run_id AND r.process_state || '' IN ('Processing', 'Compensating')
     RETURNING r.id, r.direction),
+b AS (
+    UPDATE supervision_run r
+       SET event_seq = r.event_seq + CASE WHEN u.stops THEN 2 ELSE 1 END,
+           process_state = CASE WHEN u.stops THEN 'Error' ELSE r.process_state END
+      FROM u WHERE u.branched AND r.id = u.run_id
+    RETURNING r.id, r.direction, r.event_seq, u.position, u.direction AS step_direction, u.attempt, u.state, u.why, u.stops),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor, why)
     SELECT run_id, CASE WHEN alert = 'error' THEN seq - 1 ELSE seq END, position, direction, attempt, 'Processing', state,
-           %(me)s, why FROM u
+           %(me)s, why FROM u WHERE NOT branched
+    UNION ALL
+    SELECT id, event_seq - stops::int, position, step_direction, attempt, 'Processing', state, %(me)s, why FROM b
+    UNION ALL
+    SELECT id, event_seq, NULL::smallint, NULL, NULL::int, CASE direction WHEN 'do' THEN 'Processing' ELSE 'Compensating' END,
+           'Error', %(me)s, why FROM b WHERE stops
     UNION ALL
     SELECT u.run_id, u.seq, NULL::smallint, NULL, NULL::int,
            CASE r.direction WHEN 'do' THEN 'Processing' ELSE 'Compensating' END, 'Error', %(me)s, u.why
@@ -148,16 +185,17 @@ a AS (
     INSERT INTO supervision_alert (run_id, position, direction, generation, kind, step, message, code, severity)
     SELECT run_id, position, direction, generation, alert, name, coalesce(why, ''), code, severity FROM u WHERE alert IS NOT NULL
     {STILL_OPEN})
-SELECT run_id, direction, position, state FROM u
+SELECT run_id, direction, position, state, stops, branched FROM u
 """
 
 # Steps whose effect is unknown and whose key was first used so long ago that the remote service has forgotten it.
-# If an operator has resubmitted the step, the time counts from then, because the operator has looked at it.
+# If an operator has resubmitted the step, the time counts from then, because the operator has looked at it. If the run went on
+# from an earlier step, the key is a new one since then.
 FORGOTTEN_KEYS = """
 SELECT s.run_id FROM unnest(%(runs)s::bigint[]) v(run_id)
   JOIN supervision_stepstate s
     ON s.run_id = v.run_id AND s.direction = 'do' AND s.position = %(position)s AND s.effect = 'unknown'
- WHERE (SELECT coalesce(max(e.at) FILTER (WHERE e.from_state = 'Error'),
+ WHERE (SELECT coalesce(max(e.at) FILTER (WHERE e.from_state IN ('Error', 'Processed', 'Skipped')),
                         min(e.at) FILTER (WHERE e.direction = 'do' AND e.to_state = 'Processing'))
           FROM supervision_stepevent e
          WHERE e.run_id = s.run_id AND e.position = s.position AND e.direction IN ('do', %(direction)s))

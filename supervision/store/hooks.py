@@ -122,6 +122,7 @@ RETURNING n.id, n.payload ->> 'workflow', (n.payload ->> 'version')::int, n.payl
 """
 
 # The rows stay locked until the hook's writes commit with delivered_at, so that two processes never make the same call.
+# A row that another process's _CLAIM has locked and then left, because its lease was newer, is called after its back-off.
 _HOLD = """
 SELECT n.id, n.run_id, n.payload ->> 'reason' FROM supervision_notification n
  WHERE n.id = ANY (%(ids)s) AND n.delivered_at IS NULL ORDER BY n.id FOR UPDATE SKIP LOCKED
@@ -143,18 +144,19 @@ def retry_due(limit: int = AT_ONCE) -> int:
 
 
 def _again(call: _Call, ids: Sequence[int]) -> int:
-    """Make the calls of these rows together; if that fails, one by one."""
-    error = db.transact(partial(_make, call, ids))
-    if error is None:
-        return len(ids)
+    """Make the calls of these rows together; if that fails, one by one. Returns how many succeeded."""
+    made = db.transact(partial(_make, call, ids))
+    if isinstance(made, int):
+        return made
     if len(ids) > 1:
         return sum(_again(call, [pk]) for pk in ids)
-    log.warning("%s of %s version %s raised again: %s", call.hook, call.workflow, call.version, error)
-    db.run(_FAILED, {"id": ids[0], "why": _words(error), "raised": json.dumps({"raised": True})})
+    log.warning("%s of %s version %s raised again: %s", call.hook, call.workflow, call.version, made)
+    db.run(_FAILED, {"id": ids[0], "why": _words(made), "raised": json.dumps({"raised": True})})
     return 0
 
 
-def _make(call: _Call, ids: Sequence[int]) -> Exception | None:
+def _make(call: _Call, ids: Sequence[int]) -> int | Exception:
+    """Make the calls of those rows that no other process holds; returns how many, or the hook's error."""
     rows = db.fetch(_HOLD, {"ids": list(ids)})
     runs = {run.pk: run for run in Run.objects.filter(pk__in=[run_id for _, run_id, _ in rows])}
     closed = [
@@ -169,7 +171,7 @@ def _make(call: _Call, ids: Sequence[int]) -> Exception | None:
     failed = _try(hook, closed) if hook is not None and closed else None
     if failed is None:
         db.fetch(_DONE, {"ids": [pk for pk, *_ in rows]})
-    return failed
+    return len(rows) if failed is None else failed
 
 
 # ---------------------------------------------------------------------------------------------------- incidents

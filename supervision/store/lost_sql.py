@@ -6,7 +6,7 @@ They only read. Only `step_verbs` executes them, after a lost connection, and ad
 from __future__ import annotations
 
 # Only the process that holds a claim finishes it, so an event of the same attempt by this process proves the earlier commit.
-_DONE = """
+DONE = """
 WITH d AS MATERIALIZED (
     SELECT s.run_id, s.position, e.seq, e.at
       FROM unnest(%(runs)s::bigint[], %(attempts)s::int[]) v(run_id, attempt)
@@ -18,7 +18,7 @@ WITH d AS MATERIALIZED (
        AND e.to_state = 'Processed' AND e.actor = %(me)s)"""
 
 # The next step is ours only if it is still in the claim of the same commit: its event is the next one, with the same time.
-FINISH = f"""{_DONE}
+FINISH = f"""{DONE}
 SELECT run_id, NULL::int, NULL::smallint, NULL::text, NULL::jsonb, NULL::float8, NULL::bool FROM d
 UNION ALL
 SELECT s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint,
@@ -33,13 +33,13 @@ SELECT s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint,
                        AND n.position = s.position AND n.attempt = s.attempt AND n.to_state = 'Processing'))
 """
 
-FINISH_LAST = f"""{_DONE}
+FINISH_LAST = f"""{DONE}
 SELECT run_id, false, NULL::text FROM d
 UNION ALL
 SELECT r.id, true, r.session_key FROM d JOIN supervision_run r ON r.id = d.run_id AND r.process_state || '' = 'Processed'
 """
 
-FINISH_UNDO = f"{_DONE} SELECT run_id FROM d"
+FINISH_UNDO = f"{DONE} SELECT run_id FROM d"
 
 # Attempts of these claims that started after this call began were started by its lost try. If another process handles the
 # same message at the same moment, the agent is called a second time, under the same key.

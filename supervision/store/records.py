@@ -64,6 +64,11 @@ class Started(NamedTuple):
         """The fencing token in every write about this step."""
         return self.claim.attempt
 
+    def followed_by(self, attempt: int, generation: int, key: str, checkpoint: Mapping[str, Any] | None, deadline: float) -> Started:
+        """The next step of the same run, which this process has claimed with the end of this one."""
+        claim = Claim(self.claim.run_id, attempt)
+        return Started(claim, generation, key, checkpoint or NOTHING, self.key, self.payload, deadline=deadline)
+
 
 @dataclass(frozen=True)
 class Handover:

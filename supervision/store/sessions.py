@@ -63,7 +63,7 @@ WITH head AS MATERIALIZED (
 UPDATE supervision_stepstate s
    SET not_before = now(), turn_at = now() - head.priority * %(head_start)s::float8 * interval '1 s'
   FROM head
- WHERE s.run_id = head.id AND s.direction = 'do' AND s.position = 0 AND s.process_state || '' = 'Pending'
+ WHERE s.run_id = head.id AND s.direction = 'do' AND coalesce(s.waits_for, s.position) = 0 AND s.process_state || '' = 'Pending'
    AND s.not_before IS NULL
 RETURNING s.run_id
 """
@@ -84,7 +84,7 @@ WITH RECURSIVE head AS (
          ORDER BY r.session_key, r.session_client, r.id LIMIT 1) next
      WHERE head.n < %(most)s)
 SELECT session_client, session_key,
-       EXISTS (SELECT FROM supervision_stepstate s WHERE s.run_id = head.id AND s.direction = 'do' AND s.position = 0
+       EXISTS (SELECT FROM supervision_stepstate s WHERE s.run_id = head.id AND s.direction = 'do' AND coalesce(s.waits_for, s.position) = 0
                   AND s.process_state || '' = 'Pending' AND s.not_before IS NULL)
   FROM head ORDER BY n
 """

@@ -102,10 +102,11 @@ def _moment(until: datetime | None) -> str | None:
     return None if until is None else until.isoformat()
 
 
-# The rest of a wait that ends early no longer counts as held.
+# The rest of a wait that ends early no longer counts as held. Waits of several branches may end together.
 _GIVE_BACK = """r AS (
-    UPDATE supervision_run r SET complete_by = r.complete_by - greatest(u.awaits_until - now(), interval '0')
-      FROM u WHERE r.id = u.run_id AND u.direction = 'do' AND r.complete_by IS NOT NULL)"""
+    UPDATE supervision_run r SET complete_by = r.complete_by - u.rest
+      FROM (SELECT run_id, sum(greatest(awaits_until - now(), interval '0')) AS rest FROM u WHERE direction = 'do' GROUP BY run_id) u
+     WHERE r.id = u.run_id AND r.complete_by IS NOT NULL)"""
 
 # The steps whose time is over, the longest first. Two supervisors at once share them.
 _WAKE_DUE = f"""
@@ -128,6 +129,26 @@ SELECT run_id FROM u
 def wake_due(limit: int) -> int:
     """Make up to `limit` steps claimable whose wait is over; returns how many."""
     return len(db.run(_WAKE_DUE, {"limit": limit, "pickup": conf.get().pickup_within.total_seconds()}))
+
+
+# A run in Error lets none of its steps begin. A step asleep keeps what it waits for, and looks again when the run goes on.
+_HOLD_BACK = """
+WITH o AS MATERIALIZED (
+    SELECT s.position, CASE WHEN s.turn_at IS NULL THEN greatest(s.awaits_until - now(), interval '0') END AS rest
+      FROM supervision_stepstate s
+     WHERE s.run_id = %(run)s AND s.direction = %(direction)s AND s.process_state || '' = 'Pending' AND s.not_before IS NOT NULL
+       AND (%(position)s::smallint IS NULL OR s.position = %(position)s)),
+u AS (
+    UPDATE supervision_stepstate s SET not_before = NULL, turn_at = NULL, complete_by = NULL
+      FROM o WHERE s.run_id = %(run)s AND s.direction = %(direction)s AND s.position = o.position)
+UPDATE supervision_run r SET complete_by = r.complete_by - o.rest
+  FROM (SELECT sum(rest) AS rest FROM o) o WHERE r.id = %(run)s AND r.direction = 'do' AND o.rest > interval '0'
+"""
+
+
+def hold_back(run_id: int, direction: str, position: int | None = None) -> None:
+    """Let no Pending step of this run begin, or not the one at this position, in the transaction that has locked the whole run."""
+    db.fetch(_HOLD_BACK, {"run": run_id, "direction": direction, "position": position})
 
 
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({SIGNAL_LOCK.format(key='k')}) FROM unnest(%(keys)s::text[]) k ORDER BY k"  # noqa: S608

@@ -32,11 +32,21 @@ SELECT id, public_id, workflow, payload, client, created_at, cancel_requested_at
    FOR UPDATE SKIP LOCKED
 """
 
+
 # Runs, their steps and the first events, in one statement. A run that is `born` has its first step claimed already
 # (attempt 1), which saves the claim: the caller checked that there is capacity and no older step waits. With `begin` it is
 # started too, because the same process performs it at once. A `blocked` run waits for its turn in its session.
 # The unique key of the run makes a second run for the same submission impossible.
-WRITE_RUNS = """
+def _write_runs(*, branched: bool) -> str:
+    """branched: the plan is a graph, and every step that comes after no other begins at once."""
+    run_columns, run_values = (", event_seq, open_steps", ", CASE WHEN born THEN 2 ELSE 1 END, cardinality(%(names)s::text[])")
+    columns, values = (", after, waits_for, branch", ", d.after, cardinality(d.after), d.branch")
+    plan, plan_columns = (", %(afters)s::text[], %(branches)s::smallint[]", ", afters, branch")
+    definition, first = ("name, agent, afters::smallint[] AS after, branch", "cardinality(d.after) = 0")
+    if not branched:
+        run_columns = run_values = columns = values = plan = plan_columns = ""
+        definition, first = "name, agent", "d.position = 0"
+    return f"""
 WITH v AS (
     SELECT * FROM unnest(%(submissions)s::bigint[], %(keys)s::text[], %(payloads)s::jsonb[], %(priorities)s::smallint[],
                          %(sessions)s::text[], %(partitions)s::text[], %(replies)s::text[], %(waits)s::float8[],
@@ -46,17 +56,17 @@ m AS (
     UPDATE supervision_submission s SET consumed_at = now() FROM v WHERE s.id = v.submission),
 r AS (
     INSERT INTO supervision_run (workflow, version, key, process_state, payload, priority, session_key, partition,
-                                 reply_to, notify, complete_by)
+                                 reply_to, notify, complete_by{run_columns})
     SELECT %(workflow)s, %(version)s, key, CASE WHEN born THEN 'Processing' ELSE 'Pending' END, payload, priority,
-           session_key, partition, reply_to, notify, now() + %(complete_within)s::float8 * interval '1 s'
+           session_key, partition, reply_to, notify, now() + %(complete_within)s::float8 * interval '1 s'{run_values}
       FROM v
     RETURNING id, key),
 d AS (
-    SELECT (n - 1)::smallint AS position, name, agent
-      FROM unnest(%(names)s::text[], %(agents)s::text[]) WITH ORDINALITY d(name, agent, n)),
+    SELECT (n - 1)::smallint AS position, {definition}
+      FROM unnest(%(names)s::text[], %(agents)s::text[]{plan}) WITH ORDINALITY d(name, agent{plan_columns}, n)),
 st AS (
     INSERT INTO supervision_stepstate (run_id, direction, position, name, agent, idempotency_key, seq, process_state,
-                                       attempt, locked_by, started_at, complete_by, not_before, turn_at)
+                                       attempt, locked_by, started_at, complete_by, not_before, turn_at{columns})
     SELECT r.id, 'do', d.position, d.name, d.agent, r.key || ':' || d.name || ':do:1',
            CASE WHEN d.position = 0 AND v.born THEN 2 ELSE 1 END,
            CASE WHEN d.position = 0 AND v.born THEN 'Processing' ELSE 'Pending' END,
@@ -64,8 +74,8 @@ st AS (
            CASE WHEN d.position = 0 AND v.born THEN %(me)s END,
            CASE WHEN d.position = 0 AND v.born AND %(begin)s THEN now() END,
            CASE WHEN d.position = 0 AND v.born THEN now() + %(lease)s::float8 * interval '1 s' END,
-           CASE WHEN d.position = 0 AND NOT v.blocked THEN now() END,
-           CASE WHEN d.position = 0 AND NOT v.blocked THEN now() + v.wait * interval '1 s' END
+           CASE WHEN {first} AND NOT v.blocked THEN now() END,
+           CASE WHEN {first} AND NOT v.blocked THEN now() + v.wait * interval '1 s' END{values}
       FROM r JOIN v ON v.key = r.key CROSS JOIN d),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
@@ -75,6 +85,9 @@ ev AS (
 SELECT id, key FROM r
 """
 
+
+WRITE_RUNS, WRITE_RUNS_OF_A_GRAPH = _write_runs(branched=False), _write_runs(branched=True)
+
 _LIVE = "p.lifted_at IS NULL AND (p.until IS NULL OR p.until > now())"
 
 
@@ -83,17 +96,20 @@ def _paused(scope: str, column: str = "name") -> str:
     return f"ARRAY(SELECT p.{column} FROM supervision_pause p WHERE p.scope = '{scope}' AND p.{column} IS NOT NULL AND {_LIVE})"
 
 
+PAUSED_ORDERS = _paused("order", "run_id")
+
 # A pause stops claims and nothing else: running steps finish, claimed steps are performed.
 NOT_PAUSED = f"""NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'all' AND {_LIVE})
-       AND s.agent <> ALL ({_paused("agent")}) AND s.run_id <> ALL ({_paused("order", "run_id")})
+       AND s.agent <> ALL ({_paused("agent")}) AND s.run_id <> ALL ({PAUSED_ORDERS})
        AND (NOT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'workflow' AND {_LIVE})
             OR (SELECT b.workflow FROM supervision_run b WHERE b.id = s.run_id) <> ALL ({_paused("workflow")}))"""
 
-# A step that may be claimed. An undo step waits until no step of its run is running: a cancelled order's last step ends
-# first. Runs of versions that this code does not know are left to processes that know them.
+# A step that may be claimed. An undo step waits until no step of its run is running, or no forward step where the plan branches:
+# a cancelled order's last step ends first. Runs of versions that this code does not know are left to processes that know them.
 DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NOT NULL AND s.not_before <= now()
        AND (s.direction = 'do' OR NOT EXISTS (
-            SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
+            SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'
+               AND (s.after IS NULL OR b.direction = 'do')))
        AND {NOT_PAUSED}
        AND {known_only("s.run_id")}"""
 
@@ -104,7 +120,9 @@ ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.ag
 # CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
 # limit cannot be re-evaluated and take more (PostgreSQL bug 15715); SKIP LOCKED sends a second scheduler to other
 # work. Agents whose resource takes no calls now are left out (`shut`). Agents of limited services are claimed apart (`only`).
-# `attempt` is the fencing token: it rises with every claim, and the guard of every later write checks it.
+# `attempt` is the fencing token: it rises with every claim, and the guard of every later write checks it. Where the plan branches,
+# several steps of a run may be claimed at once, here and elsewhere: their events are numbered by the run's row. The runs' rows are
+# locked in one order, after the steps'.
 def _claim(which: str, order: str) -> str:
     return f"""
 WITH c AS MATERIALIZED (
@@ -122,13 +140,25 @@ u AS (
       FROM c
      WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
        AND s.process_state || '' = 'Pending'
-    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.turn_at),
+    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.turn_at, s.after IS NOT NULL AS branched),
 r AS (
     UPDATE supervision_run r SET process_state = 'Processing'
-      FROM u WHERE r.id = u.run_id AND r.process_state || '' = 'Pending'),
+      FROM u WHERE r.id = u.run_id AND r.process_state || '' = 'Pending' AND NOT u.branched),
+n AS MATERIALIZED (
+    SELECT run_id, count(*) AS count, array_agg(direction) AS directions, array_agg(position) AS positions, array_agg(attempt) AS attempts
+      FROM u WHERE branched GROUP BY run_id),
+k AS MATERIALIZED (SELECT r.id FROM supervision_run r WHERE r.id IN (SELECT run_id FROM n) ORDER BY r.id FOR UPDATE),
+b AS (
+    UPDATE supervision_run r SET event_seq = r.event_seq + n.count,
+           process_state = CASE r.process_state WHEN 'Pending' THEN 'Processing' ELSE r.process_state END
+      FROM n WHERE r.id = n.run_id AND (SELECT count(*) FROM k) >= 0
+    RETURNING r.id, r.event_seq - n.count AS before, n.directions, n.positions, n.attempts),
 ev AS (
     INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, from_state, to_state, actor)
-    SELECT run_id, seq, position, direction, attempt, 'Pending', 'Processing', %(me)s FROM u)
+    SELECT run_id, seq, position, direction, attempt, 'Pending', 'Processing', %(me)s FROM u WHERE NOT branched
+    UNION ALL
+    SELECT b.id, b.before + o.number, o.position, o.direction, o.attempt, 'Pending', 'Processing', %(me)s
+      FROM b, unnest(b.positions, b.directions, b.attempts) WITH ORDINALITY o(position, direction, attempt, number))
 SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, u.turn_at
   FROM u JOIN supervision_run r ON r.id = u.run_id ORDER BY u.run_id
 """
@@ -218,7 +248,23 @@ UPDATE supervision_stepstate s SET checkpoint = coalesce(s.checkpoint, '{}'::jso
 RETURNING s.run_id, s.direction, s.position, s.attempt
 """
 
-_DONE = f"""
+# HEARTBEAT moves the deadline of a running attempt, while its claim stands; its row count tells the agent whether to go on. A
+# deadline never moves back, and never beyond the attempt's longest time or the order's own. No event: the state is the same.
+HEARTBEAT = """
+UPDATE supervision_stepstate s
+   SET complete_by = greatest(s.complete_by, least(
+           now() + v.budget * interval '1 s', s.started_at + v.longest * interval '1 s',
+           CASE s.direction WHEN 'do' THEN r.complete_by END))
+  FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
+              %(budgets)s::float8[], %(longest)s::float8[]) v(run_id, direction, position, attempt, budget, longest)
+  JOIN supervision_run r ON r.id = v.run_id
+ WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
+   AND s.process_state || '' = 'Processing' AND s.complete_by > now() AND s.started_at IS NOT NULL
+RETURNING s.run_id, s.direction, s.position, s.attempt, extract(epoch FROM s.complete_by - now())::float8,
+          s.direction = 'undo' OR r.process_state || '' <> 'Compensating'
+"""
+
+DONE = f"""
 WITH d AS (
     UPDATE supervision_stepstate s
        SET process_state = 'Processed', effect = 'done', finished_at = now(), result = v.result, locked_by = NULL,
@@ -227,13 +273,13 @@ WITH d AS (
     RETURNING s.run_id, s.position, s.attempt, s.seq, s.turn_at),"""
 
 # True where the first step of a new run, or the next step of this one, must wait and is not claimed at once.
-_GATE = f"""%(wait)s OR EXISTS (
+GATE_OF_A_STEP = f"""%(wait)s OR EXISTS (
         SELECT FROM supervision_pause p
          WHERE {_LIVE} AND (p.scope = 'all' OR (p.scope = 'agent' AND p.name = %(agent)s)
                             OR (p.scope = 'workflow' AND p.name = %(workflow)s)))"""
 
 GATE = f"""
-SELECT {_GATE}, ARRAY(SELECT p.name FROM supervision_pause p WHERE p.scope = 'order' AND {_LIVE}), ({ANY_DUE})
+SELECT {GATE_OF_A_STEP}, ARRAY(SELECT p.name FROM supervision_pause p WHERE p.scope = 'order' AND {_LIVE}), ({ANY_DUE})
 """
 
 # For orders that were paused before they had a run: write the run's id into the pause.
@@ -242,7 +288,7 @@ UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
  WHERE p.scope = 'order' AND p.lifted_at IS NULL AND p.name = ANY (%(keys)s) AND r.key = p.name
 """
 
-# FINISH in mid-workflow: the step is Processed and its successor claimed (and, with `fuse`, started, because the same
+# FINISH in the middle of a list: the step is Processed and its successor claimed (and, with `fuse`, started, because the same
 # worker goes on with it) in one statement, so the order always has an owner. FINISH needs complete_by > now(), SWEEP needs
 # complete_by < now(), on the same clock and the same row: exactly one can win. A cancel that came first has made the
 # successor Cancelled: it is not found. The result has a row for each finished step and one for each successor. The caller
@@ -252,8 +298,8 @@ UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
 # copying the expression of `waits` into each column.
 _WAITS = "(w.waits OR s.name <> %(step)s OR s.agent <> %(agent)s)"
 
-FINISH = f"""{_DONE}
-g AS MATERIALIZED (SELECT {_GATE} AS wait, {_paused("order", "run_id")} AS held),
+FINISH = f"""{DONE}
+g AS MATERIALIZED (SELECT {GATE_OF_A_STEP} AS wait, {PAUSED_ORDERS} AS held),
 n AS (
     UPDATE supervision_stepstate s
        SET process_state = CASE WHEN {_WAITS} THEN 'Pending' ELSE 'Processing' END,
@@ -283,7 +329,7 @@ SELECT run_id, attempt, generation, idempotency_key, checkpoint, remaining, wait
 # FINISH of the last step also closes the run. A run that is being undone stays as it is (its undo steps wait). The result has
 # a row for each finished step and one for each closed run. A run with more steps than this code knows is not closed: its next
 # step becomes due.
-FINISH_LAST = f"""{_DONE}
+FINISH_LAST = f"""{DONE}
 n AS (
     UPDATE supervision_stepstate s SET not_before = now(), turn_at = coalesce(d.turn_at, now()), seq = d.seq
       FROM d WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1 AND s.process_state || '' = 'Pending'

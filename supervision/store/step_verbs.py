@@ -24,7 +24,9 @@ from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
 from supervision.store.claiming import lease
 from supervision.store.records import NOTHING, Done, Handover, LockedSubmission, Start, Started
-from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow
+from supervision.store.runs import branch_rows, branch_sql
+from supervision.wakeup import hints
+from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow, started_by_steps
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +51,12 @@ def write_runs(
 
     begin: runs that are born claimed are started as well, because this process performs them.
     """
+    shape = workflow.shape
+    graph = {"afters": [str(set(earlier) or "{}") for earlier in shape.after], "branches": list(shape.branch)} if shape else {}
     rows = db.fetch(
-        step_sql.WRITE_RUNS,
+        step_sql.WRITE_RUNS if shape is None else step_sql.WRITE_RUNS_OF_A_GRAPH,
         {
+            **graph,
             "submissions": [item.id for item in taken],
             "keys": [item.public_id for item in taken],
             "payloads": [json.dumps(run.payload) for run in new],
@@ -157,21 +162,6 @@ def lock_earlier(place: StepPosition, claims: Sequence[Claim]) -> None:
         db.fetch(step_sql.LOCK_EARLIER, addressed(place, claims))
 
 
-def save_checkpoints(items: Sequence[tuple[StepPosition, Claim, Mapping[str, Any]]]) -> set[tuple[int, str, int, int]]:
-    """Merge checkpoints into their steps; returns those whose claim still stood, as (run, direction, position, attempt)."""
-    rows = db.run(
-        step_sql.CHECKPOINT,
-        {
-            "runs": [claim.run_id for _, claim, _ in items],
-            "directions": [place.direction for place, _, _ in items],
-            "positions": [place.position for place, _, _ in items],
-            "attempts": [claim.attempt for _, claim, _ in items],
-            "data": [json.dumps(data) for _, _, data in items],
-        },
-    )
-    return {(row[0], row[1], row[2], row[3]) for row in rows}
-
-
 class Successor(StrEnum):
     """What FINISH does with the next step of an order."""
 
@@ -187,6 +177,8 @@ def finish_at(place: StepPosition, successor: Successor = Successor.CLAIMED) -> 
     """
     if place.direction == Direction.UNDO:
         return partial(finish_undo, place)
+    if place.definition.shape is not None:
+        return partial(finish_branch, place, successor)
     return partial(finish_last, place) if place.is_last else partial(finish, place, successor)
 
 
@@ -204,10 +196,30 @@ def finish_last(place: StepPosition, done: Sequence[Done]) -> Handover:
     params = _done(place, done)
     statement = lambda: db.fetch(step_sql.FINISH_LAST, params)  # noqa: E731
     if place.definition.on_processed is not None:
-        rows = _with_hook(place, statement, {item.run_id: item for item, _ in done}, params)
+        rows = _with_hook(place, statement, lost_sql.FINISH_LAST, {item.run_id: item for item, _ in done}, params)
     else:
         rows = db.run(step_sql.FINISH_LAST, params, after_loss=lambda: db.with_lost(statement, lost_sql.FINISH_LAST, params))
     return _closed(place, done, rows)
+
+
+def finish_branch(place: StepPosition, successor: Successor, done: Sequence[Done]) -> Handover:
+    """Record success where the plan branches. The same commit claims the next step of the branch, or ends the run."""
+    params, began = {**_done(place, done), **_going_on(place, successor)}, time.monotonic()
+    items = {item.run_id: item for item, _ in done}
+    statement = lambda: db.fetch(branch_sql.FINISH, params)  # noqa: E731
+    with_lost = lambda: db.with_lost(statement, branch_sql.LOST, params)  # noqa: E731
+    ends = place.is_last and place.definition.on_processed is not None
+    rows = _with_hook(place, statement, branch_sql.LOST, items, params) if ends else db.run(branch_sql.FINISH, params, after_loss=with_lost)
+    return _gone_on(place, successor, done, branch_rows.read(rows, items, began))
+
+
+def _gone_on(place: StepPosition, successor: Successor, done: Sequence[Done], now: branch_rows.Finished) -> Handover:
+    """Do the work that follows from FINISH of a branch."""
+    stale = _strays(place, done, now.found) if len(now.found) < len(done) else []
+    _close_undone(now.undone)
+    started = now.started if successor == Successor.STARTED else []
+    due = any((_release(now.ended), _tell_of_children(place, now.ended), now.due, now.undone))
+    return Handover([item.claim for item in now.started], started, stale, due)
 
 
 def finished_before(place: StepPosition, successor: Successor, done: Sequence[Done]) -> Handover:
@@ -215,6 +227,10 @@ def finished_before(place: StepPosition, successor: Successor, done: Sequence[Do
     began = time.monotonic()
     if place.direction == Direction.UNDO:
         return Handover([], [], [], wake_scheduler=bool(db.fetch(lost_sql.FINISH_UNDO, _done(place, done))))
+    if place.definition.shape is not None:
+        rows = db.fetch(branch_sql.LOST, {**_done(place, done), **_going_on(place, successor)})
+        found = branch_rows.read(rows, {item.run_id: item for item, _ in done}, began)
+        return _gone_on(place, successor, _of_rows(done, rows), found)
     if place.is_last:
         rows = db.fetch(lost_sql.FINISH_LAST, _done(place, done))
         return _closed(place, _of_rows(done, rows), rows)
@@ -239,10 +255,15 @@ def _as_json(result: Mapping[str, Any]) -> str:
 
 
 def _following(place: StepPosition, successor: Successor) -> dict[str, Any]:
-    step, fuse = place.following.step, successor == Successor.STARTED
+    following, fuse = place.following, successor == Successor.STARTED
+    step = following.step
     seconds = budget(step.complete_within) if fuse else lease()
     facts = {"fuse": fuse, "wait": successor == Successor.DUE, "lease": seconds, "step": step.name, "agent": step.agent}
-    return {**facts, "workflow": place.workflow}
+    return {**facts, "workflow": place.workflow, "next": following.position}
+
+
+def _going_on(place: StepPosition, successor: Successor) -> dict[str, Any]:
+    return branch_rows.nothing_follows(place) if place.is_last else _following(place, successor)
 
 
 def _handed_over(
@@ -251,17 +272,10 @@ def _handed_over(
     """Evaluate the rows of FINISH, and do the work that follows from them."""
     results = {item.claim.run_id: item for item, _ in done}
     started = [
-        Started(
-            Claim(run_id, attempt),
-            generation,
-            key,
-            checkpoint or NOTHING,
-            results[run_id].key,
-            results[run_id].payload,
-            deadline=began + remaining,
-        )
-        for run_id, attempt, generation, key, checkpoint, remaining, waits in rows
+        Started(Claim(run_id, attempt), generation, own, checkpoint or NOTHING, it.key, it.payload, deadline=began + remaining)
+        for run_id, attempt, generation, own, checkpoint, remaining, waits in rows
         if waits is False
+        for it in (results[run_id],)
     ]
     found = {row[0] for row in rows if row[-1] is None}
     stale = _strays(place, done, found) if len(found) < len(done) else []
@@ -276,9 +290,23 @@ def _closed(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple[Any,
     ended = {run_id: session for run_id, closed, session in rows if closed}
     stale = _strays(place, done, found) if len(found) < len(done) else []
     _close_undone(found - ended.keys())
-    if of_sessions := [run_id for run_id, session in ended.items() if session is not None]:
+    return Handover([], [], stale, wake_scheduler=any((_release(ended), _tell_of_children(place, ended), len(ended) < len(found))))
+
+
+def _release(ended: Mapping[int, str | None]) -> bool:
+    """Release the next orders in the sessions of these runs. Returns whether there are any sessions."""
+    of_sessions = [run_id for run_id, session in ended.items() if session is not None]
+    if of_sessions:
         _afterwards(lambda: sessions.release(of_sessions), "release the next orders of their sessions")
-    return Handover([], [], stale, wake_scheduler=bool(of_sessions) or len(ended) < len(found))
+    return bool(of_sessions)
+
+
+def _tell_of_children(place: StepPosition, ended: Collection[int]) -> bool:
+    """Whether these runs may be children: then parents are due, and the database may have started other children."""
+    if not ended or place.workflow not in started_by_steps:
+        return False
+    hints.send(hints.CONSUME)
+    return True
 
 
 def _strays(place: StepPosition, done: Sequence[Done], found: Container[int]) -> list[Claim]:
@@ -304,15 +332,18 @@ def _afterwards(work: Callable[[], object], what: str) -> None:
         log.exception("could not %s; the supervisor will", what)
 
 
+Rows = list[tuple[Any, ...]]
+
+
 def _with_hook(
-    place: StepPosition, statement: Callable[[], list[tuple[Any, ...]]], results: Mapping[int, Started], params: Mapping[str, Any]
-) -> list[tuple[Any, ...]]:
+    place: StepPosition, statement: Callable[[], Rows], lost: str, results: Mapping[int, Started], params: Mapping[str, Any]
+) -> Rows:
     """Execute the statement and its runs' hook in one commit. If it raises, a second one calls it run by run and defers failed calls."""
     hook = place.definition.on_processed
 
-    def work(trusting: bool) -> list[tuple[Any, ...]]:
+    def work(trusting: bool) -> Rows:
         rows = statement()
-        ended = [results[run_id] for run_id, closed, _ in rows if closed]
+        ended = [results[run_id] for run_id, closed, *_ in rows if closed in (True, RunState.PROCESSED)]
         runs = [ClosedRun(run_id=it.run_id, key=it.key, reason="", payload=it.payload) for it in ended]
         if runs and trusting and hook is not None:
             hooks.trust(place.workflow, place.version, hook, runs)
@@ -320,8 +351,8 @@ def _with_hook(
             hooks.tell(place.workflow, place.version, RunState.PROCESSED, runs)
         return rows
 
-    def in_one(trusting: bool) -> list[tuple[Any, ...]]:
-        return db.transact(lambda: work(trusting), after_loss=lambda: db.with_lost(lambda: work(trusting), lost_sql.FINISH_LAST, params))
+    def in_one(trusting: bool) -> Rows:
+        return db.transact(lambda: work(trusting), after_loss=lambda: db.with_lost(lambda: work(trusting), lost, params))
 
     try:
         return in_one(trusting=True)
