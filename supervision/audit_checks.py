@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervision.agent import agents
-from supervision.audit import liveness
+from supervision.audit import branches, children, liveness, plans
 from supervision.audit.registry import Check, register
 
 
@@ -33,19 +33,11 @@ for _invariant, _violations in (
         """,
     ),
     (
-        "a run processes one step at a time",
-        """
-        SELECT run_id, count(*) AS processing
-          FROM supervision_stepstate WHERE process_state = 'Processing'
-         GROUP BY run_id HAVING count(*) > 1
-        """,
-    ),
-    (
         "steps are done in order",
         """
         SELECT run_id, max(position) FILTER (WHERE process_state = 'Processed') AS processed,
                min(position) FILTER (WHERE process_state IN ('Pending', 'Processing', 'Error')) AS still_open
-          FROM supervision_stepstate WHERE direction = 'do'
+          FROM supervision_stepstate WHERE direction = 'do' AND after IS NULL
          GROUP BY run_id
         HAVING max(position) FILTER (WHERE process_state = 'Processed')
              > min(position) FILTER (WHERE process_state IN ('Pending', 'Processing', 'Error'))
@@ -59,7 +51,7 @@ for _invariant, _violations in (
           FROM supervision_stepstate earlier
           JOIN supervision_stepstate later
             ON later.run_id = earlier.run_id AND later.direction = 'undo' AND later.position > earlier.position
-         WHERE earlier.direction = 'undo' AND earlier.process_state IN ('Processing', 'Processed')
+         WHERE earlier.direction = 'undo' AND earlier.after IS NULL AND earlier.process_state IN ('Processing', 'Processed')
            AND (later.process_state IN ('Pending', 'Processing', 'Error')
                 OR (later.process_state = 'Processed' AND earlier.process_state = 'Processed'
                     AND (SELECT max(e.seq) FROM supervision_stepevent e WHERE e.run_id = later.run_id
@@ -98,6 +90,7 @@ for _invariant, _violations in (
         """,
     ),
     (
+        # The undo of a step that is done anew, under a further generation of its key, has left no row.
         "a signal that was taken belongs to a step that has it, and every signal to an order",
         """
         SELECT r.id AS run_id, g.run_key, g.name, g.taken_by
@@ -107,7 +100,8 @@ for _invariant, _violations in (
             OR (g.taken_by IS NOT NULL AND NOT EXISTS (
                 SELECT FROM supervision_stepstate s
                  WHERE s.run_id = r.id AND s.attempt > 0
-                   AND CASE s.direction WHEN 'undo' THEN 'undo:' ELSE '' END || s.name = g.taken_by))
+                   AND (CASE s.direction WHEN 'undo' THEN 'undo:' ELSE '' END || s.name = g.taken_by
+                        OR (s.direction = 'do' AND s.generation > 1 AND 'undo:' || s.name = g.taken_by))))
         """,
     ),
     (
@@ -145,6 +139,11 @@ for _invariant, _violations in (
            AND (r.process_state <> 'Compensating' OR EXISTS (
                 SELECT FROM supervision_stepstate s
                  WHERE s.run_id = r.id AND s.process_state = 'Pending'))
+           -- It waits for its turn in its session.
+           AND NOT (r.process_state = 'Pending' AND EXISTS (
+                SELECT FROM supervision_run e
+                 WHERE e.session_key = r.session_key AND e.session_client = r.session_client
+                   AND e.finished_at IS NULL AND e.id < r.id))
         """,
     ),
     (
@@ -157,6 +156,7 @@ for _invariant, _violations in (
         """,
     ),
     (
+        # Where its plan branches, several branches may have failed.
         "a run in Error stands at exactly one step in Error, and only such a run does",
         """
         SELECT r.id AS run_id, r.process_state AS run_state, r.direction, count(s.run_id) AS in_error
@@ -164,7 +164,7 @@ for _invariant, _violations in (
           LEFT JOIN supervision_stepstate s
             ON s.run_id = r.id AND s.direction = r.direction AND s.process_state = 'Error'
          WHERE r.process_state = 'Error'
-         GROUP BY r.id HAVING count(s.run_id) <> 1
+         GROUP BY r.id HAVING count(s.run_id) = 0 OR (count(s.run_id) > 1 AND r.event_seq IS NULL)
         UNION ALL
         SELECT r.id, r.process_state, r.direction, count(*)
           FROM supervision_stepstate s
@@ -292,6 +292,9 @@ for _invariant, _violations in (
          WHERE s.consumed_at IS NULL
         """,
     ),
+    *branches.CHECKS,
+    *children.CHECKS,
+    *plans.CHECKS,
 ):
     register(Check(_invariant, _violations))
 

@@ -167,11 +167,20 @@ SELECT count(*), min(given_up_at), (array_agg(last_error ORDER BY given_up_at DE
    AND given_up_at > coalesce((SELECT max(i.acknowledged_at) FROM supervision_incident i
                                 WHERE i.cause = 'delivery_failed:notifications'), '-infinity')
 """  # noqa: S608 - a constant
+# Those that failed wait for their next try, so they come first, however many others wait for their first.
+_FAILING = """
+SELECT kind, count(*), min(created_at), (array_agg(last_error ORDER BY not_before DESC))[1]
+  FROM (SELECT kind, created_at, not_before, last_error FROM supervision_notification
+         WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook'
+         ORDER BY not_before DESC LIMIT 10000) waiting
+ WHERE last_error <> '' AND created_at < now() - %(failing)s::float8 * interval '1 s'
+ GROUP BY kind ORDER BY kind
+"""
 
 
 @detector(DELIVERY_FAILED)
 def undeliverable() -> Iterator[Cause]:
-    """Webhooks that have failed for FAILING_SECONDS without a success, and notifications that were given up."""
+    """Webhooks and notifications that have failed for FAILING_SECONDS without a success, and notifications that were given up."""
     for public_id, url, client, since, waiting in db.fetch(_FAILING_ENDPOINTS, {"failing": FAILING_SECONDS}):
         title = _("The webhook %(url)s of %(client)s does not take its messages.") % {"url": url, "client": client}
         key = f"{DELIVERY_FAILED}:webhook:{public_id}"
@@ -184,3 +193,10 @@ def undeliverable() -> Iterator[Cause]:
             count,
         ) % {"n": count, "error": error or "-"}
         yield Cause(kind=DELIVERY_FAILED, key=f"{DELIVERY_FAILED}:notifications", title=title, since=since)
+    for kind, count, since, error in db.fetch(_FAILING, {"failing": FAILING_SECONDS}):
+        title = ngettext(
+            "%(n)d message of the kind %(kind)s fails again and again: %(error)s",
+            "%(n)d messages of the kind %(kind)s fail again and again, the last: %(error)s",
+            count,
+        ) % {"n": count, "kind": kind, "error": error}
+        yield Cause(kind=DELIVERY_FAILED, key=f"{DELIVERY_FAILED}:{kind}", title=title, since=since)

@@ -20,7 +20,7 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 
 from supervision import conf
 from supervision.deadletters import dead_letters
-from supervision.errors import UnreadableSubmission
+from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.governance import resources
 from supervision.intake import suspicion
 from supervision.models import DeadLetter
@@ -32,7 +32,8 @@ from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import claiming, epochs, run_verbs, sessions, step_verbs
 from supervision.store.records import NOTHING, LockedSubmission, Start, Started
-from supervision.workflow import AcceptedRun, NewRun, StepPosition, Workflow, newest, unconfirmed
+from supervision.wakeup import hints
+from supervision.workflow import AcceptedRun, NewRun, StepPosition, Workflow, newest, unconfirmed, version_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class ConsumeReport:
 
     begun: first steps written as already started; this process performs them now.
     deferred: submissions that were taken and put back; a consumer may take them again at once.
+    forked: a plan begins with several branches, and a scheduler claims the other ones.
     """
 
     consumed: int = 0
@@ -50,6 +52,7 @@ class ConsumeReport:
     deferred: int = 0
     born: dict[StepPosition, list[Claim]] = field(default_factory=dict)
     begun: dict[StepPosition, list[Started]] = field(default_factory=dict)
+    forked: bool = False
 
     def add(self, other: ConsumeReport) -> None:
         """Add the counts of another part. None of its first steps is written as claimed."""
@@ -89,6 +92,8 @@ def consume_batch(limit: int | None = None, *, born: bool = True, performs: Perf
         report.add(_one_by_one(sorted(batch.suspects)))
     if report.consumed and failpoints.armed:
         failpoints.hit("submit.after_commit")
+    if report.forked:
+        hints.send(hints.SCHEDULE)
     return report
 
 
@@ -131,6 +136,7 @@ def _turn_into_runs(
         workflow.intake.write(written)
         _catch_up(group, ids)
         report.consumed += len(written)
+        report.forked = report.forked or (workflow.shape is not None and () in workflow.shape.after[1:])
         started = sorted((new for new, start in zip(written, group.starts, strict=True) if start.born), key=lambda new: new.run_id)
         claiming.in_flight.add(len(started))
         if started and begin:
@@ -259,7 +265,7 @@ fair_turns = FairTurns()
 
 @dataclass
 class _Group:
-    """The submissions of one workflow, which are written together, with what was read and how their runs start."""
+    """The submissions of one version of a workflow, which are written together, with what was read and how their runs start."""
 
     workflow: Workflow
     items: list[LockedSubmission] = field(default_factory=list)
@@ -271,18 +277,20 @@ class _Group:
 
 
 def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Group]:
-    groups: dict[str, _Group] = {}
+    groups: dict[tuple[str, int], _Group] = {}
     for item in taken:
         try:
             workflow = newest(item.workflow)
             run = workflow.intake.read(item.payload)
-        except UnreadableSubmission as error:
+            if run.version is not None:
+                workflow = version_of(workflow.name, run.version)
+        except (UnreadableSubmission, DefinitionError) as error:
             _set_aside(item, str(error), report)
         except Exception as error:
             log.exception("the intake could not read submission %s", item.public_id)
             _set_aside(item, dead_letters.because(error), report)
         else:
-            group = groups.setdefault(workflow.name, _Group(workflow))
+            group = groups.setdefault((workflow.name, workflow.version), _Group(workflow))
             group.items.append(item)
             group.runs.append(run)
     return list(groups.values())

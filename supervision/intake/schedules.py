@@ -2,7 +2,8 @@
 
 The supervisor's sweep starts what is due. The row of a schedule names the last time that was dealt with. One guarded statement
 moves it on, in the transaction that accepts the submissions. So two supervisors start a run once, and a killed one starts none
-or all of its sweep. The submission's key is the schedule's name and the time.
+or all of its sweep. The submission's key is the schedule's name and the time. A schedule that fails, or skips a time, is an
+incident (`schedule_health`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from supervision.errors import DefinitionError, UnreadableSubmission
-from supervision.intake import submission
+from supervision.intake import schedule_health, submission
 from supervision.postgres import db
 from supervision.workflow import newest
 
@@ -34,7 +35,7 @@ MOST_AT_ONCE = 100  # missed times of one schedule that one sweep starts; the ne
 class Missed(StrEnum):
     """What happens to times at which no supervisor was there."""
 
-    SKIP = "skip"  # no run; the log says so
+    SKIP = "skip"  # no run; an incident says so
     ONCE = "once"  # one run for all of them, for the last one
     ALL = "all"  # a run for each
 
@@ -95,27 +96,32 @@ UNION ALL
 SELECT name, done_until, now() FROM new
 """
 _MOVE_ON = """
-UPDATE supervision_scheduleprogress SET done_until = %(until)s::timestamptz
+UPDATE supervision_scheduleprogress
+   SET done_until = %(until)s::timestamptz, failing_since = NULL, failed_at = NULL, last_error = '', missed = NULL
+ WHERE name = %(name)s AND done_until = %(seen)s::timestamptz RETURNING name
+"""
+_SKIP = """
+UPDATE supervision_scheduleprogress SET done_until = %(until)s::timestamptz, failed_at = NULL, missed = %(missed)s::timestamptz
  WHERE name = %(name)s AND done_until = %(seen)s::timestamptz RETURNING name
 """
 
 
 def start_due() -> int:
-    """Accept the submissions of all times that are due; returns how many. One schedule that fails does not hold up the others."""
+    """Accept the submissions of all times that are due; returns how many. One schedule that fails does not hold up the others.
+
+    A failure is logged when it begins, and is an incident until the schedule works again.
+    """
     if not _schedules:
         return 0
     count = 0
-    failed: Exception | None = None
     for name, seen, now in db.run(_SEEN, {"names": sorted(_schedules)}):
         try:
             count += _start(_schedules[name], seen, now)
         except Exception as error:
             if db.passes(error):
                 raise
-            log.exception("schedule %s could not start its runs", name)
-            failed = error
-    if failed is not None:
-        raise failed
+            if schedule_health.failed(name, seen, error):
+                log.exception("schedule %s could not start its runs", name)
     return count
 
 
@@ -123,34 +129,46 @@ def _start(schedule: Schedule, seen: datetime, now: datetime) -> int:
     due = _due(schedule, seen, now)
     if due is None:
         return 0
+    facts = {"name": schedule.name, "seen": seen.isoformat(), "until": now.isoformat()}
+    if not due:
+        missed = schedule.last(now).isoformat()
+        if db.run(_SKIP, {**facts, "missed": missed}):
+            log.warning("schedule %s: no run for %s, which was missed", schedule.name, missed)
+        return 0
     new = [
         submission.NewSubmission(
             public_id=submission.new_public_id(),
             workflow=schedule.workflow,
-            payload=json.dumps(schedule.payload_of(moment)),
+            payload=_payload(schedule, moment),
             client=f"schedule:{schedule.name}",
             client_key=moment.isoformat(),
         )
         for moment in due
     ]
-    until = due[-1] if schedule.missed == Missed.ALL else now
+    if schedule.missed == Missed.ALL:
+        facts["until"] = due[-1].isoformat()
+    return db.transact(lambda: len(submission.accept(new)) if db.fetch(_MOVE_ON, facts) else 0)
 
-    def work() -> int:
-        moved = db.fetch(_MOVE_ON, {"name": schedule.name, "seen": seen.isoformat(), "until": until.isoformat()})
-        return len(submission.accept(new)) if moved else 0
 
-    return db.transact(work)
+def _payload(schedule: Schedule, moment: datetime) -> str:
+    try:
+        payload = schedule.payload_of(moment)
+    except Exception as error:
+        if db.passes(error):
+            raise
+        raise schedule_health.Unstarted(f"its payload function raised {type(error).__name__}: {error}") from error
+    try:
+        return json.dumps(payload, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise schedule_health.Unstarted(f"its payload is no JSON: {error}") from error
 
 
 def _due(schedule: Schedule, seen: datetime, now: datetime) -> list[datetime] | None:
-    """The times that get a run, of those after `seen`; None if there was none."""
+    """The times that get a run, of those after `seen`: none of them if all were missed and are skipped. None if there was no time."""
     if schedule.missed == Missed.ALL:
         return list(islice(takewhile(lambda moment: moment <= now, schedule.times(seen)), MOST_AT_ONCE)) or None
     on_time = list(takewhile(lambda moment: moment <= now, schedule.times(max(seen, now - LATE))))
     last = schedule.last(now)
     if on_time or last <= seen:
         return on_time or None
-    if schedule.missed == Missed.SKIP:
-        log.warning("schedule %s: no run for %s, which was missed", schedule.name, last.isoformat())
-        return []
-    return [last]
+    return [] if schedule.missed == Missed.SKIP else [last]

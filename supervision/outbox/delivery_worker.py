@@ -1,7 +1,7 @@
 """Delivers the outbox on threads of every process of the supervisor's role, so that no other work waits for a receiver.
 
-There are two independent lanes: notifications (mails, one by one) and status messages (`status_sender`). The database sends a
-NOTIFY for new rows in the outbox; a lost one costs seconds.
+There are three independent lanes: mails (one by one), notifications whose handlers call a service, and status messages
+(`status_sender`). The database sends a NOTIFY for new rows in the outbox; a lost one costs seconds.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ class DeliveryWorker:
     def __init__(self) -> None:
         self._sending = Sending()
         self._mails = PeriodicLoop("outbox", POLL_SECONDS, self._tell)
+        self._calls = PeriodicLoop("outbox calls", POLL_SECONDS, self._call)
         self._deliveries = PeriodicLoop("deliveries", 0.0, self._sending.turn, self._drain)
         self._listening = listening("outbox listener", CHANNEL, self._hear)
 
     def start(self) -> DeliveryWorker:
         """Start the threads."""
-        for loop in (self._mails, self._deliveries, self._listening):
+        for loop in (self._mails, self._calls, self._deliveries, self._listening):
             loop.start()
         return self
 
     def wake(self) -> None:
         """Make the threads look for due messages now."""
         self._mails.wake()
+        self._calls.wake()
         self._sending.wake()
 
     def stop(self) -> None:
         """Start no more deliveries."""
         self._sending.stopping = True
-        for loop in (self._mails, self._deliveries, self._listening):
+        for loop in (self._mails, self._calls, self._deliveries, self._listening):
             loop.ask_to_stop()
         self._sending.wake()
 
@@ -58,7 +60,11 @@ class DeliveryWorker:
             self._sending.turn()
 
     def _tell(self) -> None:
-        while not self._mails.stopping.is_set() and (notifications.deliver_due() or hooks.retry_due()):
+        while not self._mails.stopping.is_set() and (notifications.deliver_due(calls=False) or hooks.retry_due()):
+            pass
+
+    def _call(self) -> None:
+        while not self._calls.stopping.is_set() and notifications.deliver_due(calls=True):
             pass
 
     def _hear(self, heard: list[str] | None) -> None:
@@ -66,6 +72,7 @@ class DeliveryWorker:
             self._sending.wake()
         if heard is None or set(heard) != {"status"}:
             self._mails.wake()
+            self._calls.wake()
 
 
 _worker: tuple[int, DeliveryWorker] | None = None

@@ -5,6 +5,9 @@ that its receiver refuses for good is given up after the first answer, any other
 over. A kind without a time limit is never given up. A notification's id is stable, so that a receiver can recognise a
 repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
 receiver does not delay the others.
+
+Handlers that call a service for longer than a mail takes are registered with `calls`. The delivery worker gives them a thread
+of their own, so that a slow service delays no mail.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Notification], None]
 _handlers: dict[str, Handler] = {}
 _patience: dict[str, timedelta | None] = {}
+_calling: set[str] = set()  # the kinds whose handlers call a service
 
 _CLAIM = """
 WITH due AS MATERIALIZED (
     SELECT id FROM supervision_notification
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook' AND not_before <= now()
+       AND (%(calls)s::bool IS NULL OR (kind = ANY(%(calling)s::text[])) = %(calls)s)
      ORDER BY not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE supervision_notification n
    SET tries = n.tries + 1, not_before = now() + least(5 * 2 ^ least(n.tries, 12), 3600) * interval '1 s'
@@ -43,31 +48,34 @@ UPDATE supervision_notification
 """
 
 
-def handler(kind: str, *, within: timedelta | None = None) -> Callable[[Handler], Handler]:
+def handler(kind: str, *, within: timedelta | None = None, calls: bool = False) -> Callable[[Handler], Handler]:
     """Register the function that delivers notifications of this kind. The function raises when it could not deliver.
 
     within: a failing notification older than this is given up. One that its receiver refuses for good (a 5xx of a mail
     server) is given up at once. None: it is retried until it succeeds.
+    calls: the function calls a service and may take long; see the module.
     """
 
     def register(function: Handler) -> Handler:
         _handlers[kind] = function
         _patience[kind] = within
+        (_calling.add if calls else _calling.discard)(kind)
         return function
 
     return register
 
 
-def deliver_due(limit: int = 100, *, patience: float = 5.0) -> int:
+def deliver_due(limit: int = 100, *, patience: float = 5.0, calls: bool | None = None) -> int:
     """Deliver due notifications; returns how many were delivered. Each try leases its row for the back-off time.
 
     Rows are claimed one at a time, so that no lease runs out during the other deliveries. No delivery begins after
-    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due.
+    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due. calls: deliver only the kinds
+    whose handlers call a service (True), only the others (False), or all (None).
     """
     until = time.monotonic() + patience
     delivered = 0
     for _turn in range(limit):
-        rows = db.run(_CLAIM, {"limit": 1})
+        rows = db.run(_CLAIM, {"limit": 1, "calls": calls, "calling": sorted(_calling)})
         if not rows:
             break
         delivered += _deliver(Notification.objects.get(pk=rows[0][0]))

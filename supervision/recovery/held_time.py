@@ -38,6 +38,8 @@ class Looked(NamedTuple):
 # Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was routed to, or of every
 # resource of its service. A limit holds for the whole wait, and so does a session until an order's first claim. An order
 # that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
+# In a run whose plan branches, a step's wait begins with the last end of a step before it, and ends with its own next event. What
+# several branches wait at the same time counts once.
 # The time asleep was added when the step fell asleep (`sleeping`): a wait of such a step counts from its waking.
 # A transaction that has locked a run's step may wait for the run; others skip it, because steps are locked before runs.
 _EXTEND = """
@@ -49,28 +51,40 @@ earliest AS MATERIALIZED (SELECT min(since) AS at FROM look),
 suspects AS MATERIALIZED (
     SELECT DISTINCT run::bigint AS run_id FROM supervision_resource x, jsonb_array_elements_text(x.suspects) run),
 told AS MATERIALIZED (
-    SELECT e.run_id, e.position, e.to_state, e.at, lead(e.at) OVER (PARTITION BY e.run_id ORDER BY e.seq) AS next_at,
-           NOT bool_or(e.to_state = 'Processing') OVER (PARTITION BY e.run_id ORDER BY e.seq) AS unclaimed
+    SELECT e.run_id, e.seq, e.position, e.to_state, e.at, lead(e.at) OVER (PARTITION BY e.run_id ORDER BY e.seq) AS next_at,
+           NOT bool_or(e.to_state = 'Processing') OVER (PARTITION BY e.run_id ORDER BY e.seq) AS unclaimed,
+           min(e.at) FILTER (WHERE e.to_state = 'Processing') OVER (PARTITION BY e.run_id) AS first_claim
       FROM supervision_stepevent e JOIN look l ON l.id = e.run_id
      WHERE e.seq = 1 OR (e.position IS NOT NULL AND e.direction = 'do')),
 waits AS MATERIALIZED (
-    SELECT l.id AS run_id, l.workflow, s.agent, t.next_at IS NULL AS lasts,
+    SELECT l.id AS run_id, l.workflow, s.agent, n.next_at IS NULL AS lasts,
            CASE WHEN s.effect <> 'none' THEN s.resource END AS resource,
-           t.unclaimed AND l.session_key IS NOT NULL AS in_session,
+           CASE WHEN t.unclaimed AND l.session_key IS NOT NULL
+                THEN tstzmultirange(tstzrange(NULL, t.first_claim)) ELSE '{{}}' END AS in_session,
            CASE WHEN s.process_state || '' IN ('Pending', 'Processing') AND s.blamed_count IS NULL
                       AND s.run_id IN (SELECT run_id FROM suspects)
                 THEN tstzmultirange(tstzrange(s.failing_since, NULL)) ELSE '{{}}' END AS undecided,
            CASE WHEN t.to_state = 'Processing' THEN 'empty'::tstzrange
-                ELSE tstzrange(greatest(t.at, l.since, z.woken), greatest(t.at, l.since, z.woken, coalesce(t.next_at, now())))
+                ELSE tstzrange(greatest(t.at, l.since, z.woken), greatest(t.at, l.since, z.woken, coalesce(n.next_at, now())))
                 END AS during
       FROM told t JOIN look l ON l.id = t.run_id
       JOIN supervision_stepstate s
         ON s.run_id = t.run_id AND s.direction = 'do'
-       AND s.position = CASE WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position + 1 ELSE coalesce(t.position, 0) END
+       AND CASE WHEN s.after IS NULL
+                THEN s.position = CASE WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position + 1 ELSE coalesce(t.position, 0) END
+                WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position = ANY (s.after) AND cardinality(s.after) = (
+                     SELECT count(*) FROM supervision_stepevent e
+                      WHERE e.run_id = t.run_id AND e.seq <= t.seq AND e.direction = 'do' AND e.position = ANY (s.after)
+                        AND e.to_state IN ('Processed', 'Skipped'))
+                WHEN t.position IS NULL THEN s.after = '{{}}' ELSE s.position = t.position END
+     CROSS JOIN LATERAL (
+           SELECT CASE WHEN s.after IS NULL THEN t.next_at ELSE (
+                  SELECT min(e.at) FROM supervision_stepevent e
+                   WHERE e.run_id = t.run_id AND e.seq > t.seq AND e.direction = 'do' AND e.position = s.position) END AS next_at) n
      CROSS JOIN LATERAL (
            SELECT CASE WHEN s.awaits IS NULL OR t.to_state <> 'Pending' OR t.position IS NULL THEN NULL
                        WHEN s.process_state || '' = 'Pending' AND s.turn_at IS NULL THEN 'infinity' ELSE s.not_before END AS woken) z
-     WHERE t.to_state IN ('Pending', 'Processing', 'Processed', 'Skipped') AND (t.next_at IS NULL OR t.next_at > l.since)),
+     WHERE t.to_state IN ('Pending', 'Processing', 'Processed', 'Skipped') AND (n.next_at IS NULL OR n.next_at > l.since)),
 stops AS MATERIALIZED (
     SELECT p.scope, p.name, p.run_id, tstzrange(p.paused_at, greatest(p.paused_at, least(p.lifted_at, p.until, now()))) AS during
       FROM supervision_pause p, earliest WHERE coalesce(least(p.lifted_at, p.until), 'infinity') > earliest.at),
@@ -98,21 +112,22 @@ agents AS MATERIALIZED (
      GROUP BY k.workflow, k.agent),
 held AS MATERIALIZED (
     SELECT w.run_id, w.lasts, w.during,
-           CASE WHEN w.in_session OR (v.limited AND NOT isempty(w.during)) THEN tstzmultirange(tstzrange(NULL, NULL))
-                ELSE coalesce(a.shut, '{{}}') + coalesce(o.shut, '{{}}') + coalesce(x.shut, v.shut, '{{}}') + w.undecided END AS shut
+           CASE WHEN v.limited AND NOT isempty(w.during) THEN tstzmultirange(tstzrange(NULL, NULL))
+                ELSE coalesce(a.shut, '{{}}') + coalesce(o.shut, '{{}}') + coalesce(x.shut, v.shut, '{{}}') + w.undecided + w.in_session
+                END AS shut
       FROM waits w
       LEFT JOIN agents a ON a.workflow = w.workflow AND a.agent = w.agent
       LEFT JOIN orders o ON o.run_id = w.run_id
       LEFT JOIN services v ON v.agent = w.agent
       LEFT JOIN resources x ON x.name = w.resource),
 credit AS MATERIALIZED (
-    SELECT run_id, sum(span) AS span, bool_or(held) AS held
-      FROM (SELECT h.run_id, c.span, h.lasts AND (upper_inf(h.shut) OR coalesce(upper(h.shut) >= now(), false)) AS held
-              FROM held h
-              LEFT JOIN LATERAL (SELECT sum(upper(d) - lower(d)) AS span FROM unnest(h.shut * tstzmultirange(h.during)) d) c ON true
-             UNION ALL
-            SELECT id, interval '0', false FROM look) each  -- one row for each, without a join of all with all
-     GROUP BY run_id)
+    SELECT run_id, coalesce((SELECT sum(upper(d) - lower(d)) FROM unnest(spans) d), interval '0') AS span, held
+      FROM (SELECT run_id, range_agg(span) AS spans, bool_or(held) AS held
+              FROM (SELECT h.run_id, c.span, h.lasts AND (upper_inf(h.shut) OR coalesce(upper(h.shut) >= now(), false)) AS held
+                      FROM held h LEFT JOIN LATERAL unnest(h.shut * tstzmultirange(h.during)) c(span) ON true
+                     UNION ALL
+                    SELECT id, 'empty', false FROM look) each  -- one row for each, without a join of all with all
+             GROUP BY run_id) run)
 UPDATE supervision_run r SET complete_by = r.complete_by + c.span, held_until = now()
   FROM credit c WHERE r.id = c.run_id
 RETURNING r.id, r.complete_by < now(), c.held

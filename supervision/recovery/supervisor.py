@@ -18,7 +18,7 @@ from supervision.intake import schedules, submission
 from supervision.plans import unknown_versions
 from supervision.postgres import db
 from supervision.recovery import failures, held_time
-from supervision.recovery.failures import Tally
+from supervision.recovery.decisions import Tally
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
 from supervision.store import epochs, run_verbs, sessions, sleeping
