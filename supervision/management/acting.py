@@ -23,7 +23,7 @@ DASHED_ID = re.compile(r"-[A-Za-z0-9_-]{21}")  # as long as a public id, and lon
 def find_order(said: str) -> directory.Entry:
     """The run that is named so, as the application's directory finds it."""
     said = said.removeprefix("\\")  # see OrderCommand
-    entry = directory.current().find(said)
+    entry = directory.find(said)
     if entry is None:
         known_by = directory.current().known_by
         raise CommandError(f"no order {said!r}: give its {known_by}, as `manage.py orders` lists them")
@@ -70,10 +70,7 @@ class OperatorCommand(OrderCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object per order")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        reason = options["reason"].strip()
-        if not reason:
-            raise CommandError("--reason must say something")
-        by: Any = find_user(options["by"]) if options["by"] else f"command ({shell_user()})"
+        by, reason = actor(options)
         failed = []
         for said in (text.removeprefix("\\") for text in options["ids"]):
             try:
@@ -89,6 +86,14 @@ class OperatorCommand(OrderCommand):
                 self.say_json({"id": key, "process_state": state}) if options["json"] else self.stdout.write(f"{said}: {state}")
         if failed:
             raise CommandError(failed[0] if len(options["ids"]) == 1 else f"{len(failed)} of {len(options['ids'])} refused")
+
+
+def actor(options: dict[str, Any]) -> tuple[Any, str]:
+    """Who acts, and why, from these options of an operator's command."""
+    reason = options["reason"].strip()
+    if not reason:
+        raise CommandError("--reason must say something")
+    return find_user(options["by"]) if options["by"] else f"command ({shell_user()})", reason
 
 
 def shell_user() -> str:

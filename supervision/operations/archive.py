@@ -1,7 +1,7 @@
 """Finished orders leave the hot tables: each becomes one compact row, from which the admin can still show it.
 
 `manage.py archive` uses it, and so does the supervisor's role, every night. An order stays if it is unfinished, stands in
-Error, or still has an open alert or an undelivered message.
+Error, still has an open alert or an undelivered message, or is the child of a run that is not final.
 
 1. A pass reads runs by id, the oldest first, page by page, until they are too young. So its cost follows the rows it
    moves, not the table size, and it needs no index that every order would pay for.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from supervision import conf
 from supervision.errors import UnreadableSubmission
 from supervision.operations import retention
+from supervision.plans import personal
 from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.store.sleeping import SIGNAL_LOCK
@@ -39,7 +40,7 @@ DAY = timedelta(days=1)
 class Moved:
     """How many rows one batch, or a whole pass, took out of the hot tables; with `dry_run`, how many it would take.
 
-    held: runs that finished long enough ago but stay, because of an open alert, an undelivered message or a slot in use.
+    held: runs that finished long enough ago but stay: an alert is open, a message undelivered, a slot in use, or a run above unfinished.
     """
 
     runs: int = 0
@@ -85,9 +86,9 @@ def count(older_than: timedelta) -> int:
 # One page of runs, and which of them may be archived. Notifications have two partial indexes; each is queried by its condition.
 _CANDIDATES = """
 WITH page AS MATERIALIZED (
-    SELECT id, workflow, created_at, finished_at FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
+    SELECT id, key, parent_key, workflow, created_at, finished_at FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
 ended AS MATERIALIZED (
-    SELECT id, workflow FROM page WHERE finished_at < now() - %(days)s::float8 * interval '1 day'),
+    SELECT id, key, parent_key, workflow FROM page WHERE finished_at < now() - %(days)s::float8 * interval '1 day'),
 busy AS MATERIALIZED (
     SELECT run_id FROM supervision_alert WHERE closed_at IS NULL AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_notification
@@ -96,7 +97,10 @@ busy AS MATERIALIZED (
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_delivery
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND run_id IN (SELECT id FROM ended)
-    UNION SELECT run_id FROM supervision_slot WHERE until > now() AND run_id IN (SELECT id FROM ended))
+    UNION SELECT run_id FROM supervision_slot WHERE until > now() AND run_id IN (SELECT id FROM ended)
+    -- A run above it that is not final may yet undo this one.
+    UNION SELECT e.id FROM ended e JOIN supervision_child c ON c.key = e.key JOIN supervision_run t ON t.key = c.root_key
+           WHERE e.parent_key IS NOT NULL AND t.finished_at IS NULL)
 SELECT coalesce((SELECT max(id) FROM page), 0),
        coalesce((SELECT max(created_at) FROM page) < now() - %(days)s::float8 * interval '1 day', false),
        ARRAY(SELECT id FROM ended WHERE id NOT IN (SELECT run_id FROM busy) ORDER BY id),
@@ -162,6 +166,8 @@ WITH kept AS (
                          WHERE p.scope = 'order' AND p.name = r.key),
              'signals', (SELECT jsonb_agg({_columns("g", "run_key", "payload")} ORDER BY g.id) FROM supervision_signal g
                           WHERE g.run_key = r.key),
+             'children', (SELECT jsonb_agg({_columns("c", "payload")} ORDER BY c.step, c.number, c.generation) FROM supervision_child c
+                           WHERE c.parent_key = r.key),
              'application', v.application)
       FROM unnest(%(runs)s::bigint[], %(references)s::text[], %(applications)s::jsonb[]) v(id, reference, application)
       JOIN supervision_run r ON r.id = v.id),
@@ -172,6 +178,7 @@ a AS (DELETE FROM supervision_alert WHERE run_id = ANY (%(runs)s)),
 f AS (DELETE FROM supervision_effect WHERE run_id = ANY (%(runs)s)),
 l AS (DELETE FROM supervision_slot WHERE run_id = ANY (%(runs)s)),
 g AS (DELETE FROM supervision_signal WHERE run_key = ANY (%(keys)s)),
+c AS (DELETE FROM supervision_child WHERE parent_key = ANY (%(keys)s)),
 p AS (DELETE FROM supervision_pause WHERE scope = 'order' AND name = ANY (%(keys)s)),
 u AS (DELETE FROM supervision_submission WHERE public_id = ANY (%(keys)s) AND consumed_at IS NOT NULL
          AND (client_key IS NULL OR created_at < now() - %(key_days)s::float8 * interval '1 day') RETURNING 1),
@@ -189,6 +196,7 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
         if not locked:
             return Moved()
         application = _ask_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders)
+        _mask({run_id: workflow_of[run_id] for run_id in locked}, locked)
         facts = [application.get(run_id) for run_id in locked]
         params = {
             "runs": list(locked),
@@ -202,6 +210,42 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
         return moved
 
     return db.transact(work)
+
+
+_OF_STEPS = """
+SELECT s.run_id, s.direction, s.position, s.name, s.result, s.checkpoint FROM supervision_stepstate s
+ WHERE s.run_id = ANY (%(runs)s) AND s.name = ANY (%(names)s) ORDER BY s.run_id, s.direction, s.position
+"""
+_MASK_STEPS = """
+UPDATE supervision_stepstate s SET result = v.result, checkpoint = v.checkpoint
+  FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(results)s::jsonb[], %(checkpoints)s::jsonb[])
+         v(run_id, direction, position, result, checkpoint)
+ WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position
+"""
+_OF_SIGNALS = "SELECT id, run_key, name, payload FROM supervision_signal WHERE run_key = ANY (%(keys)s) AND name = ANY (%(names)s)"
+_MASK_SIGNALS = """
+UPDATE supervision_signal g SET payload = v.payload FROM unnest(%(ids)s::bigint[], %(payloads)s::jsonb[]) v(id, payload) WHERE g.id = v.id
+"""
+
+
+def _mask(workflow_of: Mapping[int, str], keys: Mapping[int, str]) -> None:
+    """Mask the personal data of these runs, in the transaction that moves them. Costs nothing where no workflow names any."""
+    fields = {workflow: personal.fields_of(workflow) for workflow in set(workflow_of.values())}
+    if steps := sorted({name for by_step, _ in fields.values() for name in by_step}):
+        rows = db.fetch(_OF_STEPS, {"runs": list(workflow_of), "names": steps})
+        mine = [(row, names) for row in rows if (names := fields[workflow_of[row[0]]][0].get(row[3]))]
+        facts = {name: [row[column] for row, _ in mine] for column, name in enumerate(("runs", "directions", "positions"))}
+        facts |= {name: [_json(row[column], names) for row, names in mine] for column, name in ((4, "results"), (5, "checkpoints"))}
+        db.fetch(_MASK_STEPS, facts)
+    if signals := sorted({name for _, by_signal in fields.values() for name in by_signal}):
+        run_of = {key: run_id for run_id, key in keys.items()}
+        rows = db.fetch(_OF_SIGNALS, {"keys": list(run_of), "names": signals})
+        kept = [(row, names) for row in rows if (names := fields[workflow_of[run_of[row[1]]]][1].get(row[2]))]
+        db.fetch(_MASK_SIGNALS, {"ids": [row[0] for row, _ in kept], "payloads": [_json(row[3], names) for row, names in kept]})
+
+
+def _json(value: Any, names: Collection[str]) -> str | None:
+    return None if value is None else json.dumps(personal.masked(value, names))
 
 
 def _ask_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> dict[int, Mapping[str, Any]]:

@@ -6,10 +6,7 @@ commits with the action.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models.functions import Now
@@ -17,36 +14,19 @@ from django.utils.translation import gettext as _
 
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun, UnreadableSubmission
 from supervision.incidents import incident_sql
-from supervision.models import Alert, ArchivedRun, DeadLetter, Incident, Run, StepState, Submission
+from supervision.models import Alert, DeadLetter, Incident, Run, StepState, Submission
 from supervision.operations import requeue
 from supervision.operations.audit_log import Actor, log, name_of
+from supervision.operations.previews import key_of, same_plan, still_here
 from supervision.postgres import db
+from supervision.runtime import failpoints
 from supervision.signals.sending import send_signal
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store import run_verbs
-from supervision.store.run_verbs import LockedRun
+from supervision.store.runs.beginning_again import undo_the_rest
+from supervision.store.runs.locked_run import LockedRun, due_now
 from supervision.wakeup import hints
 from supervision.workflow import version_of
-
-
-@dataclass(frozen=True)
-class PlanStep:
-    """One step of a plan. action: `run`, `keep` or `skip`. key_reused: the remote service has seen this key."""
-
-    name: str
-    direction: str
-    action: str
-    idempotency_key: str
-    key_reused: bool
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a verb would do to a run in its present state; `version` changes when the run changes."""
-
-    version: str
-    steps: list[PlanStep]
-
 
 # ------------------------------------------------------------------------------------------------------- verbs
 
@@ -57,53 +37,53 @@ def cancel(key: str, *, by: Actor, reason: str) -> str:
     Works before the submission is consumed, too. Does nothing more while the order is already being undone. Raises
     Refused once the order is Processed or Cancelled.
     """
-    _demand(reason)
-    state = db.transact(lambda: _cancel(key, by, reason))
-    hints.send(hints.SCHEDULE)
-    return state
+    demand_reason(reason)
+    return commit(lambda: _cancel(key, by, reason))
 
 
 def _cancel(key: str, by: Actor, reason: str) -> str:
     submission = Submission.objects.select_for_update().filter(public_id=key).first()
     # A dead letter's order can be cancelled too: if an operator requeues it later, it ends Cancelled.
     if submission is not None and (submission.consumed_at is None or not Run.objects.filter(key=key).exists()):
-        _still_here(key)
+        still_here(key)
         if submission.cancel_requested_at is None:
             Submission.objects.filter(pk=submission.pk).update(cancel_requested_at=Now(), cancelled_by=name_of(by), cancel_reason=reason)
             log(by, submission, f"cancel: {reason}")
         return RunState.PENDING
-    locked = _locked(key)
+    locked = locked_run(key)
     state = locked.run.process_state
     if state in FINAL_RUN_STATES:
         raise Refused(_("The order is %(state)s and can no longer be cancelled.") % {"state": state}, "not_cancellable")
+    if locked.run.resume_from is not None:
+        return carry_out(locked, by, "cancel", reason, lambda: undo_the_rest(locked, name_of(by), reason, cancel_requested_at=Now()))
     if locked.run.direction == Direction.UNDO:
         return state
-    return _do(locked, by, "cancel", reason, lambda: _undo(locked, name_of(by), reason, cancel_requested_at=Now()))
+    return carry_out(locked, by, "cancel", reason, lambda: _undo(locked, name_of(by), reason, cancel_requested_at=Now()))
 
 
 def _undo(locked: LockedRun, actor: str, reason: str, **fields: Any) -> None:
-    if locked.failed is not None:
-        _acknowledge_step(locked.failed, actor)
+    for step in locked.failed:
+        close_alerts_of(step, actor)
     locked.undo(actor, reason, **fields)
 
 
 def compensate(key: str, *, by: Actor, reason: str, plan_version: str | None = None) -> str:
     """Undo everything that was done or may have been done, in reverse order; returns the run's state."""
-    _demand(reason)
+    demand_reason(reason)
 
     def work() -> str:
-        locked = _locked(key)
-        _same_plan(locked, "compensate", plan_version)
+        locked = locked_run(key)
+        same_plan(locked, plan_version)
+        if locked.run.resume_from is not None:
+            return carry_out(locked, by, "undo", reason, lambda: undo_the_rest(locked, name_of(by), reason))
         if locked.run.process_state in FINAL_RUN_STATES or locked.run.direction == Direction.UNDO:
             raise Refused(
                 _("The order is %(state)s and cannot be undone.") % {"state": locked.run.process_state},
                 "not_undoable",
             )
-        return _do(locked, by, "undo", reason, lambda: _undo(locked, name_of(by), reason))
+        return carry_out(locked, by, "undo", reason, lambda: _undo(locked, name_of(by), reason))
 
-    state = db.transact(work)
-    hints.send(hints.SCHEDULE)
-    return state
+    return commit(work)
 
 
 def resubmit(
@@ -115,51 +95,62 @@ def resubmit(
     new_generation: bool = False,
     amend: Mapping[str, Any] | None = None,
     plan_version: str | None = None,
+    step: str | None = None,
 ) -> str:
     """Run the failed step again, and only it; returns the run's state.
 
+    step: the failed step's name. Without it, every failed step of a run whose plan branches. The run goes on when none of its
+        steps is in Error any more.
     attempt: the attempt that the caller saw. Of several callers that saw the same attempt, the first one wins.
     new_generation: give the step a new idempotency key although its effect is unknown. A step whose effect is `none` gets
         a new key in any case.
     amend: corrections to the payload, of the fields that the step's definition allows.
     """
-    _demand(reason)
+    demand_reason(reason)
 
     def work() -> str:
-        locked = _locked(key)
-        step = _failed(locked, attempt)
-        _same_plan(locked, "resubmit", plan_version)
-        changed = _amended(locked, step, amend or {})
+        locked = locked_run(key)
+        failed = _failed(locked, attempt, step)
+        same_plan(locked, plan_version)
+        changed = _amended(locked, failed, amend or {})
         why = f"{reason} ({changed})" if changed else reason
-        return _do(locked, by, "resubmit", why, lambda: _revive(locked, step, name_of(by), why, new_generation))
+        return carry_out(locked, by, "resubmit", why, lambda: _revive(locked, failed, name_of(by), why, new_generation))
 
-    state = db.transact(work)
-    hints.send(hints.SCHEDULE)
-    return state
+    return commit(work)
 
 
-def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_version: str | None = None) -> str:
-    """Go on without the failed step; returns the run's state."""
-    _demand(reason)
+def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_version: str | None = None, step: str | None = None) -> str:
+    """Go on without the failed step; returns the run's state.
+
+    step: its name. Where several steps have failed, it has to be given, and the run goes on when none is in Error any more.
+    """
+    demand_reason(reason)
 
     def work() -> str:
-        locked = _locked(key)
-        step = _failed(locked, attempt)
-        _same_plan(locked, "skip", plan_version)
+        locked = locked_run(key)
+        failed = _failed(locked, attempt, step)
+        if len(failed) > 1:
+            names = ", ".join(each.name for each in failed)
+            raise Refused(_("Several steps are in Error: %(names)s. Name the one to skip.") % {"names": names}, "step_required")
+        same_plan(locked, plan_version)
+        if locked.run.resume_from is not None:
+            raise Refused(
+                _("The order goes on from an earlier step, so %(step)s has to be undone: resubmit it, record that it was undone by hand,"
+                  " or cancel the order.") % {"step": failed[0].name},
+                "not_skippable",
+            )  # fmt: skip
 
         def act() -> None:
             actor = name_of(by)
-            locked.move(step, ProcessState.SKIPPED, actor, reason, finished_at=Now())
-            _acknowledge_step(step, actor)
-            if locked.run.direction == Direction.UNDO:
+            locked.move(failed[0], ProcessState.SKIPPED, actor, reason, finished_at=Now())
+            close_alerts_of(failed[0], actor)
+            if locked.run.direction == Direction.UNDO and not locked.failed:
                 locked.move_run(RunState.COMPENSATING, actor, reason)
             locked.go_on(actor, reason)
 
-        return _do(locked, by, "skip", reason, act)
+        return carry_out(locked, by, "skip", reason, act)
 
-    state = db.transact(work)
-    hints.send(hints.SCHEDULE)
-    return state
+    return commit(work)
 
 
 def signal(key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None) -> str:
@@ -167,7 +158,7 @@ def signal(key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str,
 
     signal_key: the same key has one effect. Raises what `send_signal` raises.
     """
-    _demand(reason)
+    demand_reason(reason)
 
     def work() -> str:
         send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
@@ -196,7 +187,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
 
     Raises Refused where there is no such incident, or no reason is given.
     """
-    _demand(reason)
+    demand_reason(reason)
 
     def work() -> None:
         db.fetch(incident_sql.LOCK)
@@ -213,7 +204,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
 
 def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
     """Put a dead letter back where it came from, byte for byte. Returns the submission's public id, or else the letter's number."""
-    _demand(reason)
+    demand_reason(reason)
 
     def work() -> str:
         letter = _open_letter(pk)
@@ -229,111 +220,86 @@ def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
 
 def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
     """Close a dead letter for good; its bytes are kept."""
-    _demand(reason)
+    demand_reason(reason)
     db.transact(lambda: _resolve(_open_letter(pk), by, f"discarded: {reason}"))
-
-
-def plan(key: str, action: str = "resubmit") -> Plan:
-    """What `action` (resubmit, skip, compensate, cancel or signal) would do to the run in its present state."""
-    if action not in ("resubmit", "skip", "compensate", "cancel", "signal"):
-        raise Refused(_("There is no action %(action)s.") % {"action": action}, "unknown_action")
-    run = Run.objects.filter(key=key).first()
-    if run is None:
-        _still_here(key)
-        raise UnknownRun(key)
-    steps = list(StepState.objects.filter(run=run).order_by("direction", "position"))
-    return _plan(LockedRun(run, steps, 0), action)
 
 
 # ------------------------------------------------------------------------------------------------------ pieces
 
 
-def _plan(locked: LockedRun, action: str) -> Plan:
-    undoing = action in ("compensate", "cancel") or locked.run.direction == Direction.UNDO
-    rows: list[PlanStep] = []
-    failed = locked.failed
-    seen = {}
-    for step in [*locked.steps, *locked.undos]:
-        seen[f"{step.direction}:{step.position}"] = [step.process_state, step.attempt, step.generation]
-        what, key = "keep", step.idempotency_key
-        if step is failed and action in ("resubmit", "skip"):
-            what = "run" if action == "resubmit" else "skip"
-            if action == "resubmit" and step.effect == Effect.NONE:
-                key = _key(locked, step, step.generation + 1)
-        elif step.process_state == ProcessState.PENDING:
-            what = "skip" if undoing and step.direction == Direction.DO else "run"
-        rows.append(PlanStep(step.name, step.direction, what, key, step.attempt > 0 and key == step.idempotency_key))
-    if action in ("compensate", "cancel") and locked.run.direction == Direction.DO:
-        rows += [PlanStep(step.name, Direction.UNDO, "run", f"{locked.run.key}:{step.name}:undo:1", False) for step in locked.to_undo()]
-    digest = hashlib.sha256(json.dumps([locked.run.process_state, seen], sort_keys=True).encode())
-    return Plan(version=digest.hexdigest()[:16], steps=rows)
-
-
-def _same_plan(locked: LockedRun, action: str, version: str | None) -> None:
-    if version is not None and version != _plan(locked, action).version:
-        raise ChangedMeanwhile(_("The order has changed since the plan was made. Look again before acting."))
-
-
-def _locked(key: str) -> LockedRun:
+def locked_run(key: str) -> LockedRun:
+    """The run of this public id, locked until the transaction ends. Raises UnknownRun, or Refused where it is archived."""
     run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
     if run_id is None:
-        _still_here(key)
+        still_here(key)
         raise UnknownRun(key)
     return run_verbs.lock([run_id]).runs[0]
 
 
-def _still_here(key: str) -> None:
-    if ArchivedRun.objects.filter(key=key).exists():
-        raise Refused(_("The order ended long ago and is archived: nothing about it can be changed."), "archived")
-
-
-def _do(locked: LockedRun, by: Actor, verb: str, reason: str, act: Callable[[], None]) -> str:
+def carry_out(locked: LockedRun, by: Actor, verb: str, reason: str, act: Callable[[], None]) -> str:
+    """Do this to the locked run, with its hooks and its audit entry. Returns the run's state."""
     before = locked.run.process_state
     act()
-    locked.finish(before)
+    run_verbs.finish(locked, before)
     log(by, locked.run, f"{verb}: {reason}")
+    failpoints.hit("verb.before_commit")
     return locked.run.process_state
 
 
-def _failed(locked: LockedRun, attempt: int | None) -> StepState:
-    step = locked.failed
-    if locked.run.process_state != RunState.ERROR or step is None:
+def commit(work: Callable[[], str]) -> str:
+    """Do this in one transaction, and call the schedulers. Returns what it returns: the run's state."""
+    state = db.transact(work)
+    failpoints.hit("verb.after_commit")
+    hints.send(hints.SCHEDULE)
+    return state
+
+
+def _failed(locked: LockedRun, attempt: int | None, name: str | None = None) -> list[StepState]:
+    """The failed steps that a verb is about. attempt: what the caller saw of the first of them."""
+    failed = locked.failed
+    if locked.run.process_state != RunState.ERROR or not failed:
         if attempt is not None:
             raise ChangedMeanwhile(_("The order is %(state)s now: another request was faster.") % {"state": locked.run.process_state})
         raise Refused(_("The order is %(state)s: no step is in Error.") % {"state": locked.run.process_state}, "not_in_error")
-    if attempt is not None and step.attempt != attempt:
+    if name is not None and name not in {step.name for step in failed}:
+        names = ", ".join(step.name for step in failed)
+        raise Refused(_("Step %(name)s is not in Error; in Error: %(names)s.") % {"name": name, "names": names}, "not_in_error")
+    failed = [step for step in failed if name in (None, step.name)]
+    if attempt is not None and failed[0].attempt != attempt:
         raise ChangedMeanwhile(
             _("You saw attempt %(seen)s of %(step)s, it is at attempt %(now)s now.")
-            % {"seen": attempt, "step": step.name, "now": step.attempt}
+            % {"seen": attempt, "step": failed[0].name, "now": failed[0].attempt}
         )
-    return step
+    return failed
 
 
-def _key(locked: LockedRun, step: StepState, generation: int) -> str:
-    return f"{locked.run.key}:{step.name}:{step.direction}:{generation}"
-
-
-def _revive(locked: LockedRun, step: StepState, actor: str, why: str, new_generation: bool) -> None:
-    fields: dict[str, Any] = {**run_verbs.due_now(), "failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
-    fields |= {"awaits": None, "awaits_until": None, "awaits_attempt": None}
-    if new_generation or step.effect == Effect.NONE:
-        generation = step.generation + 1
-        # An unknown effect stays unknown: the call under the old key may have had an effect that needs an undo.
-        fields |= {"generation": generation, "idempotency_key": _key(locked, step, generation)}
-    locked.move(step, ProcessState.PENDING, actor, why, **fields)
-    _acknowledge_step(step, actor)
+def _revive(locked: LockedRun, failed: Sequence[StepState], actor: str, why: str, new_generation: bool) -> None:
+    for step in failed:
+        fields: dict[str, Any] = {"failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
+        fields |= {"awaits": None, "awaits_until": None, "awaits_attempt": None}
+        if new_generation or step.effect == Effect.NONE:
+            generation = step.generation + 1
+            # An unknown effect stays unknown: the call under the old key may have had an effect that needs an undo.
+            fields |= {"generation": generation, "idempotency_key": key_of(locked, step, generation)}
+        locked.move(step, ProcessState.PENDING, actor, why, **fields, **due_now())
+        close_alerts_of(step, actor)
+    if locked.failed:
+        locked.hold_back()
+        return
     undoing = locked.run.direction == Direction.UNDO
     locked.move_run(RunState.COMPENSATING if undoing else RunState.PROCESSING, actor, why, **locked.more_time())
+    if locked.branches:
+        locked.go_on(actor, why)
 
 
-def _acknowledge_step(step: StepState, actor: str) -> None:
+def close_alerts_of(step: StepState, actor: str) -> None:
     """The step leaves Error. Acknowledge its alerts as this actor, and close them."""
     standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
     standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
     standing.update(closed_at=Now())
 
 
-def _amended(locked: LockedRun, step: StepState, amend: Mapping[str, Any]) -> str:
+def _amended(locked: LockedRun, failed: Sequence[StepState], amend: Mapping[str, Any]) -> str:
     """Apply corrections to the payload; returns the old and new values as text."""
     run = locked.run
     changed = {name: value for name, value in amend.items() if run.payload.get(name) != value}
@@ -343,12 +309,12 @@ def _amended(locked: LockedRun, step: StepState, amend: Mapping[str, Any]) -> st
         workflow = version_of(run.workflow, run.version)
     except DefinitionError as error:
         raise Refused(str(error)) from error
-    allowed = workflow.step(step.position).amendable if step.direction == Direction.DO else ()
+    allowed = [name for step in failed if step.direction == Direction.DO for name in workflow.step(step.position).amendable]
     for name in changed:
         if name not in allowed:
             raise Refused(
                 _("%(field)s cannot be changed when resubmitting %(step)s; allowed fields: %(allowed)s.")
-                % {"field": name, "step": step.name, "allowed": ", ".join(allowed) or "-"},
+                % {"field": name, "step": ", ".join(step.name for step in failed), "allowed": ", ".join(allowed) or "-"},
                 "not_amendable",
             )
     try:
@@ -374,6 +340,7 @@ def _resolve(letter: DeadLetter, by: Actor, how: str) -> None:
     log(by, letter, how)
 
 
-def _demand(reason: str) -> None:
+def demand_reason(reason: str) -> None:
+    """Raise Refused where there is none."""
     if not reason.strip():
         raise Refused(_("A reason is required."), "reason_required")

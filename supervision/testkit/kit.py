@@ -27,7 +27,7 @@ from supervision.recovery import supervisor
 from supervision.recovery.supervisor import SweepReport
 from supervision.runtime import failpoints
 from supervision.testkit.run import Run
-from supervision.workflow import workflows
+from supervision.workflow import newest, workflows
 
 Behaviour = Callable[[StepRequest], Any]
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -57,7 +57,8 @@ class Kit:
     # ------------------------------------------------------------------------------------------------- the work
 
     def submit(self, workflow: str, payload: Mapping[str, Any] | None = None, **fields: Any) -> Run:
-        """Accept a submission. fields: of `NewSubmission`, such as `session_key`."""
+        """Accept a submission. fields: of `NewSubmission`, such as `session_key`. Raises UnreadableSubmission for an unknown workflow."""
+        newest(workflow)
         self._watch_agents()
         return Run(testing.submit(workflow, payload or {}, **fields))
 

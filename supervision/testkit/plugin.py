@@ -25,9 +25,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Remember the name of the project's own database before a fixture replaces it by the test database."""
     if any("sas_database" in getattr(item, "fixturenames", ()) for item in session.items):
+        from django.core.exceptions import ImproperlyConfigured
         from django.db import connection
 
-        session.config.stash[OWN_DATABASE] = str(connection.settings_dict["NAME"])
+        try:
+            session.config.stash[OWN_DATABASE] = str(connection.settings_dict["NAME"])
+        except ImproperlyConfigured:
+            text = "the fixture `sas` needs Django's settings: set DJANGO_SETTINGS_MODULE, in the environment or in pytest.ini"
+            raise pytest.UsageError(text) from None
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 from supervision import models
 from supervision.models import Alert, StepEvent, StepState
-from supervision.operations import operator_verbs
+from supervision.operations import completing, operator_verbs, resuming
 from supervision.signals.sending import Sent, send_signal
 
 
@@ -61,6 +61,14 @@ class Run:
     def skip(self, reason: str = "test") -> None:
         """Skip its failed step, as an operator does."""
         operator_verbs.skip(self.key, by="test", reason=reason)
+
+    def complete(self, result: Mapping[str, Any], step: str | None = None, reason: str = "test") -> None:
+        """Record that a failed or waiting step was done by hand, with this result. step: where several could be meant."""
+        completing.complete(self.key, by="test", reason=reason, result=result, step=step)
+
+    def resume_from(self, step: str, reason: str = "test") -> None:
+        """Let it go on from this earlier step, as an operator does."""
+        resuming.resume_from(self.key, step, by="test", reason=reason)
 
     def compensate(self, reason: str = "test") -> None:
         """Undo it, as an operator does."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision.insight import queries
+from supervision.insight import family, queries
 from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.management.acting import OrderCommand, find_order
+from supervision.models import DeadLetter
 
 
 class Command(OrderCommand):
@@ -17,7 +18,7 @@ class Command(OrderCommand):
 
     help = (
         "Show one order, as `orders` lists them: the facts, every step with its attempts and deadlines, and "
-        "its history, late answers included. --json prints the API's order answer with `events` beside it."
+        "its history, late answers included. --json prints the API's order answer with `parent`, `children` and `events` beside it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -28,9 +29,10 @@ class Command(OrderCommand):
         view = find_order(options["id"])
         history = queries.timeline(view.run_id) if view.run_id else []
         if options["json"]:
-            self.say_json(view.answer | {"events": [entry_facts(entry) for entry in history]})
+            self.say_json(view.answer | family.of(view.key).answer | {"events": [entry_facts(entry) for entry in history]})
             return
         self.say_order(view)
+        self.say_family(family.of(view.key))
         if view.steps:
             self.stdout.write("")
             self.say_steps(view)
@@ -49,6 +51,20 @@ class Command(OrderCommand):
             self.stdout.write(f"cancellation asked for {facts['cancel_requested_at']}")
         for line in view.details:
             self.stdout.write(line)
+        for letter in DeadLetter.objects.filter(public_id=view.key).order_by("pk") if view.run_id is None else ():
+            ended = f", settled {iso(letter.resolved_at)}" if letter.resolved_at else ""
+            self.stdout.write(f"dead letter {letter.pk}{ended}: {letter.reason} (manage.py dead_letters show {letter.pk})")
+
+    def say_family(self, relatives: family.Family) -> None:
+        """Print the order's parent, and its children: how many are in which state, and the first of them."""
+        if relatives.parent is not None:
+            self.stdout.write(f"child of {relatives.parent.key}, step {relatives.parent.step}")
+        for step, states in relatives.summary:
+            self.stdout.write(f"children of {step}: {states}")
+        for child in relatives.children:
+            self.stdout.write(f"  {child.key} {child.state}")
+        if relatives.hidden:
+            self.stdout.write(f"  and {relatives.hidden} more")
 
     def say_steps(self, view: Entry) -> None:
         """Print one line per step, undo steps after the others."""

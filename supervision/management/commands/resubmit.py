@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from supervision.management.acting import OperatorCommand
 from supervision.management.base import at_least
-from supervision.operations import operator_verbs
+from supervision.operations import operator_verbs, resuming
 
 
 class Command(OperatorCommand):
@@ -23,12 +24,39 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--attempt", type=at_least(0), metavar="N", help="only if the step is still at the attempt you saw")
+        parser.add_argument("--step", metavar="NAME", help="only this failed step, where several branches of an order have failed")
+        parser.add_argument(
+            "--from",
+            dest="earlier",
+            metavar="NAME",
+            help="go on from this earlier step: it and all that came after it are undone first, and then done anew under new keys",
+        )
+        parser.add_argument("--amend", metavar="JSON", help="corrected fields of the payload, which the failed step names as `amendable`")
         parser.add_argument("--new-generation", action="store_true", help="use a new idempotency key: the service sees a new request")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["attempt"] is not None and len(options["ids"]) > 1:
             raise CommandError("--attempt belongs to one order: give a single ID with it")
+        if options["amend"] is not None:
+            if len(options["ids"]) > 1:
+                raise CommandError("--amend belongs to one order: give a single ID with it")
+            options["amend"] = _an_object(options["amend"])
+        if options["earlier"] and (options["step"] or options["new_generation"] or options["amend"] or options["attempt"] is not None):
+            raise CommandError("--from goes with none of --step, --attempt, --amend and --new-generation")
         super().handle(*args, **options)
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operator_verbs.resubmit(key, by=by, reason=reason, attempt=options["attempt"], new_generation=options["new_generation"])
+        if options["earlier"]:
+            return resuming.resume_from(key, options["earlier"], by=by, reason=reason)
+        seen = {name: options[name] for name in ("attempt", "step", "new_generation", "amend")}
+        return operator_verbs.resubmit(key, by=by, reason=reason, **seen)
+
+
+def _an_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise CommandError(f"--amend: expected a JSON object: {problem}") from None
+    if not isinstance(found, dict):
+        raise CommandError("--amend: expected a JSON object")
+    return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.management.base import CommandParser
+
 from supervision.management.acting import OperatorCommand
 from supervision.operations import operator_verbs
 
@@ -16,5 +18,9 @@ class Command(OperatorCommand):
         "or that the order does not need."
     )
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--step", metavar="NAME", help="the failed step to skip, where several branches of an order have failed")
+
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operator_verbs.skip(key, by=by, reason=reason)
+        return operator_verbs.skip(key, by=by, reason=reason, step=options["step"])

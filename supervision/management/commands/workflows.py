@@ -18,7 +18,7 @@ class Command(Base):
     help = (
         "List the versions of every workflow: the fingerprint of each definition and when it was first seen, how many of its "
         "orders are unfinished (in flight) and how many of those no process is working on (waiting), and whether this code may "
-        "drop it: it is not the newest, and it has no unfinished orders. A version that this code defines otherwise than the "
+        "drop it: no new orders run it, and it has no unfinished orders. A version that this code defines otherwise than the "
         "database is named; such code does not start."
     )
 
@@ -55,4 +55,6 @@ def _verdict(row: Version) -> str:
         return f"not in this code{who}"
     if row.newest:
         return "no: new orders run it"
+    if row.by_choice:
+        return "no: new orders may choose it"
     return f"no: {row.in_flight} orders are unfinished" if row.in_flight else "yes"
