@@ -16,6 +16,7 @@ from supervision.console.shared import TONES
 from supervision.insight import queries
 from supervision.models import ArchivedRun
 from supervision.models.labels import RUN_LABELS
+from supervision.plans import personal
 from supervision.states import RunState
 
 LABELS = {RunState.PROCESSED.value: "success", RunState.CANCELLED.value: None}
@@ -47,7 +48,7 @@ class ArchivedRunAdmin(PageAdmin):
         run = archived.run
         return self.page(
             request, "run.html", title=str(archived), object=archived, original=archived, run=run,
-            steps=queries.in_order(archived.steps), timeline=queries.timeline(archived.run_id),
+            steps=personal.steps_shown(run.workflow, queries.in_order(archived.steps)), timeline=queries.timeline(archived.run_id),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=list(_facts(archived)), final=True, back=reverse("admin:supervision_archivedrun_changelist"),
         )  # fmt: skip

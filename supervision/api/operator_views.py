@@ -22,26 +22,31 @@ from supervision.api.shapes import (
     ActSerializer,
     AlertAnswer,
     AlertPage,
+    CompleteSerializer,
     DeadLetterAnswer,
     DeadLetterPage,
+    FamilyAnswer,
+    MoveSerializer,
     PlanAnswer,
     ReasonSerializer,
     ResubmitSerializer,
+    ResumeFromSerializer,
     RunAnswer,
     Shape,
     SignalSerializer,
+    StepSerializer,
     Strict,
 )
 from supervision.errors import Refused, UnknownRun
-from supervision.insight import directory
+from supervision.insight import directory, family
 from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.models import Alert, DeadLetter, Submission
-from supervision.operations import operator_verbs
+from supervision.operations import completing, moving, operator_verbs, previews, resuming
 from supervision.signals.sending import send_signal
 
 TEXT_SHOWN = 4096
-PLANS = ("resubmit", "skip", "compensate")
+PLANS = ("resubmit", "skip", "complete", "compensate", "move", "resume")
 
 
 class VerbDoor(Door):
@@ -53,7 +58,7 @@ class VerbDoor(Door):
 
     def find(self, public_id: str) -> Entry:
         """The order, as the application's directory finds it. Raises UnknownRun."""
-        entry = directory.current().find(public_id)
+        entry = directory.find(public_id)
         if entry is None:
             raise UnknownRun(public_id)
         return entry
@@ -81,6 +86,19 @@ class OrderView(VerbDoor):
         return Response(self.find(public_id).answer)
 
 
+class FamilyView(VerbDoor):
+    """The relatives of one order."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="get_order_family", responses=FamilyAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The order's parent and its children. An ordinary order has neither."""
+        refuse_unknown(request, [])
+        self.find(public_id)
+        return Response(family.of(public_id).answer)
+
+
 class ResubmitView(VerbDoor):
     """Running the failed step again."""
 
@@ -88,7 +106,10 @@ class ResubmitView(VerbDoor):
 
     @extend_schema(operation_id="resubmit_order")
     def post(self, request: Request, public_id: str) -> Response:
-        """Run only the failed step again. With `attempt`, only the first caller that saw that attempt gets 202."""
+        """Run only the failed step again, or each failed step of a plan that branches, or the one that `step` names.
+
+        With `attempt`, only the first caller that saw that attempt gets 202.
+        """
         self.order_with_run(public_id)
         operator_verbs.resubmit(public_id, by=account_of(request), **self.read(request, self.asks))
         return self.now(public_id)
@@ -108,11 +129,59 @@ class CompensateView(VerbDoor):
 class SkipView(VerbDoor):
     """Skipping the failed step."""
 
+    asks = StepSerializer
+
     @extend_schema(operation_id="skip_step")
     def post(self, request: Request, public_id: str) -> Response:
-        """Skip the failed step and continue with the next one."""
+        """Skip the failed step and continue with the next one. Where several branches have failed, `step` names the one to skip."""
         self.order_with_run(public_id)
         operator_verbs.skip(public_id, by=account_of(request), **self.read(request, self.asks))
+        return self.now(public_id)
+
+
+class CompleteView(VerbDoor):
+    """Recording that a step was done by hand."""
+
+    asks = CompleteSerializer
+
+    @extend_schema(operation_id="complete_step")
+    def post(self, request: Request, public_id: str) -> Response:
+        """Record that the failed or waiting step was done by hand, with its result, and continue with the next one."""
+        self.order_with_run(public_id)
+        completing.complete(public_id, by=account_of(request), **self.read(request, self.asks))
+        return self.now(public_id)
+
+
+class MoveView(VerbDoor):
+    """Going on with a newer version of the workflow."""
+
+    asks = MoveSerializer
+
+    @extend_schema(operation_id="move_order")
+    def post(self, request: Request, public_id: str) -> Response:
+        """Go on with this version of the workflow, or the newest. Steps that have begun are kept, the others are planned again.
+
+        409 with all reasons where the version does not agree with what has begun.
+        """
+        self.order_with_run(public_id)
+        moving.move(public_id, by=account_of(request), **self.read(request, self.asks))
+        return self.now(public_id)
+
+
+class ResumeFromView(VerbDoor):
+    """Going on from an earlier step."""
+
+    asks = ResumeFromSerializer
+
+    @extend_schema(operation_id="resume_order_from_step")
+    def post(self, request: Request, public_id: str) -> Response:
+        """Undo this step and all that came after it, and then do them anew under new keys.
+
+        409 with all reasons where an effect cannot be undone or is not known.
+        """
+        self.order_with_run(public_id)
+        given = self.read(request, self.asks)
+        resuming.resume_from(public_id, given.pop("step"), by=account_of(request), **given)
         return self.now(public_id)
 
 
@@ -152,17 +221,30 @@ class PlanView(VerbDoor):
 
     @extend_schema(
         operation_id="plan_order",
-        parameters=[OpenApiParameter("action", OpenApiTypes.STR, enum=PLANS)],
+        parameters=[
+            OpenApiParameter("action", OpenApiTypes.STR, enum=PLANS),
+            OpenApiParameter("version", OpenApiTypes.INT, description="of the workflow, for `move`; without it, the newest"),
+            OpenApiParameter("step", OpenApiTypes.STR, description="from which the order goes on, for `resume`"),
+        ],
         responses=PlanAnswer,
     )
     def get(self, request: Request, public_id: str) -> Response:
         """The steps that the action would run, the steps it would keep, and the keys that the services have seen."""
-        refuse_unknown(request, ["action"])
+        refuse_unknown(request, ["action", "version", "step"])
         action = request.query_params.get("action", PLANS[0])
         if action not in PLANS:
             raise ValidationError({"action": [_("Expected one of: %(words)s.") % {"words": ", ".join(PLANS)}]})
+        version = request.query_params.get("version")
+        if version is not None and (action != "move" or not (version.isascii() and version.isdecimal() and len(version) < 6)):
+            raise ValidationError({"version": [_("Expected the number of a version, for the action move.")]})
+        step = request.query_params.get("step", "")
+        if bool(step) != (action == "resume"):
+            raise ValidationError({"step": [_("Expected the name of a step, for the action resume.")]})
         self.order_with_run(public_id)
-        return Response(asdict(operator_verbs.plan(public_id, action)))
+        if action == "resume":
+            return Response(asdict(resuming.plan(public_id, step)))
+        found = moving.plan(public_id, None if version is None else int(version)) if action == "move" else previews.plan(public_id, action)
+        return Response(asdict(found))
 
 
 class AlertsView(Door):

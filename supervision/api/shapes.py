@@ -119,7 +119,13 @@ class ActSerializer(ReasonSerializer):
     plan_version = Text(max_length=64, required=False, allow_null=True, default=None)
 
 
-class ResubmitSerializer(ActSerializer):
+class StepSerializer(ActSerializer):
+    """The reason, and the failed step's name where several branches have failed."""
+
+    step = Text(max_length=200, required=False, allow_null=True, default=None)
+
+
+class ResubmitSerializer(StepSerializer):
     """A resubmission: the attempt that the operator saw, and the corrections. The workflow checks what may be corrected."""
 
     attempt = Whole(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, default=None)
@@ -132,6 +138,25 @@ class ResubmitSerializer(ActSerializer):
         if "\\u0000" in text or any("\ud800" <= character <= "\udfff" for character in text):
             raise serializers.ValidationError("Control characters are not allowed.")
         return value
+
+
+class CompleteSerializer(StepSerializer):
+    """The result of a step that was done by hand, and the attempt that the operator saw."""
+
+    result = serializers.DictField(required=False, default=dict)
+    attempt = Whole(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, default=None)
+
+
+class MoveSerializer(ActSerializer):
+    """The version of its workflow with which the order goes on; without it, the newest."""
+
+    version = Whole(required=False, allow_null=True, min_value=1, max_value=2**15 - 1, default=None)
+
+
+class ResumeFromSerializer(ActSerializer):
+    """The earlier step from which the order goes on."""
+
+    step = Text(max_length=200)
 
 
 class SignalSerializer(Strict):
@@ -175,21 +200,43 @@ class RunAnswer(Shape):
     steps = StepAnswer(many=True)
 
 
+class ParentAnswer(Shape):
+    """The parent of a run, and the step of it that waits for the run."""
+
+    id = serializers.CharField()
+    step = serializers.CharField()
+
+
+class ChildAnswer(ParentAnswer):
+    """A child of a run. `process_state`: its run's, or how the parent counts it where it has no run."""
+
+    process_state = serializers.CharField()
+
+
+class FamilyAnswer(Shape):
+    """A run's relatives. `children`: at most 50, those in Error first. `children_by_state`: the number in each state, by step."""
+
+    parent = ParentAnswer(allow_null=True)
+    children = ChildAnswer(many=True)
+    children_by_state = serializers.DictField(child=serializers.DictField(child=serializers.IntegerField()))
+
+
 class PlanStepAnswer(Shape):
     """The action of a plan for one step."""
 
     name = serializers.CharField()
     direction = serializers.ChoiceField(DIRECTIONS)
-    action = serializers.ChoiceField(["run", "keep", "skip"])
+    action = serializers.ChoiceField(["run", "keep", "skip", "complete", "add", "remove"])
     idempotency_key = serializers.CharField()
     key_reused = serializers.BooleanField()
 
 
 class PlanAnswer(Shape):
-    """What an action would do to the order in its present state."""
+    """What an action would do to the order in its present state, or the reasons why it is refused."""
 
     version = serializers.CharField()
     steps = PlanStepAnswer(many=True)
+    refusals = serializers.ListField(child=serializers.CharField())
 
 
 class AlertAnswer(Shape):

@@ -15,9 +15,9 @@ app_name = "supervision-api"
 
 
 class PublicId(StringConverter):
-    """An order's public id: URL-safe base64, as `secrets.token_urlsafe` writes it."""
+    """An order's public id: URL-safe base64, as `secrets.token_urlsafe` writes it. That of a child run ends with its place."""
 
-    regex = "[A-Za-z0-9_-]{16,64}"
+    regex = r"[A-Za-z0-9_-]{16,64}(?:(?::[A-Za-z0-9_.-]{1,100}(?:\[[0-9]{1,5}\])?(?::[0-9]{1,5})?:child){1,5})?"
 
 
 class RowId(IntConverter):
@@ -46,7 +46,11 @@ def order_verbs(answer: type[Shape] = RunAnswer, resubmit: type[Strict] = Resubm
         path("resubmit/", operator_views.ResubmitView.as_view(answer=answer, asks=resubmit), name="resubmit"),
         path("compensate/", operator_views.CompensateView.as_view(answer=answer), name="compensate"),
         path("skip/", operator_views.SkipView.as_view(answer=answer), name="skip"),
+        path("complete/", operator_views.CompleteView.as_view(answer=answer), name="complete"),
+        path("move/", operator_views.MoveView.as_view(answer=answer), name="move"),
+        path("resume-from/", operator_views.ResumeFromView.as_view(answer=answer), name="resume-from"),
         path("signals/<resourcename:name>/", operator_views.SignalView.as_view(answer=answer), name="signal"),
+        path("family/", operator_views.FamilyView.as_view(), name="family"),
         path("plan/", operator_views.PlanView.as_view(), name="plan"),
         path("pause/", governance_views.PauseOrderView.as_view(answer=answer), name="pause"),
         path("resume/", governance_views.ResumeOrderView.as_view(answer=answer), name="resume"),

@@ -123,4 +123,19 @@ class PlaceFilter(RunFilter):
         return self.with_step(queryset, steps)
 
 
-RUN_FILTERS = (StateFilter, FailingStepFilter, AgeFilter, AlertFilter, PlaceFilter)
+class ChildFilter(RunFilter):
+    """Leaves out the runs that steps of other runs have started, or shows only them."""
+
+    title = _("child runs")
+    parameter_name = "children"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("no", _("Without child runs")), ("only", _("Only child runs"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() not in ("no", "only"):
+            return queryset
+        return self.on_run(queryset, parent_key__isnull=self.value() == "no")
+
+
+RUN_FILTERS = (StateFilter, FailingStepFilter, AgeFilter, AlertFilter, PlaceFilter, ChildFilter)

@@ -22,13 +22,14 @@ from supervision.console.bounded_lists import BoundedChangeList, ErrorFirst
 from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import RUN_FILTERS
 from supervision.console.shared import TONES
-from supervision.console.verb_forms import Verb, failed_step, verbs_for
+from supervision.console.verb_forms import Verb, failed_names, failed_step, verbs_for
 from supervision.console.verb_pages import RunVerbs
 from supervision.incidents import lifecycle
-from supervision.insight import queries
+from supervision.insight import family, queries
 from supervision.insight.waiting import why_waiting
 from supervision.models import Alert, Incident, Run, Signal
 from supervision.models.labels import RUN_LABELS
+from supervision.plans import personal
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
 EVENTS_SHOWN = 200
@@ -150,12 +151,14 @@ class RunConsole(RunVerbs):
         history = queries.timeline(run.pk)
         shown = history if "all" in request.GET else history[-EVENTS_SHOWN:]
         return self.page(
-            request, "run.html", title=str(obj), object=obj, original=obj, run=run, steps=steps,
+            request, "run.html", title=str(obj), object=obj, original=obj, run=run,
+            steps=personal.steps_shown(run.workflow, steps),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
-            lines=self.lines(obj), failed=failed_step(steps), waiting_because=why_waiting([run.pk])[run.pk],
-            signals=Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN],
-            timeline=shown, hidden_events=len(history) - len(shown),
+            lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),
+            waiting_because=why_waiting([run.pk])[run.pk],
+            signals=personal.signals_shown(run.workflow, Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN]),
+            family=family.of(run.key), timeline=shown, hidden_events=len(history) - len(shown),
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),

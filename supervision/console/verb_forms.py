@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
-from supervision.errors import DefinitionError
+from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.models import Run, StepState
 from supervision.states import Direction, ProcessState, RunState
-from supervision.workflow import version_of
+from supervision.workflow import newest, version_of
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise as StrOrPromise
@@ -61,6 +62,15 @@ VERBS = {
             dangerous=True,
         ),
         Verb(
+            "complete",
+            _("Done by hand"),
+            _("The step counts as done, with the result that you give, and the order goes on with the next one."),
+            _("The step is done and the order goes on."),
+            frozenset({RunState.ERROR, RunState.PROCESSING}),
+            "task_alt",
+            dangerous=True,
+        ),
+        Verb(
             "compensate",
             _("Undo"),
             _("What was done, or may have been done, is undone in reverse order; then the order is cancelled."),
@@ -89,6 +99,26 @@ VERBS = {
             "sensors",
             forward_only=True,
         ),
+        Verb(
+            "resume",
+            _("Go back to a step"),
+            _("The step that you choose and all that came after it are undone, and then done again."),
+            _("The order goes back to the step."),
+            frozenset({RunState.ERROR, RunState.PROCESSING}),
+            "settings_backup_restore",
+            dangerous=True,
+            forward_only=True,
+        ),
+        Verb(
+            "move",
+            _("Move to the newest version"),
+            _("The order goes on with the newest version of its workflow. What has begun is kept, the rest is planned again."),
+            _("The order goes on with the newest version."),
+            _OPEN | {RunState.ERROR},
+            "upgrade",
+            dangerous=True,
+            forward_only=True,
+        ),
     )
 }
 BULK_VERBS = ("resubmit", "cancel")
@@ -100,7 +130,16 @@ def verbs_for(run: Run) -> list[Verb]:
     """The verbs that make sense in the state the run is in."""
     undoing = run.direction == Direction.UNDO
     possible = [verb for verb in VERBS.values() if run.process_state in verb.states and not (undoing and verb.forward_only)]
-    return [verb for verb in possible if verb.name != "signal" or signals_of(run)]
+    asked: dict[str, Callable[[Run], Sequence[str]]] = {"signal": signals_of, "complete": completable, "move": newer, "resume": begun}
+    return [verb for verb in possible if verb.name not in asked or asked[verb.name](run)]
+
+
+def completable(run: Run) -> list[str]:
+    """The names of the steps that an operator may record as done by hand: those that failed, and those that wait."""
+    steps = StepState.objects.filter(run=run, direction=run.direction).order_by("position")
+    failed = Q(process_state=ProcessState.ERROR)
+    asleep = Q(process_state=ProcessState.PENDING, not_before__isnull=False, turn_at__isnull=True, direction=Direction.DO)
+    return list(steps.filter(failed | asleep).values_list("name", flat=True))
 
 
 def signals_of(run: Run) -> list[str]:
@@ -111,9 +150,41 @@ def signals_of(run: Run) -> list[str]:
         return []
 
 
+def begun(run: Run) -> list[str]:
+    """The names of the steps that have begun, if none of them is running."""
+    steps = StepState.objects.filter(run=run, direction=Direction.DO).order_by("position")
+    if any(step.process_state == ProcessState.PROCESSING for step in steps):
+        return []
+    return [step.name for step in steps if step.process_state != ProcessState.PENDING or step.attempt > 0]
+
+
+def newer(run: Run) -> list[str]:
+    """The newest version of the run's workflow, if this code knows one that is newer than the run's."""
+    try:
+        latest = newest(run.workflow).version
+    except UnreadableSubmission:
+        return []
+    return [str(latest)] if latest > run.version else []
+
+
 def failed_step(steps: Sequence[StepState]) -> StepState | None:
     """The step in Error, if there is one."""
     return next((step for step in steps if step.process_state == ProcessState.ERROR), None)
+
+
+def failed_names(steps: Sequence[StepState]) -> str:
+    """The names of the steps in Error, as text."""
+    return ", ".join(step.name for step in steps if step.process_state == ProcessState.ERROR)
+
+
+def step_field(names: Sequence[str], *, all_of_them: bool) -> forms.ChoiceField:
+    """Asks which of several failed steps is meant. all_of_them: all may be meant."""
+    choices: list[tuple[str, StrOrPromise]] = [("", _("All failed steps"))] if all_of_them else []
+    choices += [(name, name) for name in names]
+    help_text = _("Several branches have failed. The order goes on when none of its steps is in Error any more.")
+    return forms.ChoiceField(
+        label=_("Step"), choices=choices, required=not all_of_them, help_text=help_text, widget=UnfoldAdminSelectWidget
+    )
 
 
 class ReasonForm(forms.Form):
@@ -148,9 +219,20 @@ class ResubmitForm(VerbForm):
     )
 
 
-class SignalForm(VerbForm):
+class ChoiceForm(VerbForm):
+    """Offers `names` to choose from, in the field `offers`."""
+
+    offers = "step"
+
+    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields[self.offers].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+
+
+class SignalForm(ChoiceForm):
     """Which signal, and what the step gets with it. Its key is made with the form, so that a second click has no second effect."""
 
+    offers = "name"
     key = forms.CharField(max_length=64, initial=partial(secrets.token_urlsafe, 16), widget=forms.HiddenInput)
     name = forms.ChoiceField(label=_("Signal"), widget=UnfoldAdminSelectWidget)
     payload = forms.JSONField(
@@ -161,16 +243,38 @@ class SignalForm(VerbForm):
         help_text=_("A JSON object, as the signal's sender would have sent it."),
     )
 
-    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["name"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
-
     def clean_payload(self) -> dict[str, Any]:
         """Refuse what is no object."""
-        payload = self.cleaned_data["payload"] or {}
-        if not isinstance(payload, dict):
-            raise forms.ValidationError(_("Expected a JSON object."))
-        return payload
+        return _an_object(self.cleaned_data["payload"])
+
+
+class CompleteForm(ChoiceForm):
+    """Which step was done by hand, and its result."""
+
+    step = forms.ChoiceField(label=_("Step"), widget=UnfoldAdminSelectWidget)
+    result = forms.JSONField(
+        label=_("Result"),
+        required=False,
+        initial=dict,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text=_("A JSON object: what the step's agent would have returned. Later steps may read it."),
+    )
+
+    def clean_result(self) -> dict[str, Any]:
+        """Refuse what is no object."""
+        return _an_object(self.cleaned_data["result"])
+
+
+class ResumeForm(ChoiceForm):
+    """From which step the order goes on."""
+
+    step = forms.ChoiceField(label=_("Step"), widget=UnfoldAdminSelectWidget)
+
+
+def _an_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value or {}, dict):
+        raise forms.ValidationError(_("Expected a JSON object."))
+    return value or {}
 
 
 class BulkForm(ReasonForm):

@@ -23,20 +23,25 @@ from supervision.console.verb_forms import (
     VERBS,
     AmendForm,
     BulkForm,
+    CompleteForm,
     ResubmitForm,
+    ResumeForm,
     SignalForm,
     Verb,
     VerbForm,
+    begun,
     bulk_report,
+    completable,
     failed_step,
     signals_of,
+    step_field,
     verbs_for,
 )
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun
 from supervision.insight import queries
 from supervision.models import Run, StepState
 from supervision.models.labels import RUN_LABELS
-from supervision.operations import operator_verbs
+from supervision.operations import completing, moving, operator_verbs, previews, resuming
 from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.workflow import version_of
 
@@ -84,7 +89,7 @@ class RunVerbs(PageAdmin):
         if request.method != "POST":
             return self._confirm(request, obj, run, chosen)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
-        form = self._verb_form(run, chosen, failed_step(steps), request.POST)
+        form = self._verb_form(run, chosen, steps, request.POST)
         amend = self._amend_form(run, chosen, failed_step(steps), request.POST)
         if not form.is_valid() or (amend is not None and not amend.is_valid()):
             return self._confirm(request, obj, run, chosen, form, amend)
@@ -102,31 +107,46 @@ class RunVerbs(PageAdmin):
 
     def _act(self, request: HttpRequest, run: Run, verb: Verb, seen: Mapping[str, Any], amend: Mapping[str, Any] | None) -> None:
         who, reason, version = person(request), seen["reason"], seen["plan_version"] or None
+        step = seen.get("step") or None
+        attempt = None if step else seen["attempt"]  # the attempt is that of the first failed step
         match verb.name:
             case "resubmit":
                 operator_verbs.resubmit(
-                    run.key, by=who, reason=reason, attempt=seen["attempt"], plan_version=version, amend=amend,
+                    run.key, by=who, reason=reason, attempt=attempt, plan_version=version, amend=amend, step=step,
                     new_generation=seen["new_generation"],
                 )  # fmt: skip
             case "skip":
-                operator_verbs.skip(run.key, by=who, reason=reason, attempt=seen["attempt"], plan_version=version)
+                operator_verbs.skip(run.key, by=who, reason=reason, attempt=attempt, plan_version=version, step=step)
+            case "complete":
+                completing.complete(run.key, by=who, reason=reason, result=seen["result"], step=step, plan_version=version)
             case "compensate":
                 operator_verbs.compensate(run.key, by=who, reason=reason, plan_version=version)
+            case "resume":
+                resuming.resume_from(run.key, seen["step"], by=who, reason=reason, plan_version=version)
+            case "move":
+                moving.move(run.key, by=who, reason=reason, plan_version=version)
             case "signal":
                 operator_verbs.signal(run.key, seen["name"], by=who, reason=reason, payload=seen["payload"], signal_key=seen["key"])
             case "cancel":
                 must_still_fail(run.key, seen["attempt"])
                 operator_verbs.cancel(run.key, by=who, reason=reason)
 
-    def _verb_form(self, run: Run, verb: Verb, step: StepState | None, data: Any = None, **initial: Any) -> VerbForm:
+    def _verb_form(self, run: Run, verb: Verb, steps: Sequence[StepState], data: Any = None, **initial: Any) -> VerbForm:
         if verb.name == "signal":
             asleep = StepState.objects.filter(run=run, process_state=ProcessState.PENDING, turn_at__isnull=True, awaits__gt="").first()
             return SignalForm(data, initial={"name": asleep and asleep.awaits, **initial}, names=signals_of(run))
-        if verb.name != "resubmit":
+        if verb.name == "resume":
+            return ResumeForm(data, initial=initial, names=begun(run))
+        if verb.name == "complete":
+            return CompleteForm(data, initial=initial, names=completable(run))
+        failed = [step for step in steps if step.process_state == ProcessState.ERROR and step.direction == run.direction]
+        if verb.name not in ("resubmit", "skip"):
             return VerbForm(data, initial=initial)
-        form = ResubmitForm(data, initial=initial)
-        if step is not None and step.effect == Effect.NONE:
+        form = (ResubmitForm if verb.name == "resubmit" else VerbForm)(data, initial=initial)
+        if all(step.effect == Effect.NONE for step in failed) and verb.name == "resubmit":
             form.fields["new_generation"].widget = forms.HiddenInput()  # such a step gets a new key automatically
+        if len(failed) > 1:
+            form.fields["step"] = step_field([step.name for step in failed], all_of_them=verb.name == "resubmit")
         return form
 
     def _amend_form(self, run: Run, verb: Verb, step: StepState | None, data: Mapping[str, Any] | None = None) -> AmendForm | None:
@@ -137,6 +157,13 @@ class RunVerbs(PageAdmin):
         except (DefinitionError, IndexError):
             return None
         return AmendForm(run.payload, names, self.amend_labels, self.check_amended, data) if names else None
+
+    def _plan(self, request: HttpRequest, run: Run, verb: Verb) -> previews.Plan:
+        if verb.name == "move":
+            return moving.plan(run.key)
+        if verb.name == "resume":
+            return resuming.plan(run.key, request.POST.get("step") or request.GET.get("step") or begun(run)[-1])
+        return previews.plan(run.key, verb.name)
 
     def _confirm(
         self, request: HttpRequest, obj: Any, run: Run, verb: Verb,
@@ -149,12 +176,13 @@ class RunVerbs(PageAdmin):
             refusal = _("The order is %(state)s; this is not possible now.") % {"state": RUN_LABELS[RunState(run.process_state)]}
         else:
             try:
-                plan = operator_verbs.plan(run.key, verb.name)
+                plan = self._plan(request, run, verb)
+                refusal = " ".join(plan.refusals) if verb.name == "move" else ""
             except (Refused, UnknownRun) as problem:
                 refusal = str(problem)
         if form is None and plan is not None:
             attempt = step.attempt if step is not None else None
-            form = self._verb_form(run, verb, step, plan_version=plan.version, attempt=attempt, reason=(typed or {}).get("reason", ""))
+            form = self._verb_form(run, verb, steps, plan_version=plan.version, attempt=attempt, reason=(typed or {}).get("reason", ""))
             amend = self._amend_form(run, verb, step)
             if amend is not None and typed is not None:
                 for place, field in amend.fields.items():

@@ -84,6 +84,11 @@ def current() -> Directory:
     return _used[0]
 
 
+def find(said: str) -> Entry | None:
+    """The run that an operator names, as the application's directory finds it, or else the engine's own: a child, for example."""
+    return current().find(said) or Directory().find(said)
+
+
 def state_facts(run: Run, steps: Sequence[StepState], **more: Any) -> dict[str, Any]:
     """A run's state and the step that failed last, for a list. more: the application's facts, before the times."""
     failed = next((step for step in reversed(steps) if step.process_state == ProcessState.ERROR), None)

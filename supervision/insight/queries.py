@@ -49,7 +49,17 @@ def steps_of(run_ids: Sequence[int]) -> dict[int, list[StepState]]:
         found[step.run_id].append(step)
     for run_id, archived in archived_runs([run_id for run_id, steps in found.items() if not steps]).items():
         found[run_id] = archived.steps
+    for steps in found.values():
+        _name_what_comes_before(steps)
     return {run_id: in_order(steps) for run_id, steps in found.items()}
+
+
+def _name_what_comes_before(steps: Sequence[StepState]) -> None:
+    """Set `after_names` of the steps of a plan that branches: the steps that each comes after, as text."""
+    names = {step.position: step.name for step in steps}
+    for step in steps:
+        if step.after is not None and step.direction == Direction.DO:
+            step.after_names = ", ".join(names[position] for position in step.after)  # type: ignore[attr-defined]
 
 
 def archived_run(key: str) -> ArchivedRun | None:

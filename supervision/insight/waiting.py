@@ -9,8 +9,9 @@ session, session before cool-down, cool-down before the resource, the resource b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -130,9 +131,23 @@ def _asleep(where: Where) -> str:
     facts = {"step": where.step, "until": clock(where.awaits_until, where.now), "what": where.awaits}
     if not where.awaits:
         return _("%(step)s waits until %(until)s.") % facts
+    if where.children is not None:
+        return _for_children(where, where.children)
     if label := _label_of_wait(where):
         return _("%(step)s waits for %(what)s until %(until)s.") % {**facts, "what": label}
     return _("%(step)s waits for the signal %(what)s until %(until)s.") % facts
+
+
+def _for_children(where: Where, found: Mapping[str, Any]) -> str:
+    facts = {"step": where.step, "key": found["key"], "count": number(found["count"]), "failed": found["failed"], "at": found["step"]}
+    if found["count"] > 1 and found["errors"]:
+        words = _("%(step)s waits for %(count)s child runs; %(errors)s of them are in Error, the first is %(failed)s at step %(at)s.")
+        return words % {**facts, "errors": number(found["errors"])}
+    if found["count"] > 1:
+        return _("%(step)s waits for %(count)s child runs.") % facts
+    if found["errors"]:
+        return _("%(step)s waits for child %(failed)s, which is in Error at step %(at)s.") % facts
+    return _("%(step)s waits for child %(key)s.") % facts if found["key"] else _("%(step)s waits for its child runs.") % facts
 
 
 def _label_of_wait(where: Where) -> str:

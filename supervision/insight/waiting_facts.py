@@ -17,7 +17,8 @@ from supervision.postgres import db
 COUNTED_UP_TO = 1000
 ALIVE_SECONDS = 30.0  # a process that was seen within this time consumes its queues
 
-# An order's current step is the first one that has not ended; `before` is its place among those due at its agent, read
+# An order's current step is the first one that has not ended; of several branches one in Error, else one that runs, else one that
+# is due, else one asleep. `before` is its place among those due at its agent, read
 # from the head of the queue only, so that the cost is bounded for any backlog.
 _ORDERS = """
 WITH due AS MATERIALIZED (
@@ -36,12 +37,24 @@ SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, 
        a.ahead, h.key, h.process_state, h.id,
        (SELECT e.name FROM supervision_stepstate e WHERE e.run_id = h.id AND e.process_state || '' = 'Error' LIMIT 1),
        s.position, s.awaits_until,
-       CASE WHEN s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before IS NOT NULL THEN s.awaits END
+       CASE WHEN s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before IS NOT NULL THEN s.awaits END,
+       CASE WHEN s.process_state = 'Pending' AND s.turn_at IS NULL AND s.awaits LIKE 'child:%%' THEN (
+            SELECT jsonb_build_object('many', bool_or(w.many), 'count', count(*), 'key', min(w.key),
+                       'failed', min(w.key) FILTER (WHERE w.process_state = 'Error'),
+                       'step', min(w.step) FILTER (WHERE w.process_state = 'Error'),
+                       'errors', count(*) FILTER (WHERE w.process_state = 'Error'))
+              FROM (SELECT c.key, c.many, b.process_state, e.name AS step
+                      FROM supervision_child c LEFT JOIN supervision_run b ON b.key = c.key
+                      LEFT JOIN LATERAL (SELECT e.name FROM supervision_stepstate e
+                                          WHERE e.run_id = b.id AND e.process_state || '' = 'Error' LIMIT 1) e ON true
+                     WHERE c.parent_key = r.key AND c.step = s.name AND c.state IN ('Started', 'Undoing')
+                     ORDER BY b.process_state = 'Error' DESC NULLS LAST LIMIT %(most)s) w) END
   FROM supervision_run r
   JOIN LATERAL (
        SELECT * FROM supervision_stepstate s
         WHERE s.run_id = r.id AND s.direction = r.direction AND s.process_state || '' IN ('Pending', 'Processing', 'Error')
-        ORDER BY s.process_state = 'Pending' AND s.not_before IS NULL,
+        ORDER BY s.process_state = 'Pending' AND s.not_before IS NULL, s.process_state <> 'Error', s.process_state <> 'Pending',
+                 s.turn_at IS NULL,
                  CASE s.direction WHEN 'do' THEN s.position ELSE -s.position END LIMIT 1) s ON true
   LEFT JOIN due d ON d.run_id = s.run_id AND d.direction = s.direction AND d.position = s.position
   LEFT JOIN LATERAL (
@@ -120,6 +133,7 @@ class Where:
     position: int
     awaits_until: datetime | None
     awaits: str | None  # only while the step is asleep
+    children: dict[str, Any] | None  # of the unfinished runs that it waits for: how many, one of them, and those in Error
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,19 @@ from django.utils import timezone
 from django.utils.formats import date_format, number_format
 
 from supervision.console.shared import TONES
+from supervision.console.shared import run_address as _address
 from supervision.models.labels import RUN_LABELS, STEP_LABELS
 from supervision.runtime.humanize import age_in_words
 
 register = template.Library()
 _TONES = {state.value: tone for state, tone in TONES.items()} | {"Skipped": "warning"}
 _LABELS = {state.value: label for labels in (STEP_LABELS, RUN_LABELS) for state, label in labels.items()}
+
+
+@register.filter
+def run_address(run_id: int) -> str:
+    """The page of one run."""
+    return _address(run_id)
 
 
 @register.filter
