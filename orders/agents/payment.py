@@ -1,7 +1,11 @@
 """Charges an order once, and gives the money back.
 
-Used by the `charge-payment` step. Charging takes two calls. Creating an intent moves no money. The agent checkpoints the
-intent's id and then confirms it. Why an order is never charged twice, and never charged after it was undone:
+Used by the `charge-payment` step, and by a step of returns (`payment_part`). In the workflow's other version,
+`authorise-payment` reserves the money in the same way (read "reserve" for "charge" below), and `capture-payment` charges it
+(`payment_capture`).
+
+Charging takes two calls. Creating an intent moves no money. The agent checkpoints the intent's id and then confirms it. Why an
+order is never charged twice, and never charged after it was undone:
 
 1. Stripe charges an intent at most once, and never charges a cancelled one.
 2. An attempt confirms an intent only after it has checkpointed the intent's id, and the engine refuses the checkpoint of
@@ -13,6 +17,8 @@ intent's id and then confirms it. Why an order is never charged twice, and never
    may still confirm has its id in the checkpoint (2), so it is cancelled and Stripe refuses the late confirmation (1).
    The undo step may leave an intent that was created and never checkpointed: no attempt will confirm it.
 5. After a refusal the agent cancels the intent before it reports "permanent, nothing done", for the same reason.
+6. An intent that waits for its customer is open (4): the undo step cancels it, and its bank's page then charges nothing
+   (`payment_action`).
 
 The agent writes every operation into the effect ledger before it calls. A confirmation's row names its intent. (2) and (4)
 rely on these rows: the ledger keeps the ids of all generations, the checkpoint only the newest. If the database lost its
@@ -25,41 +31,94 @@ certainly had no effect under `K:<operation>:<attempt>`, a key that has no store
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 
-from orders.agents.payment_calls import SERVICE, Calls
+from orders.agents import payment_capture, payment_part, payment_transfer
+from orders.agents.payment_action import CONFIRM, CREATE, Action
+from orders.agents.payment_calls import SERVICE
+from orders.agents.payment_undo import CANCEL, Undo
 from orders.gateways import payment
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
-from orders.gateways.payment import CANCELLED, PAID, Declined, Intent, Rejected
+from orders.gateways.payment import ACTION, CANCELLED, PAID, RESERVED, Declined, Intent, Rejected
+from orders.payments import codes
+from orders.returns.codes import REFUND as RETURN_STEP
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest
 
-FOR_THE_CUSTOMER = ("card_declined", "action_required")  # the customer can solve these: another card, or the bank's confirmation
-CREATE, CONFIRM, CANCEL, REFUND = "create", "confirm", "cancel", "refund"
 _FRESH_INTENTS = 2  # intents that one attempt may use; more means that another process cancels them meanwhile
 
 
 class PaymentAgent(Agent):
     """Charges and refunds through Stripe's API."""
 
-    name = "payment"
+    name = codes.AGENT
+    signals = (codes.ANSWERED, codes.TRANSFER)
 
-    def opens_with(self, request: StepRequest) -> Intention:
-        """The creation of an intent under the step's own key."""
+    def opens_with(self, request: StepRequest) -> Intention | None:
+        """The creation of an intent under the step's own key, or the capture; None for a bank transfer and for a return."""
+        if _captures(request):
+            return None if _transferred(request) else payment_capture.first_call(request, _due(request))
+        if request.step == RETURN_STEP or _by_transfer(request):
+            return None
         return Intention(CREATE, f"{request.idempotency_key}:{CREATE}", SERVICE)
 
     def perform(self, request: StepRequest) -> Mapping[str, Any]:
-        """Charge the order's total once; `{"intent", "amount", "currency"}`."""
+        """Charge or reserve the order's total once: `{"intent", "amount", "currency"}`, or what a transfer or a return gives."""
+        if request.step == RETURN_STEP:
+            return payment_part.perform(request)
+        if _captures(request):
+            if _transferred(request):
+                return {"method": codes.BANK_TRANSFER}  # the money came by transfer before
+            capture = payment_capture.Capture(request, _due(request))
+            return capture.told(capture.run)
+        if _by_transfer(request):
+            paid = _closed_cards(request)
+            return paid or payment_transfer.perform(request)
         charge = _Charge(request)
         return charge.told(charge.run)
 
     def compensate(self, request: StepRequest) -> Mapping[str, Any]:
         """Make sure that the customer pays nothing for the order; `{"cancelled": [ids], "refunded": [ids]}`."""
-        undo = _Undo(request)
-        return undo.told(undo.run)
+        if request.step == RETURN_STEP:
+            return payment_part.compensate(request)
+        undo = Undo(request)
+        undone = undo.told(undo.run)
+        return undone if _paid_by_card(request) else {**payment_transfer.compensate(request), **undone}
+
+
+def _captures(request: StepRequest) -> bool:
+    """Whether this attempt charges what is reserved. If that has lapsed, and the order is paid again, it charges at once."""
+    lapsed = request.checkpoint_data.get(codes.LAPSED)
+    return request.step == codes.CAPTURE and lapsed != payment_capture.reserved_by(request)
+
+
+def _transferred(request: StepRequest) -> bool:
+    """Whether the order was paid by bank transfer in the step that would have reserved the money."""
+    return bool((request.results.get(codes.AUTHORISE) or {}).get("method") == codes.BANK_TRANSFER)
+
+
+def _due(request: StepRequest) -> int:
+    return minor_units(str(request.payload["total"]), str(request.payload["currency"]))
+
+
+def _by_transfer(request: StepRequest) -> bool:
+    return bool(request.payload["payment_method"] == codes.BANK_TRANSFER)
+
+
+def _paid_by_card(request: StepRequest) -> bool:
+    """Whether no bank transfer was ever told to this step."""
+    return not _by_transfer(request) and codes.TRANSFERS not in request.checkpoint_data
+
+
+def _closed_cards(request: StepRequest) -> dict[str, Any] | None:
+    """Close what an earlier attempt may still charge to a card; the result if a card was charged after all."""
+    if not any(one.service == SERVICE and one.may_exist for one in request.effects()):
+        return None
+    charge = _Charge(request)
+    return charge.told(charge.close_all)
 
 
 def minor_units(total: str, currency: str) -> int:
@@ -70,7 +129,7 @@ def minor_units(total: str, currency: str) -> int:
         raise PermanentFailure(_("%(total)s %(currency)s cannot be charged.") % {"total": total, "currency": currency}) from None
 
 
-class _Charge(Calls):
+class _Charge(Action):
     """One attempt to charge one order."""
 
     def __init__(self, request: StepRequest) -> None:
@@ -79,6 +138,8 @@ class _Charge(Calls):
         self.currency = str(payload["currency"])
         self.amount = minor_units(str(payload["total"]), self.currency)
         self.method = str(payload["payment_method"])
+        if request.step == codes.AUTHORISE:
+            self.reached = frozenset({PAID, RESERVED})
         self.noted = request.checkpoint_data.get("intent")
         self.spent = False  # whether the intent made under K:create is cancelled by now
         self.confirmed: dict[str, str] = {}  # intents by the keys of their confirmations
@@ -91,22 +152,47 @@ class _Charge(Calls):
             intent = self.found()
             if intent is not None or self.spent:
                 self.not_created(opening, intent)
+        if request.wait_left is not None:  # the step has waited: it hears the end of that payment, and begins no other one
+            return self.result(self.heard(intent))
         for _fresh in range(_FRESH_INTENTS):
             if intent is None:
                 intent = self.create()
-            if intent.live:
+            if intent.confirmable:
                 intent = self.confirm(intent)
-            if intent.status == PAID:
-                return {"intent": intent.id, "amount": intent.amount, "currency": self.currency}
+            if intent.status == ACTION:
+                intent = self.heard(self.get(intent.id))  # read again, because an answer under a key may be an old one
+            if intent.status in self.reached:
+                return self.result(intent)
             if intent.status != CANCELLED:
                 raise OutcomeUnknown(_("The payment service is still working on the payment (%(state)s).") % {"state": intent.status})
             self.spent, intent = True, None
         raise OutcomeUnknown(_("The payment was cancelled while it was being made."))
 
+    def close_all(self) -> dict[str, Any] | None:
+        """Cancel every open intent of the order; the result if one is charged."""
+        intents = self.known(self.noted)
+        closed = [self.close(one, f"cancel:{one.id}") if one.live else one for one in intents]
+        self.learn(closed)
+        self.learn_creations(closed)
+        for each in closed:
+            if each.status == CANCELLED:
+                self.settle_of(each, EffectOutcome.UNDONE)
+        if paid := self.paid(closed):
+            return self.result(paid)
+        if pending := [one for one in closed if one.status not in (PAID, CANCELLED)]:
+            raise OutcomeUnknown(_("The payment service is still working on the payment (%(state)s).") % {"state": pending[0].status})
+        return None
+
+    def result(self, intent: Intent) -> dict[str, Any]:
+        if intent.status == RESERVED:
+            self.settle_of(intent, EffectOutcome.DONE)
+        return {"intent": intent.id, "amount": intent.amount, "currency": self.currency}
+
     def found(self) -> Intent | None:
         """An intent of earlier attempts that is charged or can be charged. At most one is left open."""
         intents = self.known(self.noted)
         self.learn(intents)
+        self.learn_creations(intents, f"{self.request.idempotency_key}:{CREATE}")
         self.confirmed = {one.key: one.external_id for one in self.before if one.operation == CONFIRM}
         self.spent = any(one.status == CANCELLED and one.step_key == self.request.idempotency_key for one in intents)
         if paid := self.paid(intents):
@@ -115,9 +201,12 @@ class _Charge(Calls):
         if pending:
             return pending[0]
         usable = [one for one in intents if one.live]
-        if len(usable) == 1 and self.fits(usable[0]):
+        if len(usable) == 1 and self.serves(usable[0]):
             return usable[0]
         closed = [self.close(one, f"cancel:{one.id}") for one in usable]
+        for one in closed:
+            if one.status == CANCELLED:
+                self.settle_of(one, EffectOutcome.UNDONE)
         self.spent = self.spent or bool(closed)
         return self.paid(closed)
 
@@ -130,6 +219,12 @@ class _Charge(Calls):
         else:
             opening.settle(EffectOutcome.UNDONE if self.spent else opening.outcome)
 
+    def settle_of(self, intent: Intent, outcome: EffectOutcome) -> None:
+        """Settle what earlier attempts may have done to this intent."""
+        for one in self.before:
+            if one.direction == "do" and one.external_id == intent.id and one.operation in (CREATE, CONFIRM) and one.may_exist:
+                one.settle(outcome)
+
     def paid(self, intents: list[Intent]) -> Intent | None:
         """The charged intent among these that was not refunded in full."""
         for intent in intents:
@@ -138,6 +233,11 @@ class _Charge(Calls):
                     return intent
                 raise OutcomeUnknown(_("The order has a payment of another amount: %(intent)s.") % {"intent": intent.id})
         return None
+
+    def serves(self, intent: Intent) -> bool:
+        """Whether this open intent can go on to be the order's payment."""
+        can_end = intent.status != RESERVED or RESERVED in self.reached
+        return can_end and self.fits(intent) and not self.asked_for_another_method(intent)
 
     def fits(self, intent: Intent) -> bool:
         """Whether this intent is for the order's total."""
@@ -148,7 +248,12 @@ class _Charge(Calls):
 
         def call(key: str) -> Intent:
             return payment.create(
-                amount=self.amount, currency=self.currency, order=request.run_key, step_key=request.idempotency_key, key=key
+                amount=self.amount,
+                currency=self.currency,
+                order=request.run_key,
+                step_key=request.idempotency_key,
+                key=key,
+                reserve=RESERVED in self.reached,
             )
 
         def look() -> Intent | None:
@@ -162,10 +267,11 @@ class _Charge(Calls):
             row.settle(EffectOutcome.REFUSED)
             raise PermanentFailure(
                 _("The payment service refuses the payment: %(reason)s") % {"reason": problem},
-                code="payment_refused",
+                code=codes.PAYMENT_REFUSED,
                 public_message=_("Your payment could not be made."),
             ) from problem
         row.settle(EffectOutcome.DONE, intent.id)
+        self.before.append(row)
         return intent
 
     def confirm(self, intent: Intent) -> Intent:
@@ -179,123 +285,32 @@ class _Charge(Calls):
             CONFIRM,
             key=key,
             service=SERVICE,
-            amount=from_minor(intent.amount, intent.currency),
-            currency=self.currency,
+            amount=None if RESERVED in self.reached else from_minor(intent.amount, intent.currency),
+            currency=None if RESERVED in self.reached else self.currency,
             external_id=intent.id,
             checkpoint={"intent": intent.id} if self.noted != intent.id else None,
         )
         self.noted = intent.id
 
         def call(key: str) -> Intent:
-            return payment.confirm(intent.id, payment_method=self.method, key=key)
+            back = f"{settings.PUBLIC_URL}/orders/{request.run_key}/"
+            return payment.confirm(intent.id, payment_method=self.method, key=key, return_url=back)
 
         def look() -> Intent | None:
             now = self.get(intent.id)
-            if now.live and now.refusal and not intent.refusal:
+            if now.confirmable and now.refusal and not intent.refusal:
                 raise Declined(now.refusal)  # the lost answer was this refusal
-            return None if now.live and now.status != "requires_action" else now
+            return None if now.confirmable else now
 
         try:
             confirmed = self.once(operation, call, look)
         except Declined as problem:
-            return self.refuse(charge, intent, str(problem), _("Your card was declined. Please use another one."), "card_declined")
+            public = _("Your card was declined. Please use another one.")
+            return self.refuse(charge, intent, str(problem), public, codes.CARD_DECLINED, CANCEL)
         except Rejected as problem:
-            return self.refuse(charge, intent, str(problem), _("Your payment method was not accepted."), "payment_refused")
-        if confirmed.status == "requires_action":
-            reason = _("the bank asks for the customer's confirmation, which cannot be given here")
-            return self.refuse(charge, intent, reason, _("Your bank asks for a confirmation. Please use another card."), "action_required")
-        if confirmed.status in (PAID, CANCELLED):
-            charge.settle(EffectOutcome.DONE if confirmed.status == PAID else EffectOutcome.REFUSED)
+            return self.refuse(charge, intent, str(problem), _("Your payment method was not accepted."), codes.PAYMENT_REFUSED, CANCEL)
+        if confirmed.status == ACTION:
+            self.before.append(charge)
+        if confirmed.status == CANCELLED or confirmed.status in self.reached:
+            charge.settle(EffectOutcome.REFUSED if confirmed.status == CANCELLED else EffectOutcome.DONE)
         return confirmed
-
-    def refuse(self, charge: Operation, intent: Intent, reason: str, public: str, code: str) -> Intent:
-        """Cancel the refused intent and raise PermanentFailure; return the intent only if it was charged after all."""
-        closed = self.close(intent)
-        if closed.status == PAID:
-            charge.settle(EffectOutcome.DONE)
-            return closed
-        charge.settle(EffectOutcome.REFUSED)
-        text = _("Payment refused: %(reason)s") % {"reason": reason}
-        raise PermanentFailure(text, code=code, public_message=public, for_customer=code in FOR_THE_CUSTOMER)
-
-
-class _Undo(Calls):
-    """One attempt to undo every charge of one order."""
-
-    def __init__(self, request: StepRequest) -> None:
-        super().__init__(request)
-        self.called: set[str] = set()  # the keys of this attempt's operations
-
-    def run(self) -> dict[str, Any]:
-        performed = (self.request.performed or {}).get("intent")
-        intents = self.known(performed, self.request.checkpoint_data.get("intent"))
-        cancelled, refunded = [], []
-        for place, intent in enumerate(one for one in intents if one.status != CANCELLED):
-            suffix = f":{intent.id}" if place else ""
-            closed = self.cancel(intent, f"{CANCEL}{suffix}") if intent.live else intent
-            if closed.status == CANCELLED:
-                cancelled.append(intent.id)
-            elif closed.status == PAID:
-                self.refund(closed, f"{REFUND}{suffix}")
-                refunded.append(intent.id)
-            else:
-                raise OutcomeUnknown(_("The payment service is still working on the payment (%(state)s).") % {"state": closed.status})
-        for one in self.before:
-            if one.direction == "do" and one.outcome is not EffectOutcome.REFUSED:
-                one.settle(EffectOutcome.UNDONE)
-        self.learn_undone(intents)
-        return {"cancelled": cancelled, "refunded": refunded}
-
-    def learn_undone(self, intents: Sequence[Intent]) -> None:
-        """Settle the rows that earlier undo attempts left open, by what the service shows now."""
-        now = {one.id: one.status for one in intents}
-        ours = {one.external_id for one in self.before}
-        for one in self.before:
-            if one.direction != "undo" or one.key in self.called or one.outcome not in (EffectOutcome.INTENDED, EffectOutcome.UNKNOWN):
-                continue
-            if one.operation == CANCEL:
-                one.settle(EffectOutcome.DONE if now.get(one.external_id) == CANCELLED else EffectOutcome.REFUSED)
-                continue
-            made = [refund.id for refund in self.refunds(one.external_id) if refund.gives_back and refund.id not in ours]
-            one.settle(EffectOutcome.DONE if made else EffectOutcome.REFUSED, made[0] if made else "")
-            ours.update(made[:1])
-
-    def cancel(self, intent: Intent, operation: str) -> Intent:
-        """Cancel an open intent and return it: cancelled, or charged if a confirmation came first."""
-        row = self.row(CANCEL, operation, intent)
-        closed = self.close(intent, operation)
-        row.settle(EffectOutcome.DONE if closed.status == CANCELLED else EffectOutcome.REFUSED)
-        return closed
-
-    def refund(self, intent: Intent, operation: str) -> None:
-        """Refund the intent in full. The refunds are checked after each call: a refund in a replayed answer may have failed since."""
-
-        def missing() -> int:
-            return intent.amount - self.refunded(intent)
-
-        def call(key: str) -> str:
-            return payment.refund(intent.id, key=key)
-
-        if (left := missing()) <= 0:
-            return
-        for name in (operation, f"{operation}:{self.request.attempt}:again"):
-            row = self.row(REFUND, name, intent, from_minor(left, intent.currency))
-            refund = self.once(name, call, lambda: "" if missing() <= 0 else None)
-            if missing() <= 0:
-                row.settle(EffectOutcome.DONE, refund or row.external_id)
-                return
-            row.settle(EffectOutcome.REFUSED)  # the key replayed the answer of a refund that has failed since
-        raise OutcomeUnknown(_("The payment service does not give the money back."))
-
-    def row(self, kind: str, operation: str, intent: Intent, amount: Decimal | None = None) -> Operation:
-        """Write the ledger's row of the next operation on this intent."""
-        key = f"{self.request.idempotency_key}:{operation}"
-        self.called.add(key)
-        return self.request.intend(
-            kind,
-            key=key,
-            service=SERVICE,
-            amount=amount,
-            currency=intent.currency.upper() if amount is not None else None,
-            external_id=intent.id,
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.utils.translation import gettext as _
 
@@ -61,7 +61,7 @@ class Calls:
                 return found
         raise OutcomeUnknown(_words(problem), **evidence(problem))
 
-    def told(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def told(self, work: Callable[[], T]) -> T:
         """Run the work within the budget, and translate the service's errors into the engine's failures."""
         try:
             with http.budget(self.request.deadline, self.request.pace):
@@ -107,6 +107,23 @@ class Calls:
                 one.settle(EffectOutcome.DONE if status == PAID else EffectOutcome.UNDONE)
             elif status == CANCELLED:
                 one.settle(EffectOutcome.REFUSED)
+
+    def learn_creations(self, intents: Sequence[Intent], but: str = "") -> None:
+        """Settle the creations whose attempt died before it knew the intent's id. but: the key of one that the caller settles.
+
+        An intent of this step that no row names is one of theirs. A creation without an intent is undone: either nothing was
+        made, or the search does not show it yet. No attempt has its id, so none ever confirms it.
+        """
+        named = {one.external_id for one in self.before}
+        nameless = [one for one in intents if one.step_key == self.request.idempotency_key and one.id not in named]
+        for one in self.before:
+            if one.operation != "create" or one.direction != "do" or one.external_id or not one.may_exist or one.key == but:
+                continue
+            intent = nameless.pop(0) if nameless else None
+            if intent is None or intent.status == CANCELLED:
+                one.settle(EffectOutcome.UNDONE, "" if intent is None else intent.id)
+            else:
+                one.settle(EffectOutcome.DONE, intent.id)
 
     def _old(self) -> bool:
         """Whether an operation of unknown effect is so old that the service may have forgotten its key."""

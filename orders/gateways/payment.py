@@ -20,7 +20,7 @@ from orders.gateways.http import GatewayError, RefusesUs
 
 # The meaning of an intent's status.
 LIVE = frozenset({"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"})
-PAID, CANCELLED = "succeeded", "canceled"
+PAID, CANCELLED, ACTION, RESERVED = "succeeded", "canceled", "requires_action", "requires_capture"
 SEARCH_PAGE = 20
 LIST_PAGE = 100  # the largest page that Stripe returns
 GIVEN_BACK = frozenset({"succeeded", "pending"})  # a refund in any other state gave nothing back
@@ -68,7 +68,7 @@ class Intent:
     """A payment as Stripe sees it.
 
     refusal: why its last confirmation was refused, if it was. order: the public id that it was made for.
-    received: what was charged, in minor units.
+    received: what was charged, in minor units. action_url: the page on which the customer has to confirm it.
     """
 
     id: str
@@ -80,11 +80,17 @@ class Intent:
     order: str | None = None
     received: int = 0
     created: datetime | None = None
+    action_url: str | None = None
 
     @property
     def live(self) -> bool:
         """Whether it can still be charged."""
         return self.status in LIVE
+
+    @property
+    def confirmable(self) -> bool:
+        """Whether it has to be confirmed, or confirmed again, before it can be charged."""
+        return self.live and self.status not in (ACTION, RESERVED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +106,15 @@ class _AgainstIntent:
     created: datetime | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Refund(_AgainstIntent):
-    """A refund. Only `succeeded` and `pending` count as given back; a refund may fail weeks later."""
+    """A refund. Only `succeeded` and `pending` count as given back; a refund may fail weeks later.
+
+    of_return, step_key: the return that it was made for, and the first key of the call that made it.
+    """
+
+    of_return: str | None = None
+    step_key: str | None = None
 
     @property
     def gives_back(self) -> bool:
@@ -117,27 +130,47 @@ class Dispute(_AgainstIntent):
         """Whether it is decided or withdrawn."""
         return self.status in OVER
 
+    @property
+    def hurts(self) -> bool:
+        """Whether the shop may lose this money, or has lost it."""
+        return not self.over or self.status == "lost"
 
-def create(*, amount: int, currency: str, order: str, step_key: str, key: str) -> Intent:
-    """Create an intent: no money moves."""
+
+def create(*, amount: int, currency: str, order: str, step_key: str, key: str, reserve: bool = False) -> Intent:
+    """Create an intent: no money moves. reserve: its confirmation only reserves the amount, which `capture` then charges."""
     params: dict[str, Any] = {
         "amount": amount,
         "currency": currency.lower(),
         "payment_method_types": ["card"],
         "metadata": {"order": order, "step_key": step_key},
     }
+    if reserve:
+        params["capture_method"] = "manual"
     return _intent(_call(lambda client: client.v1.payment_intents.create(params, {"idempotency_key": key})))  # type: ignore[arg-type]
 
 
-def confirm(intent: str, *, payment_method: str, key: str) -> Intent:
-    """Charge the intent. Raises Declined if the card is refused."""
+def confirm(intent: str, *, payment_method: str, key: str, return_url: str = "") -> Intent:
+    """Charge the intent, reserve its amount, or learn that the customer has to confirm it. Raises Declined if the card is refused.
+
+    return_url: where the bank's page sends the customer back to.
+    """
     options: dict[str, Any] = {"idempotency_key": key}
-    call = lambda client: client.v1.payment_intents.confirm(intent, {"payment_method": payment_method}, options)  # noqa: E731
+    params: dict[str, Any] = {"payment_method": payment_method, **({"return_url": return_url} if return_url else {})}
+    call = lambda client: client.v1.payment_intents.confirm(intent, params, options)  # type: ignore[arg-type]  # noqa: E731
     return _intent(_call(call))
 
 
+def capture(intent: str, *, amount: int, key: str) -> Intent:
+    """Charge what the intent has reserved. Raises WrongState if it was charged before, was cancelled, or has lapsed."""
+    params: dict[str, Any] = {"amount_to_capture": amount}
+    return _intent(_call(lambda client: client.v1.payment_intents.capture(intent, params, {"idempotency_key": key})))  # type: ignore[arg-type]
+
+
 def cancel(intent: str, *, key: str) -> Intent:
-    """Make sure that the intent can never be charged. Raises WrongState if it was charged, or cancelled before."""
+    """Make sure that the intent can never be charged; what it has reserved is released.
+
+    Raises WrongState if it was charged, or cancelled before.
+    """
     return _intent(_call(lambda client: client.v1.payment_intents.cancel(intent, {}, {"idempotency_key": key})))
 
 
@@ -153,9 +186,13 @@ def of_order(order: str) -> list[Intent]:
     return [_intent(one) for one in found.data]
 
 
-def refund(intent: str, *, key: str, amount: int | None = None) -> str:
-    """Refund `amount`, or all that was not refunded before; returns the refund's id. Raises WrongState if nothing is left."""
+def refund(intent: str, *, key: str, amount: int | None = None, metadata: Mapping[str, str] | None = None) -> str:
+    """Refund `amount`, or all that was not refunded before; returns the refund's id. Raises WrongState if nothing is left.
+
+    metadata: kept with the refund: `return` and `step_key` (`Refund`).
+    """
     params: dict[str, Any] = {"payment_intent": intent} if amount is None else {"payment_intent": intent, "amount": amount}
+    params |= {"metadata": dict(metadata)} if metadata else {}
     return str(_call(lambda client: client.v1.refunds.create(params, {"idempotency_key": key})).id)  # type: ignore[arg-type]
 
 
@@ -265,11 +302,25 @@ def _intent(found: Any) -> Intent:
         order=getattr(found.metadata, "order", None),
         received=found.amount_received or 0,
         created=_moment(found.created),
+        action_url=_page_of(found),
     )
 
 
+def _page_of(found: Any) -> str | None:
+    """The page on which the customer confirms; None where there is nothing to confirm, or no page for it."""
+    redirect = getattr(getattr(found, "next_action", None), "redirect_to_url", None)
+    url = str(getattr(redirect, "url", None) or "")
+    return url if url.startswith(("https://", "http://")) else None
+
+
 def _refund(found: Any) -> Refund:
-    return Refund(**_money_back(found), reason=getattr(found, "failure_reason", None))
+    noted = getattr(found, "metadata", None)
+    return Refund(
+        **_money_back(found),
+        reason=getattr(found, "failure_reason", None),
+        of_return=getattr(noted, "return", None),
+        step_key=getattr(noted, "step_key", None),
+    )
 
 
 def _dispute(found: Any) -> Dispute:

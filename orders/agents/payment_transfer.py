@@ -1,0 +1,116 @@
+"""A payment by bank transfer: the step waits for the signal `transfer-received`, until the whole total has come.
+
+Each signal tells of one transfer: {"amount", "currency", "reference"}. It is saved in the step's checkpoint under its reference
+before the step waits on, so the same reference counts once, however often it is told. Too little waits on for the rest, until
+TRANSFER_WITHIN is over. Too much completes the step, and the result says what has to be paid back. What cannot be read, or is of
+another currency, does not count and is kept.
+
+Money that has come can be paid back by people alone: an undo that finds some stops in Error and says how much. An operator
+completes the undo step by hand once it is paid back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+
+from orders.payments import codes
+from supervision import AwaitSignal, EffectOutcome, PermanentFailure, StepRequest
+
+SERVICE = "bank"
+RECEIVE = "receive"
+MOST_KEPT = 50  # signals that could not be read
+_MOST = Decimal(10) ** 12
+
+
+class Unreadable(Exception):
+    """A signal that tells of no transfer. The message names the field."""
+
+
+def read(signal: Mapping[str, Any]) -> tuple[str, Decimal, str]:
+    """The transfer in a signal: reference, amount, currency. Raises Unreadable."""
+    reference, currency, given = signal.get("reference"), signal.get("currency"), signal.get("amount")
+    if not isinstance(reference, str) or not 0 < len(reference.strip()) <= 140:
+        raise Unreadable(_("reference: expected a text of 1 to 140 characters"))
+    if not isinstance(currency, str) or len(currency) != 3 or not currency.isalpha():
+        raise Unreadable(_("currency: expected three letters"))
+    try:
+        amount = Decimal(str(given)) if isinstance(given, str | int | float) and not isinstance(given, bool) else Decimal("nan")
+    except InvalidOperation:
+        amount = Decimal("nan")
+    if not amount.is_finite() or not 0 < amount < _MOST or amount != round(amount, 3):
+        raise Unreadable(_('amount: expected a positive amount, such as "25.80"'))
+    return reference.strip(), amount, currency.upper()
+
+
+def received(noted: Mapping[str, Any], currency: str) -> Decimal:
+    """How much has come in this currency, by the step's checkpoint."""
+    transfers = (noted.get(codes.TRANSFERS) or {}).values()
+    return sum((Decimal(amount) for amount, of in transfers if of == currency), Decimal(0))
+
+
+def perform(request: StepRequest) -> dict[str, Any]:
+    """The result once the whole total has come. Raises AwaitSignal while it has not, and PermanentFailure when the time is over."""
+    total, currency = Decimal(str(request.payload["total"])), str(request.payload["currency"]).upper()
+    noted = _noted(request)
+    came = received(noted, currency)
+    if came >= total:
+        _book(request, total, currency)
+        return {
+            "method": codes.BANK_TRANSFER,
+            "received": str(came),
+            "surplus": str(came - total),
+            "currency": currency,
+            "transfers": noted[codes.TRANSFERS],
+        }
+    facts = {"came": came, "total": total, "currency": currency}
+    if request.wait_is_over:
+        code = codes.TRANSFER_INCOMPLETE if came else codes.TRANSFER_MISSING
+        public = _("Your transfer has not come in time.")
+        raise PermanentFailure(_("%(came)s of %(total)s %(currency)s have come in time") % facts, code, public, for_customer=not came)
+    left = settings.TRANSFER_WITHIN if request.wait_left is None else max(0.0, request.wait_left)
+    raise AwaitSignal(codes.TRANSFER, within=timedelta(seconds=left), message=_("%(came)s of %(total)s %(currency)s have come") % facts)
+
+
+def compensate(request: StepRequest) -> dict[str, Any]:
+    """Nothing, if no money has come. Raises PermanentFailure, which says how much an operator has to pay back, if some has."""
+    transfers = request.checkpoint_data.get(codes.TRANSFERS) or {}
+    if transfers:
+        said = ", ".join(f"{amount} {currency} ({reference})" for reference, (amount, currency) in sorted(transfers.items()))
+        text = _("Pay back what has come by bank transfer, then complete this step by hand: %(said)s") % {"said": said}
+        raise PermanentFailure(text, "transfer_to_return")
+    for one in request.effects():
+        if one.service == SERVICE:
+            one.settle(EffectOutcome.UNDONE)
+    return {"cancelled": [], "refunded": []}
+
+
+def _noted(request: StepRequest) -> Mapping[str, Any]:
+    """The checkpoint with the transfer of this attempt's signal, saved."""
+    noted = dict(request.checkpoint_data)
+    if request.signal is None:
+        return noted
+    transfers, odd = dict(noted.get(codes.TRANSFERS) or {}), list(noted.get(codes.ODD_TRANSFERS) or [])
+    try:
+        reference, amount, currency = read(request.signal)
+    except Unreadable as problem:
+        said = str(problem)
+        if said not in odd and len(odd) < MOST_KEPT:
+            odd.append(said)
+    else:
+        transfers.setdefault(reference, [str(amount), currency])
+    new = {codes.TRANSFERS: transfers, codes.ODD_TRANSFERS: odd}
+    if any(noted.get(name) != value for name, value in new.items()):
+        request.checkpoint(**new)
+    return {**noted, **new}
+
+
+def _book(request: StepRequest, total: Decimal, currency: str) -> None:
+    """Write into the ledger that the total has come."""
+    key = f"{request.idempotency_key}:{RECEIVE}"
+    request.intend(RECEIVE, key=key, service=SERVICE, amount=total, currency=currency).settle(EffectOutcome.DONE)

@@ -1,0 +1,111 @@
+"""What becomes of an order whose payment stays refused: its customer is reminded, then it is cancelled and its stock released.
+
+Each refusal queues two notifications of the outbox, in the transaction that records it: a mail after a third of PAYMENT_PATIENCE,
+and the cancellation at its end. Both carry the attempt that was refused. If the step has run again since, or the order has ended,
+they do nothing; another refusal has queued its own. The outbox finds due ones by its index, gives each to one process, and repeats
+what failed. The cancellation carries the version of the order that was judged, so a customer who pays at that moment is not
+cancelled: of the two, the first one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from email.utils import parseaddr
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.utils.translation import gettext as _
+
+from orders.payments import codes
+from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
+from supervision.models import Notification
+from supervision.operations import operator_verbs, previews
+from supervision.outbox.notifications import handler
+from supervision.postgres import db
+from supervision.workflow import ClosedRun
+
+REMINDER, END = "payment-reminder", "payment-patience"
+REMIND_AT = 1 / 3  # of the patience
+MAIL_TRIED_FOR = timedelta(days=3)
+
+_BEGIN = """
+INSERT INTO supervision_notification (kind, run_id, not_before, payload)
+SELECT v.kind, r.id, now() + v.share * %(patience)s::float8 * interval '1 s',
+       jsonb_build_object('order', r.key, 'number', o.number, 'attempt', s.attempt, 'email', r.payload->>'email',
+                          'until', now() + %(patience)s::float8 * interval '1 s')
+  FROM supervision_alert a
+  JOIN supervision_run r ON r.id = a.run_id
+  JOIN orders_order o ON o.run_id = r.id
+  JOIN supervision_stepstate s ON s.run_id = a.run_id AND s.direction = a.direction AND s.position = a.position
+ CROSS JOIN (VALUES (%(reminder)s, %(remind_at)s::float8), (%(end)s, 1.0)) v(kind, share)
+ WHERE a.run_id = ANY (%(runs)s::bigint[]) AND a.direction = 'do' AND a.kind = 'error' AND a.closed_at IS NULL
+   AND a.step = ANY (%(steps)s::text[]) AND a.code = ANY (%(codes)s)
+"""
+_STILL_REFUSED = """
+SELECT true FROM supervision_run r
+  JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = ANY (%(steps)s::text[])
+  JOIN supervision_alert a ON a.run_id = r.id AND a.direction = 'do' AND a.position = s.position AND a.kind = 'error'
+   AND a.closed_at IS NULL AND a.code = ANY (%(codes)s)
+ WHERE r.key = %(order)s AND r.process_state = 'Error' AND r.direction = 'do' AND s.process_state || '' = 'Error'
+   AND s.attempt = %(attempt)s
+"""
+
+
+def begin(runs: Sequence[ClosedRun]) -> None:
+    """Queue the reminder and the cancellation of those of these stopped orders whose payment was refused, in their transaction."""
+    db.fetch(
+        _BEGIN,
+        {
+            "runs": [run.run_id for run in runs],
+            "patience": settings.PAYMENT_PATIENCE,
+            "remind_at": REMIND_AT,
+            "reminder": REMINDER,
+            "end": END,
+            "steps": list(codes.STEPS),
+            "codes": sorted(codes.REFUSALS),
+        },
+    )
+
+
+def _still_refused(notification: Notification) -> bool:
+    facts = {"order": notification.payload["order"], "attempt": notification.payload["attempt"]}
+    return bool(db.run(_STILL_REFUSED, {**facts, "steps": list(codes.STEPS), "codes": sorted(codes.REFUSALS)}))
+
+
+@handler(REMINDER, within=timedelta(seconds=settings.PAYMENT_PATIENCE * REMIND_AT) + MAIL_TRIED_FOR)
+def remind(notification: Notification) -> None:
+    """Mail the customer, if the payment is still refused. The mail server's errors are raised: the outbox tries again."""
+    facts = notification.payload
+    if not facts["email"] or not _still_refused(notification):
+        return
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
+    words = {"number": facts["number"], "until": f"{facts['until'][:16].replace('T', ' ')} UTC"}
+    EmailMessage(
+        subject=_("Your order %(number)s is not paid yet") % words,
+        body="\n\n".join(
+            [
+                _("Hello,"),
+                _("the payment of your order %(number)s was refused, and nothing was charged.") % words,
+                _("You can pay in another way here: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{facts['order']}/"},
+                _("Otherwise we cancel the order on %(until)s.") % words,
+            ]
+        ),
+        to=[facts["email"]],
+        headers={"Message-ID": f"<{facts['order']}.{facts['attempt']}.{REMINDER}@{domain}>", "X-Order-ID": facts["order"]},
+    ).send()
+
+
+@handler(END)
+def end(notification: Notification) -> None:
+    """Cancel the order, if the payment is still refused. Raises ChangedMeanwhile if it changed just now: the outbox looks again."""
+    key = notification.payload["order"]
+    try:
+        seen = previews.plan(key, "compensate")
+        if _still_refused(notification):
+            reason = _("its payment stayed refused")
+            operator_verbs.compensate(key, by="the shop", reason=reason, plan_version=seen.version)
+    except ChangedMeanwhile:
+        raise
+    except (Refused, UnknownRun):
+        return  # it has ended, or is being undone
