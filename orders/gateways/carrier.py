@@ -131,17 +131,34 @@ def delete_one(shipment: str, order: str) -> None:
         raise Broken(f"answered {reply.status} to a deletion")
 
 
-def stands(shipment: str) -> bool:
-    """Whether the shipment of this id exists and was not deleted."""
+@dataclass(frozen=True)
+class Standing:
+    """Where a shipment stands, in the carrier's word, and since when, if the carrier tells."""
+
+    state: str
+    changed: datetime | None
+
+
+def standing(shipment: str) -> Standing | None:
+    """Where the shipment of this id stands; None if the carrier has no such shipment."""
     reply = _call("GET", f"/v1/shipments/{quote(shipment, safe='')}")
     if reply.status == 404:
-        return False
+        return None
     if reply.status != 200:
         raise Broken(f"answered {reply.status} to a look-up")
     try:
-        return bool(json.loads(reply.body)["state"] != DELETED)
-    except (ValueError, KeyError, TypeError) as problem:
+        body = json.loads(reply.body)
+        told = body.get("changed_at")
+        changed = datetime.fromisoformat(told) if told else None
+        return Standing(str(body["state"]), changed if changed is None or changed.tzinfo else changed.replace(tzinfo=UTC))
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise Broken("gave an answer that cannot be read") from problem
+
+
+def stands(shipment: str) -> bool:
+    """Whether the shipment of this id exists and was not deleted."""
+    found = standing(shipment)
+    return found is not None and found.state != DELETED
 
 
 @dataclass(frozen=True)

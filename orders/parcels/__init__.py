@@ -1,0 +1,1 @@
+"""Parcels after their booking: the carrier's webhooks, the looks where none came, and what customers and operators see of them."""

@@ -1,0 +1,131 @@
+"""The parcels of orders as customers, operators and the API see them: what was booked, and what the carrier told since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from orders.parcels import states
+from orders.parcels.splitting import BOOKING
+from supervision.agent import CHILD
+from supervision.insight.queries import iso
+from supervision.models import StepState
+from supervision.postgres import db
+from supervision.states import Direction, ProcessState
+
+AGENT = "shipping"
+PREPARING, CANCELLED = "preparing", "cancelled"
+SHOWN = (PREPARING, states.BOOKED, states.PICKED_UP, states.DELIVERED, states.RETURNED, CANCELLED)
+NO_PARCELS: tuple[ParcelView, ...] = ()
+
+# The parcels of orders that are split, from their child runs.
+_OF_CHILDREN = """
+SELECT p.id, coalesce(s.idempotency_key, c.key), coalesce(s.process_state, 'Pending'), coalesce(s.attempt, 0), s.result,
+       c.state = 'Cancelled' OR EXISTS (SELECT FROM supervision_stepstate u
+                                         WHERE u.run_id = r.id AND u.direction = 'undo' AND u.process_state || '' = 'Processed'),
+       c.payload::jsonb->'item'->>'warehouse'
+  FROM supervision_run p
+  JOIN supervision_child c ON c.parent_key = p.key AND c.step = %(step)s AND c.state <> 'Replaced'
+  LEFT JOIN supervision_run r ON r.key = c.key
+  LEFT JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.agent = 'shipping'
+ WHERE p.id = ANY (%(runs)s)
+ ORDER BY p.id, c.number
+"""
+_TOLD = "SELECT key, state, changed_at FROM orders_parcel WHERE key = ANY (%(keys)s)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParcelView:
+    """One parcel. key: the idempotency key of its booking. state: `preparing` before its booking, `cancelled` once it is undone.
+
+    begun: whether its booking was ever tried, so that the carrier may have told of it. warehouse: of an order that is split.
+    """
+
+    key: str
+    state: str
+    shipment: str = ""
+    tracking_number: str = ""
+    changed_at: datetime | None = None
+    begun: bool = True
+    warehouse: str = ""
+
+    def answer(self) -> dict[str, Any]:
+        """The parcel in the order answer of the API."""
+        return {
+            "id": self.shipment or None,
+            "state": self.state,
+            "tracking_number": self.tracking_number or None,
+            "changed_at": iso(self.changed_at),
+            "warehouse": self.warehouse or None,
+        }
+
+    def __str__(self) -> str:
+        since = f" since {self.changed_at:%Y-%m-%d %H:%M}" if self.changed_at else ""
+        return f"{self.tracking_number or self.shipment or '-'} {self.state}{since}"
+
+
+def of(steps: Mapping[int, Sequence[StepState]]) -> dict[int, Sequence[ParcelView]]:
+    """The parcels of these runs, by run: one query if the booking of any has begun, and one more if any order is split."""
+    found = {run_id: [parcel for step in its for parcel in _booked(step, its)] for run_id, its in steps.items()}
+    split = [run_id for run_id, its in steps.items() if any(_is_split(step) for step in its)]
+    rows = db.run(_OF_CHILDREN, {"runs": split, "step": BOOKING}) if split else []
+    for run_id, key, state, attempt, result, undone, warehouse in rows:
+        found[run_id] += _parcel(key, state, attempt, result, undone, warehouse or "")
+    for run_id in split:
+        if not found[run_id]:  # an archived order: its parcels' runs are in the archive, too
+            found[run_id] = [parcel for step in steps[run_id] if _is_split(step) for parcel in _in_results(step)]
+    return _told(found)
+
+
+def _is_split(step: StepState) -> bool:
+    return step.agent == CHILD and step.name == BOOKING and step.direction == Direction.DO
+
+
+def _booked(step: StepState, steps: Sequence[StepState]) -> Iterable[ParcelView]:
+    if step.agent != AGENT or step.direction != Direction.DO:
+        return []
+    undone = any(
+        one.position == step.position and one.direction == Direction.UNDO and one.process_state == ProcessState.PROCESSED for one in steps
+    )
+    return _parcel(step.idempotency_key, step.process_state, step.attempt, step.result, undone)
+
+
+def _parcel(key: str, process_state: str, attempt: int, result: Any, undone: bool, warehouse: str = "") -> list[ParcelView]:
+    """One parcel; none where a cancelled order never had one."""
+    result = result if isinstance(result, dict) else {}
+    state = states.BOOKED if process_state == ProcessState.PROCESSED else PREPARING
+    if undone or process_state in (ProcessState.CANCELLED, ProcessState.SKIPPED):
+        if not result.get("shipment"):
+            return []
+        state = CANCELLED
+    parcel = ParcelView(
+        key=key,
+        state=state,
+        shipment=str(result.get("shipment") or ""),
+        tracking_number=str(result.get("tracking_number") or ""),
+        begun=attempt > 0,
+        warehouse=warehouse,
+    )
+    return [parcel]
+
+
+def _in_results(step: StepState) -> Iterable[ParcelView]:
+    results = (step.result or {}).get("results") or [] if isinstance(step.result, dict) else []
+    for index, parcel in enumerate(results):
+        key = f"{step.idempotency_key.rsplit(':', 3)[0]}:{BOOKING}[{index}]:child:{BOOKING}:do:1"
+        yield from _parcel(key, ProcessState.PROCESSED, 1, parcel.get(BOOKING), False)
+
+
+def _told(parcels: Mapping[int, Sequence[ParcelView]]) -> dict[int, Sequence[ParcelView]]:
+    """The same, with what the carrier told: also of a parcel whose booking has not been answered yet, and of a cancelled one."""
+    keys = [parcel.key for its in parcels.values() for parcel in its if parcel.begun]
+    told = {key: rest for key, *rest in db.run(_TOLD, {"keys": keys})} if keys else {}
+    return {run_id: [_with(parcel, *told.get(parcel.key, (states.BOOKED, None))) for parcel in its] for run_id, its in parcels.items()}
+
+
+def _with(parcel: ParcelView, state: str, changed_at: datetime | None) -> ParcelView:
+    if state == states.DELETED:
+        return replace(parcel, state=CANCELLED, changed_at=changed_at)
+    return parcel if state == states.BOOKED else replace(parcel, state=state, changed_at=changed_at)
