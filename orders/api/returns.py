@@ -1,0 +1,164 @@
+"""Returns: asking for one, looking at it, and the warehouse's report on its goods."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders import queries
+from orders.api.base import Door
+from orders.api.schema import IDEMPOTENCY_KEY
+from orders.api.serializers import ProblemAnswer
+from orders.returns import answers, codes, goods
+from orders.returns.answers import ReturnView
+from orders.returns.asking import ask
+from orders.validation import MAX_LINES, MAX_QUANTITY, LineSerializer
+from supervision.api.base import account_of
+from supervision.api.errors import PROBLEM
+from supervision.api.permissions import Operators, operates, sees_all
+from supervision.api.shapes import DIRECTIONS, RUN_STATES, Shape, Strict, Text, Whole
+from supervision.errors import UnknownRun
+from supervision.operations import operator_verbs
+
+
+class ReturnSerializer(Strict):
+    """What comes back, and why."""
+
+    lines = LineSerializer(many=True, min_length=1, max_length=MAX_LINES)  # type: ignore[call-arg]
+    reason = Text(max_length=500)
+
+
+class GoodsLineSerializer(Strict):
+    """What came of one product. The pieces that are neither accepted nor refused did not come."""
+
+    sku = Text(max_length=64)
+    accepted = Whole(min_value=0, max_value=MAX_QUANTITY)
+    refused = Whole(min_value=0, max_value=MAX_QUANTITY, required=False, default=0)
+
+
+class GoodsSerializer(Strict):
+    """The warehouse's report. Products that it leaves out did not come."""
+
+    lines = GoodsLineSerializer(many=True, max_length=MAX_LINES)  # type: ignore[call-arg]
+    reason = Text(max_length=500)
+
+
+class ReturnLineAnswer(LineSerializer):
+    """One product of a return. `accepted` and `refused` are null until the goods were looked at."""
+
+    name = serializers.CharField()
+    unit_price = serializers.CharField(help_text="decimal string")
+    accepted = serializers.IntegerField(allow_null=True)
+    refused = serializers.IntegerField(allow_null=True)
+
+
+class ReturnAnswer(Shape):
+    """A return and its present state."""
+
+    id = serializers.CharField()
+    number = serializers.CharField()
+    order = serializers.CharField(help_text="the order's id")
+    process_state = serializers.ChoiceField(RUN_STATES)
+    direction = serializers.ChoiceField(DIRECTIONS)
+    waiting_because = serializers.CharField(allow_null=True)
+    reason = serializers.CharField()
+    currency = serializers.CharField()
+    lines = ReturnLineAnswer(many=True)
+    worth = serializers.CharField(allow_null=True, help_text="of the accepted pieces; null until the goods were looked at")
+    refunded = serializers.CharField(help_text="decimal string")
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class AcceptedReturn(Shape):
+    """The id of an accepted return."""
+
+    id = serializers.CharField()
+
+
+class ReturnsAnswer(Shape):
+    """The returns of an order."""
+
+    results = ReturnAnswer(many=True)
+
+
+class OrderReturnsView(Door):
+    """The returns of one order."""
+
+    @extend_schema(operation_id="list_returns", responses=ReturnsAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The returns of this order, the oldest first."""
+        order = self.visible_order(request, public_id)
+        found = answers.of_order(order.public_id, inside=sees_all(request.user))
+        return Response({"results": [answers.answer(one) for one in found]})
+
+    @extend_schema(
+        operation_id="return_goods",
+        request=ReturnSerializer,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={202: OpenApiResponse(AcceptedReturn, description="Accepted."), (422, PROBLEM): ProblemAnswer},
+    )
+    def post(self, request: Request, public_id: str) -> Response:
+        """Ask for a return: 202 once it is committed. 409: the order was not delivered, or not so many pieces are left to return."""
+        order = self.visible_order(request, public_id)
+        if order.account_id != request.user.pk and not operates(request.user):
+            raise PermissionDenied
+        asked = self.read(request, ReturnSerializer)
+        key = request.headers.get("Idempotency-Key")
+        operator = operates(request.user)
+        made = ask(order, asked["lines"], asked["reason"], by=account_of(request), by_operator=operator, idempotency_key=key)
+        return Response({"id": made.public_id}, status=202, headers={"Location": f"/api/v1/returns/{made.public_id}/"})
+
+
+class ReturnDoor(Door):
+    """The base of the paths below one return."""
+
+    def visible(self, request: Request, public_id: str) -> ReturnView:
+        """The return, if the account may see its order. Raises UnknownRun for foreign and for unknown ids."""
+        inside = sees_all(request.user)
+        view = answers.return_view(public_id, inside=inside)
+        if view is None:
+            raise UnknownRun(public_id)
+        if not inside:
+            order = queries.order_view(view.row.order_key)
+            if order is None or order.account_id != request.user.pk:
+                raise UnknownRun(public_id)
+        return view
+
+
+class ReturnDetailView(ReturnDoor):
+    """One return."""
+
+    @extend_schema(operation_id="get_return", responses=ReturnAnswer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The return; foreign and unknown ids give the same 404."""
+        return Response(answers.answer(self.visible(request, public_id)))
+
+
+class GoodsView(ReturnDoor):
+    """The goods of one return."""
+
+    permission_classes = [Operators]
+
+    @extend_schema(operation_id="report_goods", request=GoodsSerializer, parameters=[IDEMPOTENCY_KEY], responses={202: ReturnAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Say what really came: 202, and the return goes on. 409: it waits for no goods any more."""
+        view = self.visible(request, public_id)
+        report = self.read(request, GoodsSerializer)
+        lines = [dict(line) for line in report["lines"]]
+        try:
+            goods.read({"lines": lines}, {line.sku: line.quantity for line in view.lines})
+        except goods.Unreadable as problem:
+            raise ValidationError({problem.field: [problem.problem]}) from None
+        operator_verbs.signal(
+            public_id,
+            codes.RECEIVED,
+            by=account_of(request),
+            reason=report["reason"],
+            payload={"lines": lines},
+            signal_key=request.headers.get("Idempotency-Key"),
+        )
+        return Response(answers.answer(self.visible(request, public_id)), status=202)

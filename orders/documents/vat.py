@@ -1,0 +1,59 @@
+"""The rule of VAT: prices include it, each product has a rate, and each line is rounded by itself. No database.
+
+The VAT of a line is its amount times rate / (100 + rate), rounded half up to two places. What a document has of a rate is the sum of
+its lines. Credit notes of one line are rounded together: after the last piece came back, they have exactly the invoice's VAT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+CENT = Decimal("0.01")
+Line = dict[str, Any]  # sku, name, quantity, unit_price, amount, rate, vat: JSON values, amounts as text
+
+
+def included(amount: Decimal, rate: Decimal) -> Decimal:
+    """The VAT in an amount that includes it. rate: in percent."""
+    return (amount * rate / (100 + rate)).quantize(CENT, ROUND_HALF_UP)
+
+
+def invoice_line(sku: str, name: str, quantity: int, unit_price: Decimal, rate: Decimal) -> Line:
+    """One line of an invoice."""
+    amount = unit_price * quantity
+    return _line(sku, name, quantity, unit_price, amount, rate, included(amount, rate))
+
+
+def credit_line(sku: str, name: str, quantity: int, unit_price: Decimal, invoiced: Sequence[Line], credited: Sequence[Line]) -> Line:
+    """One line of a credit note. invoiced, credited: the lines of this product on the invoice and on the credit notes so far."""
+    rate = Decimal(invoiced[0]["rate"]) if invoiced else Decimal(0)
+    amount, before = unit_price * quantity, sum((Decimal(one["amount"]) for one in credited), Decimal(0))
+    vat = included(before + amount, rate) - sum((Decimal(one["vat"]) for one in credited), Decimal(0))
+    return _line(sku, name, quantity, unit_price, amount, rate, vat)
+
+
+def _line(sku: str, name: str, quantity: int, unit_price: Decimal, amount: Decimal, rate: Decimal, vat: Decimal) -> Line:
+    return {
+        "sku": sku,
+        "name": name,
+        "quantity": quantity,
+        "unit_price": str(unit_price.quantize(CENT)),
+        "amount": str(amount.quantize(CENT)),
+        "rate": f"{rate.normalize():f}",
+        "vat": str(vat),
+    }
+
+
+def total(lines: Sequence[Mapping[str, Any]]) -> Decimal:
+    """The sum with VAT."""
+    return sum((Decimal(line["amount"]) for line in lines), Decimal("0.00"))
+
+
+def by_rate(lines: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Decimal, Decimal]]:
+    """The amount with VAT, and the VAT in it, by rate; the highest rate first."""
+    sums: dict[str, tuple[Decimal, Decimal]] = {}
+    for line in sorted(lines, key=lambda line: -Decimal(line["rate"])):
+        amount, vat = sums.get(line["rate"], (Decimal("0.00"), Decimal("0.00")))
+        sums[line["rate"]] = amount + Decimal(line["amount"]), vat + Decimal(line["vat"])
+    return sums

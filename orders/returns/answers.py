@@ -1,0 +1,118 @@
+"""Returns as customers, operators and the API see them. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from orders.models import Return, ReturnLine
+from orders.returns import codes
+from supervision.insight import queries as engine
+from supervision.insight.queries import iso
+from supervision.insight.waiting import why_unconsumed, why_waiting
+from supervision.models import Run, StepState
+from supervision.states import Direction, ProcessState, RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnView:
+    """One return with its state. worth: of the accepted pieces, None until the goods came. refunded: what was paid back for it."""
+
+    row: Return
+    lines: Sequence[ReturnLine]
+    process_state: str = RunState.PENDING.value
+    direction: str = Direction.DO.value
+    waiting_because: str | None = None
+    finished_at: datetime | None = None
+    worth: Decimal | None = None
+    refunded: Decimal = Decimal("0.00")
+    run_id: int | None = None
+
+    @property
+    def waits_for_goods(self) -> bool:
+        """Whether the warehouse has not said yet what came."""
+        return self.worth is None and self.process_state in (RunState.PENDING, RunState.PROCESSING)
+
+
+def return_view(public_id: str, *, inside: bool = False) -> ReturnView | None:
+    """One return; None if there is none. inside: say why it waits in words for operators."""
+    row = Return.objects.filter(public_id=public_id).first()
+    return None if row is None else views([row], inside=inside)[0]
+
+
+def of_order(order_key: str, *, inside: bool = False) -> list[ReturnView]:
+    """The returns of an order, the oldest first. One query if there are none, four more if there are."""
+    return views(list(Return.objects.filter(order_key=order_key).order_by("pk")), inside=inside)
+
+
+def views(rows: Sequence[Return], *, inside: bool = False) -> list[ReturnView]:
+    """The views of these returns."""
+    if not rows:
+        return []
+    lines: dict[int, list[ReturnLine]] = {row.pk: [] for row in rows}
+    for line in ReturnLine.objects.filter(of_id__in=lines).order_by("pk"):
+        lines[line.of_id].append(line)
+    runs = {run.key: run for run in Run.objects.filter(key__in=[row.public_id for row in rows])}
+    steps = engine.steps_of([run.pk for run in runs.values()])
+    because = why_waiting([run.pk for run in runs.values() if run.finished_at is None], inside=inside)
+    found = []
+    for row in rows:
+        run, its = runs.get(row.public_id), []
+        if run is not None:
+            its = steps.get(run.pk, [])
+        elif archived := engine.archived_run(row.public_id):
+            run, its = archived.run, engine.in_order(archived.steps)
+        found.append(_view(row, lines[row.pk], run, its, because))
+    return found
+
+
+def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any) -> ReturnView:
+    if run is None:
+        return ReturnView(row=row, lines=lines, waiting_because=why_unconsumed([row.public_id]).get(row.public_id))
+    looked_at = all(line.accepted is not None for line in lines)
+    worth = sum((line.unit_price * (line.accepted or 0) for line in lines), Decimal("0.00"))
+    paid = [step for step in steps if step.name == codes.REFUND and step.direction == Direction.DO]
+    result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
+    return ReturnView(
+        row=row,
+        lines=lines,
+        run_id=run.pk,
+        process_state=run.process_state,
+        direction=run.direction,
+        waiting_because=because.get(run.pk),
+        finished_at=run.finished_at,
+        worth=worth if looked_at else None,
+        refunded=codes.amount_said(result.get("refunded")),
+    )
+
+
+def answer(view: ReturnView) -> dict[str, Any]:
+    """The return as the API answers it: JSON values only."""
+    return {
+        "id": view.row.public_id,
+        "number": view.row.number,
+        "order": view.row.order_key,
+        "process_state": str(view.process_state),
+        "direction": str(view.direction),
+        "waiting_because": view.waiting_because,
+        "reason": view.row.reason,
+        "currency": view.row.currency,
+        "lines": [
+            {
+                "sku": line.sku,
+                "name": line.name,
+                "quantity": line.quantity,
+                "unit_price": str(line.unit_price),
+                "accepted": line.accepted,
+                "refused": line.refused,
+            }
+            for line in view.lines
+        ],
+        "worth": None if view.worth is None else str(view.worth),
+        "refunded": str(view.refunded),
+        "created_at": iso(view.row.created_at),
+        "finished_at": iso(view.finished_at),
+    }

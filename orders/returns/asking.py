@@ -1,0 +1,198 @@
+"""Asking for a return. It is accepted when its rows and its submission are committed, in one transaction.
+
+The guarded statement `_HOLD` counts the pieces of a return at the order's delivered products. It wins only where enough pieces are
+left, so returns that are asked for at the same moment never exceed together what was delivered. The statement before it makes
+the order's rows, or locks them in the order of the SKUs: two returns wait for each other, and never deadlock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from orders.models import Return, ReturnLine
+from orders.parcels.states import RETURNED
+from orders.payments import codes as payment_codes
+from orders.queries import OrderView
+from orders.returns import codes
+from orders.services import Conflict, InvalidOrder, KeyReused
+from orders.validation import key_problem, merged
+from supervision.intake.submission import NewSubmission, accept, new_public_id
+from supervision.models import Submission
+from supervision.operations.audit_log import name_of
+from supervision.postgres import db
+from supervision.states import Direction, ProcessState, RunState
+
+_OPEN = """
+INSERT INTO orders_returnable AS r (order_key, sku, delivered)
+SELECT %(order)s, sku, delivered FROM unnest(%(skus)s::text[], %(delivered)s::int[]) v(sku, delivered) ORDER BY sku
+ON CONFLICT (order_key, sku) DO UPDATE SET delivered = r.delivered
+RETURNING r.sku, r.delivered, r.returned
+"""
+_HOLD = """
+UPDATE orders_returnable r SET returned = r.returned + v.pieces
+  FROM unnest(%(skus)s::text[], %(pieces)s::int[]) v(sku, pieces)
+ WHERE r.order_key = %(order)s AND r.sku = v.sku AND r.returned + v.pieces <= r.delivered
+RETURNING r.sku
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An accepted return. replayed: it was accepted before, under the same idempotency key."""
+
+    public_id: str
+    replayed: bool = False
+
+
+class _Replayed(Exception):
+    """The transaction found that another request with this key came first."""
+
+
+def ask(
+    view: OrderView,
+    lines: Sequence[Mapping[str, Any]],
+    reason: str,
+    *,
+    by: Any,
+    by_operator: bool = False,
+    idempotency_key: str | None = None,
+) -> Asked:
+    """Accept a return of these pieces ({"sku", "quantity"}) of an order. by_operator: also of parcels that the carrier brought back.
+
+    Raises InvalidOrder, with messages at the wrong lines; Conflict, if the order was not delivered or not so many pieces are left to
+    return (`errors` says how many); KeyReused. Then nothing was written.
+    """
+    if idempotency_key is not None and (problem := key_problem(idempotency_key)):
+        raise InvalidOrder({"idempotency_key": [problem]})
+    wanted, first = merged(lines)
+    body = json.dumps([sorted(wanted.items()), reason], separators=(",", ":"))
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    client = f"return:{view.public_id}"
+    if idempotency_key is not None and (before := _seen(client, idempotency_key, digest)):
+        return before
+    delivered, prices, names = _delivered(view)
+    wrong = {first[sku]: {"sku": [_("This order has no %(sku)s.") % {"sku": sku}]} for sku in wanted if sku not in delivered}
+    if wrong:
+        raise InvalidOrder({"lines": wrong})
+    if not may_return(view, by_operator=by_operator):
+        message = _("This order was not delivered: nothing of it can be returned.")
+        raise Conflict(codes.NOT_DELIVERED, message, {"lines": [message]})
+    facts: list[dict[str, Any]] = [
+        {"sku": sku, "name": names[sku], "quantity": pieces, "unit_price": str(prices[sku])} for sku, pieces in wanted.items()
+    ]
+    new = NewSubmission(
+        public_id=new_public_id(),
+        workflow=codes.WORKFLOW,
+        payload=json.dumps(_payload(view, facts, reason), ensure_ascii=False, separators=(",", ":")),
+        client=client,
+        client_key=idempotency_key,
+        request_hash=digest,
+        session_key=None,
+    )
+
+    def work() -> None:
+        if accept([new])[0].replayed:
+            raise _Replayed
+        rows = {"order": view.public_id, "skus": list(delivered), "delivered": list(delivered.values())}
+        state = {sku: (most, held) for sku, most, held in db.fetch(_OPEN, rows)}
+        won = db.fetch(_HOLD, {"order": view.public_id, "skus": list(wanted), "pieces": list(wanted.values())})
+        if len(won) < len(wanted):
+            raise _beyond({sku: state[sku][0] - state[sku][1] for sku in wanted}, wanted, first)
+        number = f"{view.number}-R{Return.objects.filter(order_key=view.public_id).count() + 1}"
+        of = Return.objects.create(
+            public_id=new.public_id,
+            order_key=view.public_id,
+            number=number,
+            reason=reason,
+            asked_by=name_of(by),
+            currency=view.currency,
+        )
+        ReturnLine.objects.bulk_create(
+            ReturnLine(
+                of=of,
+                sku=line["sku"],
+                name=line["name"],
+                quantity=line["quantity"],
+                unit_price=Decimal(line["unit_price"]),
+                holds=line["quantity"],
+            )
+            for line in facts
+        )
+
+    try:
+        db.transact(work)
+    except _Replayed:
+        if known := _seen(client, str(idempotency_key), digest):
+            return known
+        raise
+    return Asked(new.public_id)
+
+
+def may_return(view: OrderView, *, by_operator: bool = False) -> bool:
+    """Whether the order was delivered, as far as the shop knows: it is Processed, and not all of its parcels came back."""
+    came_back = bool(view.parcels) and all(parcel.state == RETURNED for parcel in view.parcels)
+    return view.process_state == RunState.PROCESSED and (by_operator or not came_back)
+
+
+def left(view: OrderView) -> dict[str, int]:
+    """The pieces of each product of this order that can still be returned; none of an order that was not delivered. One query."""
+    if not may_return(view):
+        return {}
+    held = dict(db.run("SELECT sku, returned FROM orders_returnable WHERE order_key = %(order)s", {"order": view.public_id}))
+    return {sku: pieces - held.get(sku, 0) for sku, pieces in _delivered(view)[0].items()}
+
+
+def _seen(client: str, key: str, digest: str) -> Asked | None:
+    known = Submission.objects.filter(client=client, client_key=key).values_list("public_id", "request_hash").first()
+    if known is None:
+        return None
+    if known[1] != digest:
+        raise KeyReused
+    return Asked(known[0], replayed=True)
+
+
+def _delivered(view: OrderView) -> tuple[dict[str, int], dict[str, Decimal], dict[str, str]]:
+    """By SKU: the pieces of a Processed order, the price of each and its name. Of several prices for one product, the lowest counts."""
+    pieces: Counter[str] = Counter()
+    prices: dict[str, Decimal] = {}
+    names: dict[str, str] = {}
+    for line in view.lines:
+        pieces[line.sku] += line.quantity
+        prices[line.sku] = min(line.unit_price, prices.get(line.sku, line.unit_price))
+        names[line.sku] = line.name
+    return dict(sorted(pieces.items())), prices, names
+
+
+def _beyond(rest: Mapping[str, int], wanted: Mapping[str, int], first: Mapping[str, int]) -> Conflict:
+    errors = {
+        first[sku]: {"quantity": [_("Only %(count)d of %(sku)s can be returned.") % {"count": count, "sku": sku}]}
+        for sku, count in rest.items()
+        if wanted[sku] > count
+    }
+    return Conflict(codes.BEYOND, _("More than was delivered and is not yet returned."), {"lines": errors})
+
+
+def _payload(view: OrderView, lines: list[dict[str, Any]], reason: str) -> dict[str, Any]:
+    paid = [
+        step.result or {}
+        for step in view.steps
+        if step.name in payment_codes.TAKES_MONEY and step.direction == Direction.DO and step.process_state == ProcessState.PROCESSED
+    ]
+    return {
+        "order": view.public_id,
+        "number": view.number,
+        "email": view.email,
+        "currency": view.currency,
+        "total": str(view.total),
+        "lines": lines,
+        "reason": reason,
+        "intent": next((result["intent"] for result in reversed(paid) if result.get("intent")), None),
+    }

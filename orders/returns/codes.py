@@ -1,0 +1,25 @@
+"""Names that the return's door, its agents and its pages share. No database and no calls."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+WORKFLOW = "return-goods"
+AWAIT, RESTOCK, REFUND, TELL = "await-goods", "restock-goods", "refund-part", "notify-return"
+RECEIVED = "goods-received"  # the signal: {"lines": [{"sku", "accepted", "refused"}]}: what really came
+
+# Why a return is refused at the door, or ends without its goods.
+NOT_DELIVERED = "not_delivered"  # the order is not Processed
+BEYOND = "beyond_delivered"  # more than was delivered and is not on its way back
+GOODS_MISSING = "goods_missing"  # the goods did not come in time
+NOT_RECORDED = "goods_not_recorded"  # the result of await-goods is not what the return's lines say
+
+
+def amount_said(said: Any) -> Decimal:
+    """An amount in a step's result. An operator may have written it by hand: what is no amount counts as 0."""
+    try:
+        amount = Decimal(str(said or "0.00"))
+    except ArithmeticError:
+        return Decimal("0.00")
+    return amount if amount.is_finite() else Decimal("0.00")

@@ -1,0 +1,112 @@
+"""The end of a return: what it holds is free again if it was cancelled, the books hear of it, and so does the customer.
+
+The hooks of the workflow `return-goods`. They write in the transaction that ends the run; the mail is sent afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from email.utils import parseaddr
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.utils.translation import gettext as _
+
+from orders import accounting
+from orders.returns import codes
+from supervision.journal import entries
+from supervision.models import Notification
+from supervision.outbox.notifications import handler
+from supervision.postgres import db
+from supervision.workflow import ClosedRun
+
+RETURN_CANCELLED = "return-cancelled"
+MAIL_TRIED_FOR = timedelta(days=3)
+
+_LOCK = """
+SELECT FROM orders_returnable r
+ WHERE r.order_key IN (SELECT order_key FROM orders_return WHERE public_id = ANY (%(returns)s::text[]))
+ ORDER BY r.order_key, r.sku FOR NO KEY UPDATE
+"""
+_FREE = """
+WITH held AS MATERIALIZED (
+    SELECT l.id, t.order_key, l.sku, l.holds FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+     WHERE t.public_id = ANY (%(returns)s::text[]) AND l.holds > 0 ORDER BY l.id FOR NO KEY UPDATE OF l),
+freed AS (UPDATE orders_returnline l SET holds = 0 FROM held WHERE l.id = held.id)
+UPDATE orders_returnable r SET returned = r.returned - f.pieces
+  FROM (SELECT order_key, sku, sum(holds) AS pieces FROM held GROUP BY order_key, sku) f
+ WHERE r.order_key = f.order_key AND r.sku = f.sku
+"""
+_FACTS = """
+SELECT t.public_id, t.order_key, t.number, t.currency, coalesce(sum(l.accepted * l.unit_price), 0)::text,
+       coalesce(sum(l.accepted), 0), refund.result->>'refunded', refund.result->>'intent'
+  FROM orders_return t JOIN orders_returnline l ON l.of_id = t.id
+  JOIN supervision_run r ON r.key = t.public_id
+  LEFT JOIN supervision_stepstate refund
+    ON refund.run_id = r.id AND refund.direction = 'do' AND refund.name = %(refund)s AND refund.process_state || '' = 'Processed'
+ WHERE t.public_id = ANY (%(returns)s::text[])
+ GROUP BY t.id, refund.result
+"""
+
+
+def record_processed(runs: Sequence[ClosedRun]) -> None:
+    """Record what came back and what was paid for it, and queue the credit notes, in the transaction that ends these returns."""
+    facts = _facts(runs)
+    entries.append(accounting.KEY, [_event(*one) for one in facts])
+    if accepted := [key for key, _order, _number, _currency, _worth, pieces, *_rest in facts if pieces]:
+        Notification.objects.create(kind=accounting.ISSUE_CREDIT_NOTES, payload={"returns": accepted})
+
+
+def _facts(runs: Sequence[ClosedRun]) -> list[tuple[Any, ...]]:
+    return db.fetch(_FACTS, {"returns": [run.key for run in runs], "refund": codes.REFUND})
+
+
+def _event(key: str, order: str, number: str, currency: str, worth: str, pieces: int, refunded: str, charge: str) -> entries.Event:
+    body = {
+        "order": order,
+        "return": key,
+        "number": number,
+        "pieces": pieces,
+        "worth": worth,
+        "refunded": str(codes.amount_said(refunded)),
+        "currency": currency,
+        "charge": charge,
+    }
+    return accounting.RETURNED, f"{key}:returned", body
+
+
+def close_cancelled(runs: Sequence[ClosedRun]) -> None:
+    """Free the pieces that these cancelled returns hold, and queue a mail for each customer."""
+    returns = {"returns": [run.key for run in runs]}
+    db.fetch(_LOCK, returns)
+    db.fetch(_FREE, returns)
+    Notification.objects.bulk_create(
+        Notification(
+            kind=RETURN_CANCELLED,
+            run_id=run.run_id,
+            payload={name: run.payload[name] for name in ("order", "number", "email")} | {"return": run.key},
+        )
+        for run in runs
+        if run.payload.get("email")
+    )
+
+
+@handler(RETURN_CANCELLED, within=MAIL_TRIED_FOR)
+def tell(notification: Notification) -> None:
+    """Mail the customer. The mail server's errors are raised: the outbox tries again."""
+    facts = notification.payload
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
+    EmailMessage(
+        subject=_("The return for your order %(number)s has ended") % facts,
+        body="\n\n".join(
+            [
+                _("Hello,"),
+                _("the return that you asked for has ended without a refund: the goods did not come in time, or it was cancelled."),
+                _("You can ask for another return here: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{facts['order']}/"},
+            ]
+        ),
+        to=[facts["email"]],
+        headers={"Message-ID": f"<{facts['return']}.{RETURN_CANCELLED}@{domain}>", "X-Order-ID": facts["order"]},
+    ).send()

@@ -1,0 +1,54 @@
+"""What was recorded of returned goods. The result of `await-goods` is compared with it, because operators may write results by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from orders.returns import codes
+from supervision import PermanentFailure, StepRequest
+from supervision.postgres import db
+
+_ACCEPTED = """
+SELECT t.public_id, jsonb_object_agg(l.sku, l.accepted), sum(l.accepted * l.unit_price)
+  FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+ WHERE t.public_id = ANY (%(returns)s::text[]) AND l.accepted > 0 GROUP BY t.public_id
+"""
+
+
+class Recorded(NamedTuple):
+    """The accepted pieces of a return by SKU, and what they are worth."""
+
+    accepted: Mapping[str, int]
+    worth: Decimal
+
+
+def recorded(returns: Sequence[str]) -> dict[str, Recorded]:
+    """What was recorded of each of these returns; empty for one without accepted pieces."""
+    found = {key: Recorded(pieces, worth) for key, pieces, worth in db.fetch(_ACCEPTED, {"returns": list(returns)})}
+    return {key: found.get(key, Recorded({}, Decimal("0.00"))) for key in returns}
+
+
+def fits(result: Mapping[str, Any], record: Recorded) -> bool:
+    """Whether a result of `await-goods` says what was recorded."""
+    try:
+        return bool(result.get("accepted") == record.accepted and Decimal(str(result.get("amount"))) == record.worth)
+    except ArithmeticError:
+        return False
+
+
+def not_recorded() -> PermanentFailure:
+    """The failure of a step whose result of `await-goods` does not fit the record: no goods and no money may move by it."""
+    text = _("The result of await-goods is not the report that was recorded. Cancel this return, and ask for another one.")
+    return PermanentFailure(text, codes.NOT_RECORDED)
+
+
+def worth(request: StepRequest) -> Decimal:
+    """What the accepted goods of this return are worth by its record. Raises PermanentFailure where `await-goods` says otherwise."""
+    record = recorded([request.run_key])[request.run_key]
+    if not fits(request.results.get(codes.AWAIT, {}), record):
+        raise not_recorded()
+    return record.worth

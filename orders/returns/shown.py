@@ -1,0 +1,93 @@
+"""Returns and documents on the order's page: what came back, in words for the customer, what may be returned, and the PDFs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from orders.documents.issuing import of_order as documents_of
+from orders.documents.tables import INVOICE
+from orders.queries import OrderView
+from orders.returns import answers
+from orders.returns.answers import ReturnView
+from orders.returns.asking import left
+from orders.templatetags.shop import money
+from supervision.states import RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnCard:
+    """One return on the order's page. tone: as of the order's own standing."""
+
+    number: str
+    title: str
+    note: str
+    tone: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returnable:
+    """One product of which pieces may be returned: `most` at most."""
+
+    sku: str
+    name: str
+    most: int
+
+
+def facts(view: OrderView, *, may_act: bool) -> dict[str, Any]:
+    """The template context of returns and documents. No query while the order is not Processed."""
+    if view.process_state != RunState.PROCESSED:
+        return {}
+    rest = left(view) if may_act else {}
+    names = {line.sku: line.name for line in view.lines}
+    return {
+        "returns": [card(one) for one in answers.of_order(view.public_id)],
+        "returnable": [Returnable(sku=sku, name=names[sku], most=most) for sku, most in rest.items() if most > 0],
+        "documents": [
+            (one, _("Invoice") if one.kind == INVOICE else _("Credit note"), money(one.total, one.currency))
+            for one in documents_of(view.public_id)
+        ],
+    }
+
+
+def card(one: ReturnView) -> ReturnCard:
+    """A return in words for its customer."""
+    title, note, tone = _words(one)
+    lines = [_("%(count)d of %(name)s") % {"count": line.quantity, "name": line.name} for line in one.lines]
+    return ReturnCard(number=one.row.number, title=title, note=note, tone=tone, lines=lines)
+
+
+def _words(one: ReturnView) -> tuple[str, str, str]:
+    paid = money(one.refunded, one.row.currency)
+    if one.process_state == RunState.CANCELLED:
+        return _("This return has ended"), _("The goods did not come, or it was cancelled. Nothing was paid back."), "calm"
+    if one.process_state == RunState.PROCESSED and not one.worth:
+        return _("We could not accept the goods"), _("We send them back to you."), "warn"
+    if one.process_state == RunState.PROCESSED:
+        return _("Your return is done"), _("We have paid %(paid)s back.") % {"paid": paid}, "good"
+    if one.process_state in (RunState.ERROR, RunState.COMPENSATING):
+        return _("We are looking into your return"), _("Our team knows and takes care of it; you need not do anything."), "warn"
+    if one.waits_for_goods:
+        number = {"number": one.row.number}
+        return _("Please send the goods to us"), _("Put the number %(number)s into the parcel.") % number, ""
+    return _("Your goods have come"), _("We are paying you back."), ""
+
+
+def in_words(order_key: str) -> list[str]:
+    """The returns of an order, one line each, for operators."""
+    return [str_of(one) for one in answers.of_order(order_key, inside=True)]
+
+
+def str_of(one: ReturnView) -> str:
+    """A return in one line, for operators."""
+    pieces = ", ".join(f"{line.quantity} x {line.sku}" + _came(line.accepted, line.refused) for line in one.lines)
+    why = f" ({one.waiting_because})" if one.waiting_because else ""
+    return f"return {one.row.number} {one.row.public_id}: {one.process_state}{why}, {pieces}, refunded {one.refunded} {one.row.currency}"
+
+
+def _came(accepted: int | None, refused: int | None) -> str:
+    return "" if accepted is None else f" (accepted {accepted}, refused {refused})"
