@@ -6,7 +6,6 @@ only if it happened. The event's id keeps out duplicates. The journal decides wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,8 @@ from supervision.workflow import AcceptedRun, ClosedRun
 
 KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
+RETURNED, DOCUMENT = "order.returned", "document.issued"
+ISSUE_INVOICES, ISSUE_CREDIT_NOTES = "issue-invoices", "issue-credit-notes"  # notifications, for `orders.documents.issuing`
 
 
 def received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> list[entries.Event]:
@@ -40,8 +41,8 @@ def received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> list[entrie
 
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
-    """Record that these orders are done: they are paid and on their way."""
-    facts = _facts(runs)
+    """Record that these orders are done: they are paid and on their way. One notification lets their invoices be issued."""
+    facts = _facts(runs, _ISSUE)
     entries.append(
         KEY,
         [
@@ -55,9 +56,10 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
     """Record that these orders ended without effect, and each charge that was refunded for it."""
     facts = _facts(runs)
+    given_back = dict(db.run(_REFUNDED, {"runs": [run.run_id for run in runs]}))
     events: list[entries.Event] = []
     for run in runs:
-        order, refunded = _order(run, facts), json.loads(facts[run.run_id].refunded or "[]")
+        order, refunded = _order(run, facts), given_back.get(run.run_id, [])
         events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded)}))
         events += [(REFUNDED, f"{run.key}:refunded:{charge}", {**order, "charge": charge}) for charge in refunded]
     entries.append(KEY, events)
@@ -69,21 +71,38 @@ class _Facts(NamedTuple):
     number: str | None
     charge: str | None
     shipment: str | None
-    refunded: str | None
 
 
+# One row for all of these orders, and no statement more: their numbers are given later, so that no order waits for a counter.
+_ISSUE = """
+WITH told AS (INSERT INTO supervision_notification (kind, payload)
+              VALUES ('issue-invoices', jsonb_build_object('runs', to_jsonb(%(runs)s::bigint[]))))
+"""
+# An order that is split has several shipments, in the results of its parcels' runs.
 _FACTS = """
-SELECT r.id, o.number, charge.result->>'intent', shipment.result->>'shipment', refund.result->>'refunded'
+SELECT r.id, o.number, charge.result->>'intent',
+       coalesce(shipment.result->>'shipment', nullif(array_to_string(ARRAY(
+           SELECT jsonb_path_query(shipment.result, '$.results[*]."book-shipment".shipment') #>> '{}'), ' '), ''))
   FROM unnest(%(runs)s::bigint[]) r(id)
   LEFT JOIN orders_order o ON o.run_id = r.id
-  LEFT JOIN supervision_stepstate charge ON charge.run_id = r.id AND charge.direction = 'do' AND charge.name = 'charge-payment'
+  LEFT JOIN supervision_stepstate charge
+    ON charge.run_id = r.id AND charge.direction = 'do' AND charge.name IN ('charge-payment', 'capture-payment')
   LEFT JOIN supervision_stepstate shipment ON shipment.run_id = r.id AND shipment.direction = 'do' AND shipment.name = 'book-shipment'
-  LEFT JOIN supervision_stepstate refund ON refund.run_id = r.id AND refund.direction = 'undo' AND refund.name = 'charge-payment'
+"""
+
+# An order that reserves the money first has two such steps, which may both name the same charge.
+_REFUNDED = """
+SELECT s.run_id, array_agg(DISTINCT c.charge)
+  FROM supervision_stepstate s
+ CROSS JOIN LATERAL jsonb_array_elements_text(
+       CASE WHEN jsonb_typeof(s.result->'refunded') = 'array' THEN s.result->'refunded' ELSE '[]' END) c(charge)
+ WHERE s.run_id = ANY (%(runs)s::bigint[]) AND s.direction = 'undo' AND s.agent = 'payment'
+ GROUP BY s.run_id
 """
 
 
-def _facts(runs: Sequence[ClosedRun]) -> dict[int, _Facts]:
-    return {run_id: _Facts(*rest) for run_id, *rest in db.run(_FACTS, {"runs": [run.run_id for run in runs]})}
+def _facts(runs: Sequence[ClosedRun], first: str = "") -> dict[int, _Facts]:
+    return {run_id: _Facts(*rest) for run_id, *rest in db.run(first + _FACTS, {"runs": [run.run_id for run in runs]})}
 
 
 def _order(run: ClosedRun, facts: dict[int, _Facts]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,15 +13,22 @@ from django.db.models import Field, Q
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.formats import number_format
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from orders import queries
+from orders.documents.issuing import of_order as documents_of
 from orders.models import Order, Product
+from orders.payments.state import adjustments
+from orders.returns.answers import of_order
+from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
 from supervision.console.run_lists import RunConsole
+from supervision.console.shared import run_address
 from supervision.models import Run
 
 shared.show_runs_at("orders_order")
@@ -31,9 +38,9 @@ shared.show_runs_at("orders_order")
 class ProductAdmin(ModelAdmin):
     """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead."""
 
-    list_display = ["name", "sku", "money", "available", "active"]
+    list_display = ["name", "sku", "money", "available", "warehouse", "active"]
     list_editable = ["available", "active"]
-    list_filter = ["active"]
+    list_filter = ["active", "warehouse"]
     search_fields = ["name", "sku"]
     search_help_text = _("name or SKU")
     list_per_page = 50
@@ -122,6 +129,10 @@ class OrderAdmin(RunConsole):
             (_("Total"), money(obj.total, obj.currency)),
             (_("Ships to"), ", ".join(str(part) for part in parts if part)),
             (_("Payment method"), run.payload.get("payment_method")),
+            (_("Parcels"), "; ".join(map(str, queries.order_views([obj])[0].parcels))),
+            (_("Refunds and disputes"), "; ".join(map(str, adjustments(obj.public_id)))),
+            (_("Returns"), _linked((run_address(one.run_id) if one.run_id else "", str_of(one)) for one in of_order(obj.public_id))),
+            (_("Invoices and credit notes"), _linked(_documents(obj.public_id))),
             (_("Priority"), {-1: _("low"), 1: _("high")}.get(run.priority)),
             (_("Session"), run.session_key),
             (_("Workflow"), f"{run.workflow} {run.version}"),
@@ -130,6 +141,17 @@ class OrderAdmin(RunConsole):
             (_("Cancel requested"), run.cancel_requested_at),
             (_("Finished"), run.finished_at),
         ]
+
+
+def _linked(found: Iterable[tuple[str, str]]) -> str:
+    """These texts with their links, one line each; without a link where there is none."""
+    parts = (format_html('<a href="{}">{}</a>', address, text) if address else text for address, text in found)
+    return format_html_join(mark_safe("<br>"), "{}", ((part,) for part in parts))
+
+
+def _documents(order: str) -> Iterator[tuple[str, str]]:
+    for one in documents_of(order):
+        yield reverse("orders:document", args=[order, one.name]), f"{one.name}: {money(one.total, one.currency)}"
 
 
 def _by_place(errors: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:

@@ -14,7 +14,9 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, worth."""
+        """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, incidents, worth."""
         from orders import intake_queue, worth  # noqa: F401
-        from orders.agents import rates  # noqa: F401
+        from orders.agents import payment_news, rates  # noqa: F401
+        from orders.documents import issuing  # noqa: F401
+        from orders.parcels import trouble  # noqa: F401
         from orders.reconciliation import carrier, payment  # noqa: F401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orders.parcels.splitting import SPLIT
 from supervision.audit.registry import Check, register
 
 for _invariant, _violations in (
@@ -76,6 +77,81 @@ for _invariant, _violations in (
          WHERE r.process_state = 'Processed'
            AND NOT EXISTS (SELECT FROM orders_stockreservation h
                             WHERE h.order_key = r.key AND h.sku = l.sku AND h.released_at IS NULL)
+        """,
+    ),
+    (
+        "an order counts the pieces that its returns hold",
+        """
+        SELECT coalesce(c.order_key, h.order_key) AS order_key, coalesce(c.sku, h.sku) AS sku, c.returned, h.pieces AS held
+          FROM orders_returnable c
+          FULL JOIN (SELECT t.order_key, l.sku, sum(l.holds) AS pieces
+                       FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id GROUP BY t.order_key, l.sku) h
+            ON h.order_key = c.order_key AND h.sku = c.sku
+         WHERE coalesce(c.returned, 0) <> coalesce(h.pieces, 0)
+        """,
+    ),
+    (
+        "a return has its run or submission, and a run of return-goods its return",
+        """
+        SELECT coalesce(t.public_id, r.key) AS return_key, r.id AS run_id
+          FROM orders_return t FULL JOIN (SELECT * FROM supervision_run WHERE workflow = 'return-goods') r ON r.key = t.public_id
+         WHERE (t.id IS NULL OR r.id IS NULL)
+           AND NOT (t.id IS NOT NULL AND (EXISTS (SELECT FROM supervision_submission u WHERE u.public_id = t.public_id)
+                                          OR EXISTS (SELECT FROM supervision_archivedrun v WHERE v.key = t.public_id)))
+        """,
+    ),
+    (
+        "a return that is done has put its accepted pieces back into stock, and paid back no more than they are worth",
+        """
+        SELECT t.public_id AS return_key, x.accepted, x.restocked, x.worth, paid.result->>'refunded' AS refunded
+          FROM supervision_run r JOIN orders_return t ON t.public_id = r.key
+          JOIN LATERAL (SELECT sum(l.accepted) AS accepted, sum(l.restocked) AS restocked, sum(l.accepted * l.unit_price) AS worth
+                          FROM orders_returnline l WHERE l.of_id = t.id) x ON true
+          LEFT JOIN supervision_stepstate stock
+            ON stock.run_id = r.id AND stock.direction = 'do' AND stock.name = 'restock-goods' AND stock.process_state || '' = 'Processed'
+          LEFT JOIN supervision_stepstate paid
+            ON paid.run_id = r.id AND paid.direction = 'do' AND paid.name = 'refund-part'
+         WHERE r.process_state = 'Processed' AND r.workflow = 'return-goods'
+           AND (x.accepted IS NULL OR (stock.run_id IS NOT NULL AND x.accepted <> x.restocked)
+                OR CASE WHEN paid.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]*)?$'
+                        THEN (paid.result->>'refunded')::numeric > x.worth END)
+        """,
+    ),
+    (
+        "a Processed order that was split has a parcel for each warehouse",
+        f"""
+        SELECT r.id AS run_id, r.key
+          FROM supervision_run r
+         WHERE r.workflow = 'fulfil-order' AND r.version > {SPLIT} AND r.process_state = 'Processed'
+           AND EXISTS (SELECT FROM orders_order o WHERE o.run_id = r.id)
+           AND EXISTS (SELECT FROM supervision_stepstate s
+                        WHERE s.run_id = r.id AND s.direction = 'do' AND s.agent = 'child' AND s.process_state = 'Processed')
+           AND (SELECT array_agg(DISTINCT line->>'warehouse' ORDER BY line->>'warehouse')
+                  FROM jsonb_array_elements(r.payload->'lines') line)
+               IS DISTINCT FROM
+               (SELECT array_agg(k.payload->>'warehouse' ORDER BY k.payload->>'warehouse')
+                  FROM supervision_child c JOIN supervision_run k ON k.key = c.key AND k.process_state = 'Processed'
+                 WHERE c.parent_key = r.key AND c.state = 'Processed')
+        """,  # noqa: S608 - a constant
+    ),
+    (
+        "the numbers of a series of documents have no gap",
+        """
+        SELECT coalesce(c.series, d.series) AS series, coalesce(c.year, d.year) AS year, c.last, d.newest, d.count
+          FROM orders_documentcounter c
+          FULL JOIN (SELECT series, year, max(number) AS newest, count(*) AS count FROM orders_document GROUP BY series, year) d
+            ON d.series = c.series AND d.year = c.year
+         WHERE coalesce(c.last, 0) <> coalesce(d.newest, 0) OR coalesce(c.last, 0) <> coalesce(d.count, 0)
+        """,
+    ),
+    (
+        "the credit notes of an order take back no more than its invoice",
+        """
+        SELECT n.order_key, n.total AS credited, i.total AS invoiced
+          FROM (SELECT order_key, sum(total) AS total, sum(vat) AS vat FROM orders_document WHERE kind = 'credit_note'
+                 GROUP BY order_key) n
+          LEFT JOIN orders_document i ON i.order_key = n.order_key AND i.kind = 'invoice'
+         WHERE i.id IS NULL OR n.total > i.total OR n.vat > i.vat
         """,
     ),
 ):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import NamedTuple
 
+from orders.parcels.splitting import USUAL_WAREHOUSE
+
 
 class Article(NamedTuple):
-    """One product with its initial values; `picture` is a path among the static files."""
+    """One product with its initial values; `picture` is a path among the static files. The plants have a warehouse of their own."""
 
     sku: str
     name: str
@@ -15,10 +17,11 @@ class Article(NamedTuple):
     description: str
     picture: str
     available: int = 100_000
+    warehouse: str = USUAL_WAREHOUSE
 
 
-def _article(sku: str, name: str, price: str, description: str) -> Article:
-    return Article(sku, name, Decimal(price), description, f"orders/products/{sku.lower()}.svg")
+def _article(sku: str, name: str, price: str, description: str, warehouse: str = USUAL_WAREHOUSE) -> Article:
+    return Article(sku, name, Decimal(price), description, f"orders/products/{sku.lower()}.svg", warehouse=warehouse)
 
 
 ARTICLES = (
@@ -63,6 +66,7 @@ ARTICLES = (
         "Monstera in a clay pot",
         "32.50",
         "Forty centimetres of patience. Likes a bright corner and a glass of water a week; forgives holidays.",
+        "greenhouse",
     ),
     _article(
         "CANDLE-FIG",

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
 from orders import queries
 from orders.api.permissions import is_client
+from orders.documents.issuing import of_order as documents_of
+from orders.payments.state import adjustments
+from orders.returns import answers
+from orders.returns import shown as returned
 from orders.services import client_of
 from supervision.insight import queries as engine
 from supervision.insight.directory import Directory, Entry, state_facts
@@ -32,7 +37,7 @@ class OrderDirectory(Directory):
             public_id = queries.public_id_of(number)
             view = queries.order_view(public_id, inside=True) if public_id else None
         if view is None:
-            return None
+            return self._return(said)
         return Entry(
             key=view.public_id,
             run_id=view.run_id,
@@ -42,7 +47,21 @@ class OrderDirectory(Directory):
             details=[
                 f"{view.email}, {view.total} {view.currency}, {view.payment_method}",
                 *(f"  {line.quantity} x {line.sku}  {line.name}  {line.unit_price} each" for line in view.lines),
+                *(f"  parcel {parcel}" for parcel in view.parcels),
+                *(f"  {one}" for one in adjustments(view.public_id)),
+                *(f"  {one}" for one in returned.in_words(view.public_id)),
+                *(f"  {one.kind.replace('_', ' ')} {one}: {one.total} {one.currency}" for one in documents_of(view.public_id)),
             ],
+        )
+
+    def _return(self, said: str) -> Entry | None:
+        """The return with this public id, with its order."""
+        view = answers.return_view(said, inside=True)
+        entry = None if view is None else super().find(said)
+        if view is None or entry is None:
+            return None
+        return replace(
+            entry, details=[f"of order {view.row.order_key}, asked by {view.row.asked_by}: {view.row.reason}", f"  {returned.str_of(view)}"]
         )
 
     def client_of(self, account: AbstractBaseUser) -> str | None:

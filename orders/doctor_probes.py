@@ -19,6 +19,9 @@ def payment() -> Iterator[Finding]:
     url = f"{settings.STRIPE_API_BASE}/v1/payment_intents/pi_doctor"
     advice = f"set STRIPE_API_BASE and STRIPE_API_KEY, or {SIMULATORS}"
     yield _ask("payment", url, settings.STRIPE_API_KEY, "STRIPE_API_KEY", advice)
+    if not settings.STRIPE_WEBHOOK_SECRET:
+        text = f"without a secret every webhook is refused; a payment that waits is looked at every {settings.PAYMENT_LOOK_AFTER:g} s"
+        yield Finding("payment", Level.WARN, text, "set STRIPE_WEBHOOK_SECRET")
 
 
 def carrier() -> Iterator[Finding]:
@@ -26,6 +29,9 @@ def carrier() -> Iterator[Finding]:
     url = f"{settings.CARRIER_URL}/v1/shipments/by-key/doctor"
     advice = f"set CARRIER_URL and CARRIER_API_KEY, or {SIMULATORS}"
     yield _ask("carrier", url, settings.CARRIER_API_KEY, "CARRIER_API_KEY", advice)
+    if not settings.CARRIER_WEBHOOK_SECRET:
+        text = f"without a secret every webhook is refused; a parcel is looked at after {settings.PARCEL_LOOK_AFTER:g} s"
+        yield Finding("carrier", Level.WARN, text, "set CARRIER_WEBHOOK_SECRET")
 
 
 def mail() -> Iterator[Finding]:

@@ -6,18 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.forms import UserCreationForm
 from django.utils.translation import gettext_lazy as _
 
 from orders.countries import country_choices
+from orders.payments.codes import BANK_TRANSFER
 from orders.validation import MAX_QUANTITY
 
 ADDRESS_FIELDS = ("name", "line1", "line2", "city", "postal_code", "country")
 PAYMENT_METHODS = (
     ("pm_card_visa", _("Visa test card"), _("Ends in 4242; every payment succeeds.")),
+    ("pm_card_threeDSecure2Required", _("A card with a second factor"), _("The bank asks you to confirm the payment on its page.")),
+    (BANK_TRANSFER, _("Bank transfer"), _("Your items are set aside until your transfer has come.")),
     ("pm_card_visa_chargeDeclined", _("A card that is declined"), _("To see what happens when a bank says no.")),
 )
+
+
+def payment_methods() -> list[tuple[str, Any, Any]]:
+    """The payment methods that the shop takes: value, label, description."""
+    return [one for one in PAYMENT_METHODS if one[0] != BANK_TRANSFER or settings.BANK_ACCOUNT]
 
 
 class DescribedForm(forms.Form):
@@ -67,7 +76,7 @@ class CheckoutForm(DescribedForm):
     country = forms.ChoiceField(label=_("Country"), widget=forms.Select({"autocomplete": "country"}))
     payment_method = forms.ChoiceField(
         label=_("Payment"),
-        choices=[(value, label) for value, label, _about in PAYMENT_METHODS],
+        choices=lambda: [(value, label) for value, label, _about in payment_methods()],
         initial="pm_card_visa",
         widget=forms.RadioSelect,
     )
@@ -82,7 +91,7 @@ class CheckoutForm(DescribedForm):
     def payment_choices(self) -> list[dict[str, Any]]:
         """The demo's payment methods, each with a description."""
         chosen = self["payment_method"].value()
-        return [{"value": value, "label": label, "about": about, "chosen": value == chosen} for value, label, about in PAYMENT_METHODS]
+        return [{"value": value, "label": label, "about": about, "chosen": value == chosen} for value, label, about in payment_methods()]
 
     def order_request(self, lines: list[dict[str, Any]]) -> dict[str, Any]:
         """The order request of the API's contract, from this form and the cart."""
@@ -107,6 +116,16 @@ class CheckoutForm(DescribedForm):
         self.mark_wrong_fields()
 
 
+class PayForm(forms.Form):
+    """How a customer pays after a refusal."""
+
+    payment_method = forms.ChoiceField(choices=lambda: [(value, label) for value, label, _about in payment_methods()])
+
+    def payment_choices(self) -> list[dict[str, Any]]:
+        """The demo's payment methods, each with a description; none is chosen, because the last choice was refused."""
+        return [{"value": value, "label": label, "about": about} for value, label, about in payment_methods()]
+
+
 class CancelForm(forms.Form):
     """The reason for a customer's cancellation."""
 
@@ -116,6 +135,36 @@ class CancelForm(forms.Form):
         required=False,
         widget=forms.Textarea({"rows": 2}),
     )
+
+
+class ReturnForm(forms.Form):
+    """What comes back: a quantity for each product that may be returned, and the reason. key: makes a second click harmless."""
+
+    reason = forms.CharField(label=_("Why do you return it?"), max_length=500, widget=forms.Textarea({"rows": 2}))
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput())
+
+    def __init__(self, *args: Any, left: Mapping[str, int], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.left = left
+        for sku, most in left.items():
+            self.fields[f"quantity-{sku}"] = forms.IntegerField(min_value=0, max_value=most, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        """At least one piece comes back."""
+        cleaned = dict(super().clean() or {})
+        if not self.errors and not any(cleaned.get(f"quantity-{sku}") for sku in self.left):
+            raise forms.ValidationError(_("Choose how many pieces you return."))
+        return cleaned
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The chosen products with their quantities."""
+        return [{"sku": sku, "quantity": pieces} for sku in self.left if (pieces := self.cleaned_data.get(f"quantity-{sku}"))]
+
+    def problem(self) -> str:
+        """What is wrong, in one sentence."""
+        if "reason" in self.errors:
+            return str(_("Tell us why you return it, in 500 characters at most."))
+        return str(next(iter(self.non_field_errors()), "")) or str(_("Enter how many pieces you return: not more than you got."))
 
 
 class SignUpForm(DescribedForm, UserCreationForm):  # type: ignore[type-arg]

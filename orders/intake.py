@@ -16,6 +16,8 @@ from django.db import connection
 
 from orders import accounting
 from orders.archive import archive
+from orders.parcels import splitting
+from orders.payments.codes import AFTER_BOOKING
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
 from supervision.errors import UnreadableSubmission
 from supervision.journal import entries
@@ -25,6 +27,7 @@ _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,2})?")
 _TOTAL = re.compile(r"[0-9]{1,10}(\.[0-9]{1,2})?")
 _ADDRESS = ("name", "line1", "city", "postal_code", "country")
 _MAX_ID = 2**31 - 1
+RESERVES_AT_CHECKOUT = 2  # the version of `fulfil-order` that charges after the goods are booked
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ def read(body: str) -> NewRun:
         session_key=session_key,
         reply_to=reply_to,
         facts=Facts(_account(data), email, total, currency, lines),
+        version=_version(data) if "warehouse" not in lines[0] else splitting.version_for(lines, _version(data)),
     )
 
 
@@ -160,6 +164,16 @@ def _priority(data: dict[str, Any]) -> int:
     return PRIORITIES[word]
 
 
+def _version(data: dict[str, Any]) -> int | None:
+    """The version of the workflow that the order was placed with: None for the usual one."""
+    capture = data.get("capture")
+    if capture is None:
+        return None
+    if capture != AFTER_BOOKING:
+        raise _wrong("capture", f"expected {AFTER_BOOKING}, or nothing")
+    return RESERVES_AT_CHECKOUT
+
+
 def _account(data: dict[str, Any]) -> int | None:
     account = data.get("account")
     if account is not None and (type(account) is not int or not 0 < account <= _MAX_ID):
@@ -199,6 +213,8 @@ def _lines(data: dict[str, Any]) -> list[dict[str, Any]]:
                 "unit_price": _amount(line, "unit_price", f"{path}.unit_price", _PRICE),
             }
         )
+        if "warehouse" in line:
+            lines[-1]["warehouse"] = _text(line, "warehouse", 64, f"{path}.warehouse")
     return lines
 
 

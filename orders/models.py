@@ -9,15 +9,32 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from orders.documents.tables import Document, DocumentCounter
+from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
 from supervision.models import Run
+
+__all__ = [
+    "Document",
+    "DocumentCounter",
+    "Order",
+    "OrderLine",
+    "Parcel",
+    "ParcelCursor",
+    "ParcelEvent",
+    "ParcelWatch",
+    "PaymentAdjustment",
+    "PaymentEvent",
+    "Product",
+    "StockReservation",
+]
 
 
 class Product(models.Model):
-    """A product; `available` is the quantity that can still be sold."""
+    """A product; `available` is the quantity that can still be sold. Products of two warehouses travel in two parcels."""
 
     sku = models.SlugField(_("SKU"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=200)
@@ -27,6 +44,16 @@ class Product(models.Model):
     available = models.IntegerField(_("available"), db_default=0, default=0)
     active = models.BooleanField(_("active"), db_default=True, default=True)
     picture = models.CharField(_("picture"), max_length=100, blank=True, db_default="")
+    warehouse = models.SlugField(_("warehouse"), max_length=64, db_index=False, db_default="main", default="main")
+    vat_rate = models.DecimalField(
+        _("VAT rate"),
+        max_digits=4,
+        decimal_places=2,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text=_("In percent, included in the price. Empty: the shop's usual rate."),
+    )
 
     class Meta:
         verbose_name = _("product")
@@ -92,6 +119,141 @@ class Order(models.Model):
 
     def __str__(self) -> str:
         return self.number
+
+
+class PaymentEvent(models.Model):
+    """An event that the payment service told by a webhook, stored once under the service's id. order_key: empty where it is unknown.
+
+    applied_at: when it has had its effect (`orders.payments.events`); outcome: which one.
+    """
+
+    event_id = models.TextField(_("event"), unique=True)
+    kind = models.TextField(_("kind"))
+    intent = models.TextField(_("payment"))
+    order_key = models.TextField(_("order"), db_default="")
+    received_at = models.DateTimeField(_("received at"), db_default=Now())
+    applied_at = models.DateTimeField(_("applied at"), null=True)
+    outcome = models.TextField(_("outcome"), db_default="")
+
+    class Meta:
+        verbose_name = _("payment event")
+        verbose_name_plural = _("payment events")
+        default_permissions = ("view",)
+        indexes = [models.Index(name="payment_event_received", fields=["received_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.event_id}"
+
+
+class PaymentAdjustment(models.Model):
+    """A refund or a dispute of an order's charge, as the payment service showed it last.
+
+    gives_back: whether the customer gets the amount, by its present status. rank: the order of the states; it never falls.
+    """
+
+    external_id = models.TextField(_("external id"), unique=True)
+    kind = models.TextField(_("kind"))
+    intent = models.TextField(_("payment"))
+    order_key = models.TextField(_("order"))
+    amount = models.DecimalField(_("amount"), max_digits=18, decimal_places=3)
+    currency = models.TextField(_("currency"))
+    status = models.TextField(_("status"))
+    gives_back = models.BooleanField(_("gives back"))
+    rank = models.SmallIntegerField(_("rank"))
+    reason = models.TextField(_("reason"), db_default="")
+    heard_at = models.DateTimeField(_("heard at"), db_default=Now())
+    changed_at = models.DateTimeField(_("changed at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("refund or dispute")
+        verbose_name_plural = _("refunds and disputes")
+        default_permissions = ("view",)
+        constraints = [models.CheckConstraint(name="an_adjustment_is_of_a_known_kind", condition=Q(kind__in=["refund", "dispute"]))]
+        indexes = [models.Index(name="payment_adjustment_of_order", fields=["order_key"])]
+
+    def __str__(self) -> str:
+        words = f"{self.kind} {self.external_id}: {self.amount.normalize():f} {self.currency} {self.status}"
+        return f"{words} ({self.reason})" if self.reason else words
+
+
+class Returnable(models.Model):
+    """How many pieces of a product an order delivered, and how many of them returns hold. Written with the order's first return."""
+
+    order_key = models.TextField(_("order"))
+    sku = models.CharField(_("SKU"), max_length=64)
+    delivered = models.IntegerField(_("delivered"))
+    returned = models.IntegerField(_("returned"), db_default=0, default=0)
+
+    class Meta:
+        verbose_name = _("returnable product")
+        verbose_name_plural = _("returnable products")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="an_order_has_a_returnable_product_once", fields=["order_key", "sku"]),
+            models.CheckConstraint(name="no_more_is_returned_than_delivered", condition=Q(returned__gte=0, returned__lte=F("delivered"))),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.returned} of {self.delivered} x {self.sku}"
+
+
+class Return(models.Model):
+    """A customer's wish to give goods of an order back. Its state is that of its run, which has the same public id."""
+
+    public_id = models.CharField(_("public id"), max_length=64, unique=True)
+    order_key = models.TextField(_("order"))
+    number = models.CharField(_("number"), max_length=40, unique=True)
+    reason = models.TextField(_("reason"))
+    asked_by = models.TextField(_("asked by"))
+    currency = models.CharField(_("currency"), max_length=3)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("return")
+        verbose_name_plural = _("returns")
+        default_permissions = ("view",)
+        indexes = [models.Index(name="return_of_order", fields=["order_key"])]
+
+    def __str__(self) -> str:
+        return self.number
+
+
+class ReturnLine(models.Model):
+    """One product of a return. accepted, refused: None until the goods were looked at.
+
+    holds: the pieces that count in `Returnable.returned`: all that are asked for, then the accepted ones; none once it is cancelled.
+    restocked: the pieces that were put back into stock.
+    """
+
+    of = models.ForeignKey(Return, on_delete=models.PROTECT, related_name="lines", db_constraint=False)
+    sku = models.CharField(_("SKU"), max_length=64)
+    name = models.CharField(_("name"), max_length=200)
+    quantity = models.IntegerField(_("quantity"))
+    unit_price = models.DecimalField(_("unit price"), max_digits=10, decimal_places=2)
+    accepted = models.IntegerField(_("accepted"), null=True)
+    refused = models.IntegerField(_("refused"), null=True)
+    holds = models.IntegerField(_("holds"))
+    restocked = models.IntegerField(_("restocked"), db_default=0, default=0)
+
+    class Meta:
+        verbose_name = _("return line")
+        verbose_name_plural = _("return lines")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="a_return_has_a_product_once", fields=["of", "sku"]),
+            models.CheckConstraint(
+                name="a_return_takes_back_what_was_asked",
+                condition=Q(quantity__gt=0, holds__gte=0, holds__lte=F("quantity"))
+                & (Q(accepted=None) | Q(accepted__gte=0, refused__gte=0, accepted__lte=F("quantity") - F("refused"))),
+            ),
+            models.CheckConstraint(
+                name="no_more_is_restocked_than_accepted",
+                condition=Q(restocked=0) | Q(restocked__gte=0, restocked__lte=F("accepted"), accepted__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.quantity} x {self.sku}"
 
 
 class OrderLine(models.Model):

@@ -18,6 +18,10 @@ from django.utils.translation import gettext as _
 
 from orders.lifecycle import STOCK_STEP
 from orders.models import Order, OrderLine, Product
+from orders.parcels import shown
+from orders.parcels.shown import ParcelView
+from orders.payments import codes, state
+from orders.payments.state import NO_PAYMENT, Payment
 from supervision.incidents import lifecycle
 from supervision.insight import queries as engine
 from supervision.insight.queries import iso
@@ -66,11 +70,15 @@ class OrderView:
     incident: int | None = None
     steps: list[StepState] = field(default_factory=list)
     stuck: bool = False
+    payment: Payment = NO_PAYMENT
+    parcels: Sequence[ParcelView] = ()
+    goes_back: bool = False
+    reserves: bool = False  # before a consumer makes the run: whether it will reserve the money, and charge it after the booking
 
     @property
     def may_cancel(self) -> bool:
         """Whether to offer the cancellation now. The engine may still refuse it a moment later."""
-        return self.process_state in OPEN_STATES and self.cancel_requested_at is None
+        return (self.process_state in OPEN_STATES or self.goes_back) and self.cancel_requested_at is None
 
     @property
     def out_of_stock(self) -> bool:
@@ -83,14 +91,20 @@ class OrderView:
     @property
     def customer_message(self) -> str | None:
         """A message for the customer besides the steps, or None."""
-        if self.process_state in (RunState.CANCELLED, RunState.COMPENSATING) and self.out_of_stock:
+        if self.process_state in (RunState.CANCELLED, RunState.COMPENSATING) and self.out_of_stock and not self.goes_back:
             return _("Something you ordered is sold out, so we cancelled the order. You do not pay anything.")
         if self.process_state == RunState.CANCELLED:
             return _("This order is cancelled. Anything you had paid is refunded.")
+        if self.goes_back:
+            return _("We are going over a part of this order again; you need not do anything.")
         if self.process_state == RunState.COMPENSATING or (
             self.cancel_requested_at is not None and self.process_state != RunState.PROCESSED
         ):
             return _("We are cancelling this order.")
+        if self.payment.state == state.REFUSED:
+            return _("Your payment was refused and nothing is charged. Please pay in another way, or cancel the order.")
+        if self.payment.state == state.ACTION_REQUIRED:
+            return _("Your bank asks you to confirm the payment.")
         if self.process_state == RunState.ERROR or self.stuck:
             return _("Something went wrong with this order. Our team is looking at it; you need not do anything.")
         return None
@@ -119,7 +133,10 @@ def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | Non
 
 
 def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[OrderView]:
-    """The views of orders loaded with their runs: two more queries for any number of orders; three more for why they wait."""
+    """The views of orders loaded with their runs: two more queries for any number of orders; three more for why they wait.
+
+    One more if an order is in Error, one more if an order is paid, and one more if a parcel is booked.
+    """
     orders = with_runs(orders)
     lines: dict[int, list[LineView]] = {order.pk: [] for order in orders}
     for line in OrderLine.objects.filter(order_id__in=lines).order_by("id"):
@@ -129,9 +146,15 @@ def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[
     unfinished = [order.run_id for order in orders if order.run.finished_at is None]
     because = why_waiting(unfinished, inside=inside) if inside is not None else {}
     held = lifecycle.holding(unfinished) if inside is not None else {}
-    return [
-        _view(order, lines[order.pk], steps.get(order.run_id, []), because.get(order.run_id), held.get(order.run_id)) for order in orders
-    ]
+    refused = state.refusals([order.run for order in orders])
+    back = state.given_back([order.public_id for order in orders if state.is_charged(steps.get(order.run_id, []))])
+    parcels = shown.of(steps)
+    views = []
+    for order in orders:
+        run, its = order.run_id, steps.get(order.run_id, [])
+        paying = state.payment_of(order.run, its, order.total, refusal=refused.get(run, ""), back=back)
+        views.append(_view(order, lines[order.pk], its, paying, parcels.get(run, ()), because.get(run), held.get(run)))
+    return views
 
 
 def accepted_view(public_id: str, payload: Mapping[str, Any], created_at: datetime) -> OrderView:
@@ -154,6 +177,7 @@ def accepted_view(public_id: str, payload: Mapping[str, Any], created_at: dateti
         shipping_address=dict(payload["shipping_address"]),
         payment_method=payload["payment_method"],
         created_at=created_at,
+        reserves=payload.get("capture") == codes.AFTER_BOOKING,
     )
 
 
@@ -174,6 +198,8 @@ def answer(view: OrderView) -> dict[str, Any]:
         ],
         "shipping_address": view.shipping_address,
         "payment_method": view.payment_method,
+        "payment": view.payment.answer(),
+        "parcels": [parcel.answer() for parcel in view.parcels],
         "created_at": iso(view.created_at),
         "finished_at": iso(view.finished_at),
         "cancel_requested_at": iso(view.cancel_requested_at),
@@ -222,7 +248,13 @@ def products() -> QuerySet[Product]:
 
 
 def _view(
-    order: Order, lines: list[LineView], steps: list[StepState], because: str | None = None, incident: int | None = None
+    order: Order,
+    lines: list[LineView],
+    steps: list[StepState],
+    paying: Payment,
+    parcels: Sequence[ParcelView],
+    because: str | None = None,
+    incident: int | None = None,
 ) -> OrderView:
     run = order.run
     return OrderView(
@@ -241,9 +273,12 @@ def _view(
         cancel_requested_at=run.cancel_requested_at,
         process_state=run.process_state,
         direction=run.direction,
+        goes_back=run.resume_from is not None,
         waiting_because=because,
         incident=incident,
         steps=steps,
+        payment=paying,
+        parcels=parcels,
     )
 
 
@@ -272,7 +307,9 @@ def _archived(archived: ArchivedRun) -> OrderView | None:
         LineView(sku=line["sku"], name=line["name"], quantity=line["quantity"], unit_price=Decimal(line["unit_price"]))
         for line in facts["lines"]
     ]
-    return _view(order, lines, engine.in_order(archived.steps))
+    steps = engine.in_order(archived.steps)
+    paying = state.payment_of(run, steps, order.total, back=state.given_back([order.public_id]))
+    return _view(order, lines, steps, paying, shown.of({run.pk: steps})[run.pk])
 
 
 def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False) -> OrderView | None:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext as _
 from rest_framework.exceptions import ValidationError
 
 from orders import queries
+from orders.payments.codes import AFTER_BOOKING, BANK_TRANSFER
 from orders.validation import MAX_QUANTITY, MAX_TOTAL, key_problem, merged, read_order
 from supervision.intake.submission import Accepted, NewSubmission, accept, new_public_id
 from supervision.models import Submission
@@ -178,9 +180,10 @@ class _Offer(NamedTuple):
     price: Decimal
     currency: str
     available: int
+    warehouse: str
 
 
-_OFFERS = "SELECT sku, name, price, currency, available FROM orders_product WHERE active AND sku = ANY(%(skus)s)"
+_OFFERS = "SELECT sku, name, price, currency, available, warehouse FROM orders_product WHERE active AND sku = ANY(%(skus)s)"
 
 
 def _catalogue(skus: set[str]) -> dict[str, _Offer]:
@@ -195,6 +198,7 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
     wrong: dict[int, dict[str, list[str]]] = {}
     short: dict[int, dict[str, list[str]]] = {}
     lines, total, currency = [], Decimal(0), ""
+    warehouses: list[str] = []
     for sku, quantity in candidate.wanted.items():
         product = catalogue.get(sku)
         if product is None:
@@ -210,6 +214,7 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
             short[first[sku]] = {"quantity": [_("Only %(count)d of %(name)s can be had.") % left]}
         total += product.price * quantity
         lines.append({"sku": sku, "name": product.name, "quantity": quantity, "unit_price": str(product.price)})
+        warehouses.append(product.warehouse)
     if wrong:
         raise InvalidOrder({"lines": wrong})
     if not 0 < total <= MAX_TOTAL:
@@ -222,6 +227,8 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
     if short:
         message = _("Something in this order is out of stock.")
         raise Conflict("out_of_stock", message, {"lines": short})
+    if len(set(warehouses)) > 1:  # the lines name their warehouses only in an order that is split
+        lines = [{**line, "warehouse": warehouse} for line, warehouse in zip(lines, warehouses, strict=True)]
     payload = {
         "email": request["email"],
         "shipping_address": request["shipping_address"],
@@ -234,6 +241,8 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
         "currency": currency,
         "account": None if account is None else account.pk,
     }
+    if settings.SHOP_CAPTURE == AFTER_BOOKING and request["payment_method"] != BANK_TRANSFER:
+        payload["capture"] = AFTER_BOOKING  # a later change of the setting does not concern this order
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 

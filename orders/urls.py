@@ -5,6 +5,10 @@ from __future__ import annotations
 from django.urls import path
 
 from orders import checkout, delivery, live_views, views
+from orders.documents import pages as document_pages
+from orders.parcels.hooks import carrier as carrier_hook
+from orders.payments import hooks, pages
+from orders.returns import pages as return_pages
 
 app_name = "orders"
 
@@ -19,7 +23,12 @@ urlpatterns = [
     path("orders/", views.history, name="history"),
     path("orders/<slug:public_id>/", views.order, name="order"),
     path("orders/<slug:public_id>/cancel/", views.cancel, name="cancel"),
+    path("orders/<slug:public_id>/payment/", pages.pay, name="pay"),
+    path("orders/<slug:public_id>/returns/", return_pages.return_goods, name="return-goods"),
+    path("orders/<slug:public_id>/documents/<slug:name>/", document_pages.document, name="document"),
     path("orders/<slug:public_id>/live/", live_views.fragment, name="order-live"),
     path("orders/<slug:public_id>/stream/", live_views.stream, name="order-stream"),
+    path("hooks/stripe/", hooks.stripe, name="stripe-hook"),
+    path("hooks/carrier/", carrier_hook, name="carrier-hook"),
     path("accounts/signup/", views.sign_up, name="signup"),
 ]

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from orders.payments.codes import BANK_TRANSFER
 from supervision.api.shapes import Choice, Strict, Text, Whole
 
 MAX_LINES = 100
@@ -32,7 +33,8 @@ DELIVERY_COUNTRIES = (  # noqa: SIM905 - easier to read than a list of strings
     "PL PT RO SE SG SI SK SM US UY VA"
 ).split()
 
-_PAYMENT_METHOD = r"^pm_[A-Za-z0-9_]{1,64}\Z"
+_PAYMENT_METHOD = r"^(pm_[A-Za-z0-9_]{1,64}|bank_transfer)\Z"
+_EXPECTED_METHOD = _("Expected the id of a payment method, pm_..., or bank_transfer.")
 _SKU = r"^[-a-zA-Z0-9_]+\Z"
 _MONEY = r"^[0-9]{1,10}(\.[0-9]{1,2})?\Z"
 _KEY = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
@@ -56,6 +58,19 @@ class Pattern(Text):
     def __init__(self, regex: str, message: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.validators.append(RegexValidator(regex, message=message))
+
+
+class PaymentMethod(Pattern):
+    """The id of a payment method. A bank transfer needs an account to go to."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(_PAYMENT_METHOD, _EXPECTED_METHOD, **kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if value == BANK_TRANSFER and not settings.BANK_ACCOUNT:
+            raise serializers.ValidationError(_("This shop takes no bank transfers."), code="invalid_choice")
+        return str(value)
 
 
 class Email(Text):
@@ -103,7 +118,7 @@ class OrderRequestSerializer(Strict):
     email = Email()
     shipping_address = AddressSerializer()
     lines = LineSerializer(many=True, min_length=1, max_length=MAX_LINES)  # type: ignore[call-arg]
-    payment_method = Pattern(_PAYMENT_METHOD, _("Expected the id of a payment method, pm_..."))
+    payment_method = PaymentMethod()
     priority = Choice(choices=list(PRIORITIES), required=False, default="normal")
     session_key = Text(max_length=200, required=False, allow_null=True, default=None)
     expected_total = Pattern(
@@ -135,7 +150,13 @@ class AmendSerializer(Strict):
 
     email = Email(required=False)
     shipping_address = AddressSerializer(required=False)
-    payment_method = Pattern(_PAYMENT_METHOD, _("Expected the id of a payment method, pm_..."), required=False)
+    payment_method = PaymentMethod(required=False)
+
+
+class PaySerializer(Strict):
+    """How an order is paid again after a refusal."""
+
+    payment_method = PaymentMethod()
 
 
 def merged(lines: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, int]]:

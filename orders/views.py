@@ -5,6 +5,9 @@ Each view answers with a whole page or a redirect; requests by htmx get only the
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from django.contrib import messages
@@ -27,10 +30,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from orders import queries, services
 from orders.cart import Cart
-from orders.forms import PAYMENT_METHODS, CancelForm, QuantityForm, SignUpForm
+from orders.forms import PAYMENT_METHODS, CancelForm, PayForm, QuantityForm, ReturnForm, SignUpForm
 from orders.models import Product
+from orders.payments.again import may_pay_again
 from orders.progress import STATE_WORDS, standing
 from orders.queries import OrderView
+from orders.returns import shown
 from supervision.errors import Refused, UnknownRun
 
 ORDERS_PER_PAGE = 10
@@ -97,30 +102,46 @@ def order(request: HttpRequest, public_id: str) -> HttpResponse:
         return private(render(request, "orders/order_unknown.html", status=404))
     facts = order_facts(view, request) | {
         "cancel_form": CancelForm(),
+        "pay_form": PayForm(),
+        "return_form": ReturnForm(initial={"key": secrets.token_urlsafe(16)}, left={}),
+        **shown.facts(view, may_act=may_act(view, request.user)),
         # A synchronous server would send a stream only at its end, so the page polls there.
         "streams": isinstance(request, ASGIRequest),
     }
     return private(render(request, "orders/order.html", facts))
 
 
-@require_POST
-def cancel(request: HttpRequest, public_id: str) -> HttpResponse:
+def by_customer(act: Callable[[HttpRequest, OrderView, Any], None]) -> Callable[..., HttpResponse]:
+    """A view that lets the order's owner, a holder of a guest's link, or an operator act, and shows the order's page again.
+
+    act(request, view, by): what to do. It tells the result by a message.
+    """
+
+    @require_POST
+    @wraps(act)
+    def page(request: HttpRequest, public_id: str) -> HttpResponse:
+        view = visible_order(request, public_id)
+        if view is None or not may_act(view, request.user):
+            return private(render(request, "orders/order_unknown.html", status=404))
+        act(request, view, request.user if request.user.is_authenticated else "customer")
+        return redirect("orders:order", public_id)
+
+    return page
+
+
+@by_customer
+def cancel(request: HttpRequest, view: OrderView, by: Any) -> None:
     """Cancel an order at the request of the customer on the order page."""
-    view = visible_order(request, public_id)
-    if view is None or not may_act(view, request.user):
-        return private(render(request, "orders/order_unknown.html", status=404))
     form = CancelForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("The reason is too long: 500 characters at most. Nothing was cancelled."))
-        return redirect("orders:order", public_id)
-    by: Any = request.user if request.user.is_authenticated else "customer"
+        return
     try:
-        services.cancel_order(public_id, by=by, reason=form.cleaned_data["reason"].strip() or "no reason given")
+        services.cancel_order(view.public_id, by=by, reason=form.cleaned_data["reason"].strip() or "no reason given")
     except (Refused, UnknownRun):
         messages.warning(request, _("This order can no longer be cancelled."))
     else:
         messages.success(request, _("Your cancellation is on its way."))
-    return redirect("orders:order", public_id)
 
 
 @login_required
@@ -179,6 +200,7 @@ def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
         "standing": standing(view),
         "payment": PAYMENT_LABELS.get(view.payment_method, view.payment_method),
         "may_cancel": view.may_cancel and may_act(view, request.user),
+        "may_pay": may_pay_again(view) and may_act(view, request.user),
     }
 
 

@@ -2,10 +2,18 @@
 
 It has four steps, each done by the agent of one service. If a service permanently refuses a step, the order either stops
 for an operator (`error`), undoes the steps that are done (`compensate`) or continues without the step (`skip`).
+The workflow of a return is in `orders.returns.workflow`.
+
+The second version is for orders that were placed with SHOP_CAPTURE=after-booking. It reserves the money at the checkout, and
+charges it once the goods are booked.
+
+An order whose products come from several warehouses runs the split version of its plan: `orders.parcels.plan` books a parcel for each
+warehouse.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from orders import accounting, lifecycle
@@ -14,7 +22,10 @@ from orders.agents.payment import PaymentAgent
 from orders.agents.shipping import ShippingAgent
 from orders.agents.stock import StockAgent
 from orders.directory import OrderDirectory
-from orders.intake import OrderIntake
+from orders.intake import RESERVES_AT_CHECKOUT, OrderIntake
+from orders.parcels.plan import SHIP_PARCEL, split
+from orders.payments import codes, patience
+from orders.returns.workflow import RETURN_GOODS
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
 from supervision.insight import directory
 
@@ -54,7 +65,29 @@ FULFIL_ORDER = register(
         intake=OrderIntake(),
         on_processed=accounting.record_processed,
         on_cancelled=lifecycle.close_cancelled,
+        on_error=patience.begin,
     )
 )
+
+_stock, _charge, _shipment, _mail = FULFIL_ORDER.steps
+RESERVE_AT_CHECKOUT = register(
+    replace(
+        FULFIL_ORDER,
+        version=RESERVES_AT_CHECKOUT,
+        by_choice=True,
+        steps=(
+            _stock,
+            replace(_charge, name=codes.AUTHORISE),
+            _shipment,
+            replace(_charge, name=codes.CAPTURE, reads=(codes.AUTHORISE,)),
+            _mail,
+        ),
+    )
+)
+
+register(RETURN_GOODS)
+register(SHIP_PARCEL)
+FULFIL_SPLIT_ORDER = register(split(FULFIL_ORDER))
+register(split(RESERVE_AT_CHECKOUT))
 
 directory.use(OrderDirectory())

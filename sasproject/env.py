@@ -7,7 +7,8 @@ log of a container that does not start.
 from __future__ import annotations
 
 import os
-from typing import Any
+from decimal import Decimal
+from typing import Any, overload
 from urllib.parse import unquote, urlsplit
 
 import environ
@@ -41,6 +42,10 @@ def env_int(name: str, default: int, *, minimum: int = 0) -> int:
     return int(_number(name, default, minimum, int))
 
 
+@overload
+def env_seconds(name: str, default: float) -> float: ...
+@overload
+def env_seconds(name: str, default: None) -> float | None: ...
 def env_seconds(name: str, default: float | None) -> float | None:
     """A positive number of seconds, or the default."""
     if not env_str(name):
@@ -49,6 +54,18 @@ def env_seconds(name: str, default: float | None) -> float | None:
     if seconds <= 0:
         raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {env_str(name)!r}.")
     return seconds
+
+
+def env_percent(name: str, default: str) -> Decimal:
+    """A number from 0 to 99.99, in percent."""
+    raw = env_str(name) or default
+    try:
+        value = Decimal(raw)
+    except ArithmeticError:
+        value = Decimal(-1)
+    if not value.is_finite() or not 0 <= value < 100:
+        raise ImproperlyConfigured(f"{name} must be a number from 0 to 99.99, in percent, not {raw!r}.")
+    return value
 
 
 def env_list(name: str, default: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_LINES = {"scheduler": b" ready.", "agents": b" ready.", "supervisor": b" ready.", "beat": b"beat: Starting"}
 
 # The demo runs the line `agents` twice, so that orders travel between processes as Celery chains.
-DEMO_AGENTS = {"agents-order": "agent.stock,agent.payment", "agents-delivery": "agent.shipping,agent.email"}
+DEMO_AGENTS = {"agents-order": "agent.stock,agent.payment", "agents-delivery": "agent.shipping,agent.email,agent.child"}
 
 
 def procfile(root: Path = ROOT) -> dict[str, str]:

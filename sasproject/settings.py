@@ -25,6 +25,7 @@ from sasproject.env import (
     env_email,
     env_int,
     env_list,
+    env_percent,
     env_seconds,
     env_secret_key,
     env_str,
@@ -188,8 +189,35 @@ ALLOW_FAILPOINTS = env_bool("ALLOW_FAILPOINTS", default=False)
 # The defaults are the simulators of `manage.py simulators`.
 STRIPE_API_BASE = env_str("STRIPE_API_BASE", "http://127.0.0.1:8010").rstrip("/")
 STRIPE_API_KEY = env_str("STRIPE_API_KEY", "sk_test_simulator")
+# The secret under which Stripe signs its webhooks. Without one, every webhook is refused. The demo and its simulator share one.
+STRIPE_WEBHOOK_SECRET = env_str("STRIPE_WEBHOOK_SECRET", "whsec_demo_only" if env_bool("DEBUG", default=False) else "")
+# How long a customer has to confirm a payment that the bank asks for, and how often the payment is looked at meanwhile, in seconds.
+PAYMENT_ACTION_WITHIN = env_seconds("PAYMENT_ACTION_WITHIN", 3600.0)
+PAYMENT_LOOK_AFTER = env_seconds("PAYMENT_LOOK_AFTER", 300.0)
+# How long an order waits for a bank transfer, in seconds, and the account that customers transfer to, as the order's page shows it.
+# Without an account, bank transfers are not taken.
+TRANSFER_WITHIN = env_seconds("TRANSFER_WITHIN", 604_800.0)
+_demo_account = "Harbour Goods, IT60 X054 2811 1010 0000 0123 456"
+BANK_ACCOUNT = env_str("BANK_ACCOUNT", _demo_account if env_bool("DEBUG", default=False) else "")
+# What invoices say of the seller, lines separated by |, and the usual rate of VAT in percent. Prices include it.
+INVOICE_SELLER = env_str("INVOICE_SELLER", "Harbour Goods|Via del Porto 1|16126 Genova, Italy|VAT IT00000000000")
+VAT_RATE = env_percent("VAT_RATE", "22")
+# How long a return waits for its goods, in seconds; then it is cancelled.
+RETURN_WITHIN = env_seconds("RETURN_WITHIN", 2_592_000.0)
+# When a card is charged: `at-once`, at the checkout; or `after-booking`: reserved at the checkout, charged once the goods are booked.
+# Each order keeps what was set when it was placed.
+SHOP_CAPTURE = env_choice("SHOP_CAPTURE", "at-once", ("at-once", "after-booking"))
+# How long an order whose payment is refused is kept, in seconds: its customer is reminded after a third of it.
+PAYMENT_PATIENCE = env_seconds("PAYMENT_PATIENCE", 259_200.0)
+# How often the payment of one order may be tried again after refusals.
+PAYMENT_TRIES = env_int("PAYMENT_TRIES", 5, minimum=1)
 CARRIER_URL = env_str("CARRIER_URL", "http://127.0.0.1:8010").rstrip("/")
 CARRIER_API_KEY = env_str("CARRIER_API_KEY", "carrier_test_simulator")
+# The secret under which the carrier signs its webhooks. Without one, every webhook is refused.
+CARRIER_WEBHOOK_SECRET = env_str("CARRIER_WEBHOOK_SECRET", "carrier_demo_only" if env_bool("DEBUG", default=False) else "")
+# The carrier is asked for a parcel without news after so many seconds, until its journey has ended or this time is over.
+PARCEL_LOOK_AFTER = env_seconds("PARCEL_LOOK_AFTER", 21_600.0)
+PARCEL_WATCHED_FOR = env_seconds("PARCEL_WATCHED_FOR", 2_592_000.0)
 globals().update(env_email("EMAIL_URL", "smtp://127.0.0.1:8025"))
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env_str("DEFAULT_FROM_EMAIL", "Shop <orders@shop.example>")
@@ -278,6 +306,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "RunState": "supervision.api.shapes.RUN_STATES",
         "StepState": "supervision.api.shapes.STEP_STATES",
         "Direction": "supervision.api.shapes.DIRECTIONS",
+        "PaymentState": "orders.payments.state.STATES",
+        "DeliveryState": "supervision.api.outbound_shapes.DELIVERY_STATES",
         "Effect": "supervision.api.shapes.EFFECTS",
         "StatusEvent": "supervision.outbox.subscriptions.EVENTS",
         "StatusEventWish": "supervision.api.outbound_shapes.EVENT_WISHES",

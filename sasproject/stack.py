@@ -139,7 +139,8 @@ class Stack:
         if self.options.simulators:
             arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
             ledger = ["--ledger", str(self.options.state_dir / "ledger.jsonl")]
-            self.start_child("simulators", [*self.manage("simulators"), *arguments, *ledger])
+            webhook = ["--payment-webhook", f"{self.url}/hooks/stripe/", "--carrier-webhook", f"{self.url}/hooks/carrier/"]
+            self.start_child("simulators", [*self.manage("simulators"), *arguments, *ledger, *webhook])
         self.say("demo", "preparing tables, products and accounts")
         prepare = self.start_child("prepare", [sys.executable, "-m", "sasproject.prepare"], keep=False)
         self.wait(lambda: prepare.pid is None, "the database's preparation", prepare)

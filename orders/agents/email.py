@@ -1,7 +1,8 @@
 """Tells the customer that the order is on its way.
 
-Used by the `notify-customer` step. A mail cannot be undone (`undoable` is False), and mail servers do not drop a mail that
-they received before. So the agent sends a mail again only if the first try may have failed, and at most once:
+Used by the `notify-customer` step, and by the last step of returns. A mail cannot be undone (`undoable` is False),
+and mail servers do not drop a mail that they received before. So the agent sends a mail again only if the first try
+may have failed, and at most once:
 
 1. The agent writes the sending into the effect ledger before it calls the server. If it cannot reach the server, or the
    server refuses before the message is handed over, nothing was sent: the next attempt sends.
@@ -26,6 +27,9 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
 from orders.intake import order_number
+from orders.parcels.splitting import BOOKING
+from orders.returns import mail as return_mail
+from orders.returns.codes import TELL as RETURN_STEP
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
 
 SERVICE = "mail"
@@ -34,7 +38,7 @@ _IN_DOUBT = (EffectOutcome.INTENDED, EffectOutcome.UNKNOWN)
 
 
 class EmailAgent(Agent):
-    """Sends one mail per order through Django's mail backend."""
+    """Sends one mail per order or return through Django's mail backend."""
 
     name = "email"
     undoable = False
@@ -44,7 +48,7 @@ class EmailAgent(Agent):
         return Intention(SEND, request.idempotency_key, SERVICE)
 
     def perform(self, request: StepRequest) -> Mapping[str, Any]:
-        """Send the confirmation; `{"message_id"}`."""
+        """Send the mail; `{"message_id"}`."""
         message_id = f"<{quote(request.idempotency_key, safe='')}@{_domain()}>"
         message = _message(request, message_id)
         if (sending := _sending(request)) is None:
@@ -109,8 +113,12 @@ def _watch(connection: Any) -> list[bool]:
 
 def _message(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
     payload = request.payload
+    if request.step == RETURN_STEP:
+        subject, text = return_mail.words(request)
+        headers = {"Message-ID": message_id, "X-Order-ID": payload["order"]}
+        return EmailMultiAlternatives(subject=subject, body=text, to=[payload["email"]], headers=headers)
     number = order_number(request.run_id)
-    facts = {**payload, "number": number}
+    facts = {**payload, "number": number, "trackings": _trackings(request)}
     message = EmailMultiAlternatives(
         subject=_("Your order %(number)s is on its way") % {"number": number},
         body=render_to_string("orders/mail/on_its_way.txt", facts),
@@ -119,6 +127,12 @@ def _message(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
     )
     message.attach_alternative(render_to_string("orders/mail/on_its_way.html", facts), "text/html")
     return message
+
+
+def _trackings(request: StepRequest) -> list[str]:
+    """The tracking numbers of an order that is split."""
+    booked = request.results.get(BOOKING, {}).get("results") or []
+    return [str(parcel[BOOKING]["tracking_number"]) for parcel in booked if parcel.get(BOOKING)]
 
 
 def _domain() -> str:

@@ -23,6 +23,7 @@ from orders.agents.listings import Listing
 from orders.gateways import carrier, http
 from orders.gateways.carrier import AddressNotServiceable, Booking, Broken, Deleted, Rejected, Shipment, Unavailable
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
+from orders.parcels.splitting import order_of
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
 
 HARMLESS = (NotSent, NoAnswer, Broken, Unavailable)  # after these errors a read or a deletion may be repeated
@@ -33,7 +34,7 @@ listing: Listing[Booking] = Listing(carrier.listed, lambda one: one.order, lambd
 
 
 class ShippingAgent(Agent):
-    """Books and deletes shipments at the carrier."""
+    """Books and deletes shipments at the carrier: for an order, or for one parcel of an order that is split."""
 
     name = "shipping"
 
@@ -90,7 +91,7 @@ def _adopted(request: StepRequest) -> Shipment | None:
     if request.generation > 1 or request.look_first:
         _delete(request, request.perform_keys[:-1], keep=request.idempotency_key)
     if request.attempt > 1 or request.generation > 1:
-        return retried(lambda: carrier.find(request.idempotency_key, request.run_key), on=HARMLESS)
+        return retried(lambda: carrier.find(request.idempotency_key, order_of(request.run_key)), on=HARMLESS)
     return None
 
 
@@ -102,7 +103,7 @@ def _delete(request: StepRequest, keys: list[str], *, keep: str | None = None) -
             booked.setdefault(one.key, []).append(one)
     if request.look_first:
         stem = request.perform_key.rpartition(":")[0] + ":"
-        for shipment in listing.of(request.run_key, request.ordered_at()):
+        for shipment in listing.of(order_of(request.run_key), request.ordered_at()):
             if shipment.live and shipment.key.startswith(stem):
                 booked.setdefault(shipment.key, [])
     booked.pop(keep or "", None)
@@ -112,7 +113,7 @@ def _delete(request: StepRequest, keys: list[str], *, keep: str | None = None) -
         if keep is not None and booked[key] and not any(one.may_exist for one in booked[key]):
             continue
         deletion = request.intend(DELETE, key=key, service=SERVICE) if keep is None else None
-        retried(partial(carrier.delete, key, request.run_key), on=HARMLESS)
+        retried(partial(carrier.delete, key, order_of(request.run_key)), on=HARMLESS)
         if deletion is not None:
             deletion.settle(EffectOutcome.DONE)
         for one in booked[key]:
@@ -121,7 +122,7 @@ def _delete(request: StepRequest, keys: list[str], *, keep: str | None = None) -
 
 
 def _book(request: StepRequest) -> Shipment:
-    key, order = request.idempotency_key, request.run_key
+    key, order = request.idempotency_key, order_of(request.run_key)
     items = [{"sku": line["sku"], "quantity": line["quantity"]} for line in request.payload["lines"]]
 
     def book() -> Shipment:

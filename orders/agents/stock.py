@@ -1,8 +1,9 @@
 """Takes pieces out of stock, all of an order's or none, and puts them back.
 
-Used by the `reserve-stock` step. Its only resource is this database: the engine runs a whole cohort inside the
-transaction that records the outcome, so the effect happens exactly once. Reserving and releasing both lock the products
-in the order of their SKUs: two cohorts wait for each other, but they never deadlock.
+Used by the `reserve-stock` step, and by two steps of returns (`stock_returns`). Its only resource is this database:
+the engine runs a whole cohort inside the transaction that records the outcome, so the effect happens exactly once.
+Reserving and releasing both lock the products in the order of their SKUs: two cohorts wait for each other, but they
+never deadlock.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 from django.db import connection
 from django.utils.translation import gettext as _
 
+from orders.agents import stock_returns
 from orders.models import Product, StockReservation
+from orders.returns import codes
 from supervision import Agent, PermanentFailure, StepRequest
 from supervision.errors import AgentFailure
 
@@ -39,9 +42,15 @@ class StockAgent(Agent):
 
     name = "stock"
     transactional = True
+    signals = (codes.RECEIVED,)
 
     def perform_many(self, requests: Sequence[StepRequest]) -> list[Mapping[str, Any] | AgentFailure]:
-        """Reserve each order's lines, first come first served; `{"reserved": {sku: quantity}}` each."""
+        """Reserve each order's lines, first come first served; `{"reserved": {sku: quantity}}` each.
+
+        The steps of returns are `stock_returns`'s.
+        """
+        if requests[0].step in stock_returns.PERFORM:
+            return stock_returns.PERFORM[requests[0].step](requests)
         wanted = [_wanted(request) for request in requests]
         stock = _lock({sku for lines in wanted for sku in lines})
         # Read after the lock: the transaction that held it may have reserved under one of our keys.
@@ -68,6 +77,8 @@ class StockAgent(Agent):
 
     def compensate_many(self, requests: Sequence[StepRequest]) -> list[Mapping[str, Any] | AgentFailure]:
         """Put back everything that each order still holds, from any attempt; `{"released": {sku: quantity}}` each."""
+        if requests[0].step in stock_returns.UNDO:
+            return stock_returns.UNDO[requests[0].step](requests)
         orders = [request.run_key for request in requests]
         held = StockReservation.objects.filter(order_key__in=orders, released_at=None)
         _lock(set(held.values_list("sku", flat=True)))

@@ -6,6 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from orders.parcels.shown import SHOWN
+from orders.payments.state import STATES
 from orders.validation import MAX_KEY_LENGTH, AmendSerializer, LineSerializer, OrderRequestSerializer
 from supervision.api import shapes
 from supervision.api.shapes import DIRECTIONS, RUN_STATES, Shape, StepAnswer, Text, page_answer
@@ -49,6 +51,25 @@ class AddressAnswer(Shape):
     country = serializers.CharField()
 
 
+class PaymentAnswer(Shape):
+    """The order's payment as its customer sees it."""
+
+    state = serializers.ChoiceField(list(STATES))
+    action_url = serializers.CharField(allow_null=True, help_text="the page on which the customer has to confirm the payment")
+    paid = serializers.CharField(help_text="decimal string")
+    refunded = serializers.CharField(help_text="decimal string")
+
+
+class ParcelAnswer(Shape):
+    """One parcel of the order, and where the carrier says that it is."""
+
+    id = serializers.CharField(allow_null=True, help_text="the carrier's id of the shipment; null before its booking")
+    state = serializers.ChoiceField(list(SHOWN))
+    tracking_number = serializers.CharField(allow_null=True)
+    changed_at = serializers.DateTimeField(allow_null=True, help_text="when the carrier says that it happened")
+    warehouse = serializers.CharField(allow_null=True, help_text="where it comes from, in an order of several parcels")
+
+
 class OrderAnswer(Shape):
     """An order and its present state."""
 
@@ -64,6 +85,8 @@ class OrderAnswer(Shape):
     lines = OrderLineAnswer(many=True)
     shipping_address = AddressAnswer()
     payment_method = serializers.CharField()
+    payment = PaymentAnswer()
+    parcels = ParcelAnswer(many=True)
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
     cancel_requested_at = serializers.DateTimeField(allow_null=True)

@@ -8,8 +8,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from orders.api import catalogue, views
+from orders.api import catalogue, returns, views
 from orders.api.events import EventsView
+from orders.api.payment import PaymentView
 from orders.api.serializers import OrderAnswer, ResubmitSerializer
 from supervision.api import urls as operators
 from supervision.api.errors import problem
@@ -28,6 +29,8 @@ order_patterns = [
     path("", views.OrderDetailView.as_view(), name="order"),
     path("events/", EventsView.as_view(), name="events"),
     path("cancel/", views.CancelView.as_view(), name="cancel"),
+    path("payment/", PaymentView.as_view(), name="payment"),
+    path("returns/", returns.OrderReturnsView.as_view(), name="returns"),
     *operators.order_verbs(OrderAnswer, ResubmitSerializer),
 ]
 
@@ -35,6 +38,8 @@ version_1: list[URLPattern | URLResolver] = [
     path("orders/", views.OrdersView.as_view(), name="orders"),
     path("orders/batch/", views.BatchView.as_view(), name="batch"),
     path("orders/<publicid:public_id>/", include(order_patterns)),
+    path("returns/<publicid:public_id>/", returns.ReturnDetailView.as_view(), name="return"),
+    path("returns/<publicid:public_id>/goods/", returns.GoodsView.as_view(), name="return-goods"),
     path("products/", catalogue.ProductsView.as_view(), name="products"),
     *operators.patterns,
 ]

@@ -1,4 +1,7 @@
-"""Our books about an order: its run, its steps and its effects, from the hot tables or the archive."""
+"""Our books about an order: its run, its steps and its effects, from the hot tables or the archive.
+
+The steps and effects of an order's child runs, such as its parcels, are the order's. Each row's run is in its idempotency key.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,46 @@ from supervision.states import Direction, ProcessState, RunState
 # One snapshot of run, steps and effects. An order without a run has a submission.
 _BOOKS = """
 SELECT r.key, r.id, r.process_state, r.payload,
-       (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.direction, s.position) FROM supervision_stepstate s WHERE s.run_id = r.id),
-       (SELECT jsonb_agg(to_jsonb(e) ORDER BY e.intended_at) FROM supervision_effect e WHERE e.run_id = r.id)
-  FROM supervision_run r WHERE r.key = ANY (%(keys)s)
+       (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.direction, s.run_id, s.position) FROM supervision_stepstate s
+         WHERE s.run_id = ANY (f.runs)),
+       (SELECT jsonb_agg(to_jsonb(e) ORDER BY e.intended_at) FROM supervision_effect e WHERE e.run_id = ANY (f.runs))
+  FROM supervision_run r
+ CROSS JOIN LATERAL (
+       SELECT r.id || ARRAY(SELECT k.id FROM supervision_child c JOIN supervision_run k ON k.key = c.key
+                             WHERE c.parent_key = r.key) AS runs) f
+ WHERE r.key = ANY (%(keys)s)
 UNION ALL
-SELECT a.key, a.run_id, a.process_state, a.body->'run'->'payload', a.body->'steps', a.body->'effects'
-  FROM supervision_archivedrun a WHERE a.key = ANY (%(keys)s)
+SELECT a.key, a.run_id, a.process_state, a.body->'run'->'payload',
+       coalesce(a.body->'steps', '[]') || coalesce(f.steps, '[]'), coalesce(a.body->'effects', '[]') || coalesce(f.effects, '[]')
+  FROM supervision_archivedrun a
+ CROSS JOIN LATERAL (
+       SELECT jsonb_path_query_array(jsonb_agg(k.body), '$[*].steps[*]') AS steps,
+              jsonb_path_query_array(jsonb_agg(k.body), '$[*].effects[*]') AS effects
+         FROM jsonb_path_query(a.body, '$.children[*].key') c(key) JOIN supervision_archivedrun k ON k.key = c.key #>> '{}') f
+ WHERE a.key = ANY (%(keys)s)
 UNION ALL
 SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submission u
  WHERE u.public_id = ANY (%(keys)s) AND NOT EXISTS (SELECT 1 FROM supervision_run r WHERE r.key = u.public_id)
    AND NOT EXISTS (SELECT 1 FROM supervision_archivedrun a WHERE a.key = u.public_id)
 """
+# The refunds that returns of these orders made, from the hot tables or the archive: a finished order has returns of its own runs.
+_RETURNED = """
+SELECT t.order_key, e.external_id, t.number FROM orders_return t
+  JOIN supervision_run r ON r.key = t.public_id JOIN supervision_effect e ON e.run_id = r.id
+ WHERE t.order_key = ANY (%(keys)s) AND e.service = 'payment' AND e.outcome || '' = 'done' AND e.external_id <> ''
+UNION ALL
+SELECT t.order_key, e->>'external_id', t.number FROM orders_return t
+  JOIN supervision_archivedrun a ON a.key = t.public_id CROSS JOIN LATERAL jsonb_array_elements(coalesce(a.body->'effects', '[]')) e
+ WHERE t.order_key = ANY (%(keys)s) AND e->>'service' = 'payment' AND e->>'outcome' = 'done'
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Book:
-    """One order in our books. run_id and state are None if the books do not have the order."""
+    """One order in our books. run_id and state are None if the books do not have the order.
+
+    returned: the refunds that its returns made, with the return's number.
+    """
 
     key: str
     run_id: int | None = None
@@ -36,6 +63,7 @@ class Book:
     payload: Mapping[str, Any] = field(default_factory=dict)
     steps: Sequence[Mapping[str, Any]] = ()
     effects: Sequence[Mapping[str, Any]] = ()
+    returned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def known(self) -> bool:
@@ -63,11 +91,17 @@ class Book:
         return str(self.payload.get("currency") or "").upper()
 
     def done(self, agent: str) -> list[Mapping[str, Any]]:
-        """The steps of this agent that are Processed, in order."""
+        """The steps of this agent that are Processed, in order. Those of a child run that was undone and replaced are not."""
+        undone = {
+            (run_of(step), step["position"]) for step in self.steps if step["direction"] == Direction.UNDO and run_of(step) != self.key
+        }
         return [
             step
             for step in self.steps
-            if step["agent"] == agent and step["direction"] == Direction.DO and step["process_state"] == ProcessState.PROCESSED
+            if step["agent"] == agent
+            and step["direction"] == Direction.DO
+            and step["process_state"] == ProcessState.PROCESSED
+            and (run_of(step), step["position"]) not in undone
         ]
 
     def all_of(self, agent: str) -> list[Mapping[str, Any]]:
@@ -79,12 +113,20 @@ class Book:
         return [effect for effect in self.effects if effect["service"] == service]
 
 
+def run_of(step: Mapping[str, Any]) -> str:
+    """The key of the run that this step belongs to."""
+    return str(step["idempotency_key"]).rsplit(":", 3)[0]
+
+
 def of(keys: Iterable[str]) -> dict[str, Book]:
     """Our books about these orders; an unknown order has no state."""
     found = {key: Book(key=key) for key in sorted(set(keys))}
     wanted = [key for key in found if "\0" not in key]  # not ours: no key of ours has a NUL, and PostgreSQL refuses it
     if not wanted:
         return found
+    returned: dict[str, dict[str, str]] = {}
+    for key, refund, number in db.run(_RETURNED, {"keys": wanted}):
+        returned.setdefault(key, {})[refund] = number
     for key, run_id, state, payload, steps, effects in db.run(_BOOKS, {"keys": wanted}):
         found[key] = Book(
             key=key,
@@ -93,5 +135,6 @@ def of(keys: Iterable[str]) -> dict[str, Book]:
             payload=payload or {},
             steps=steps or [],
             effects=effects or [],
+            returned=returned.get(key, {}),
         )
     return found

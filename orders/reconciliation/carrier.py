@@ -15,6 +15,7 @@ from orders.agents.calls import retried
 from orders.gateways import carrier
 from orders.gateways.carrier import Booking, Broken, Unavailable
 from orders.gateways.http import NoAnswer, NotSent
+from orders.parcels.splitting import order_of
 from orders.reconciliation import books, listing
 from orders.reconciliation.asking import asking, batched, patiently
 from orders.reconciliation.books import Book
@@ -45,7 +46,7 @@ class CarrierSource(Comparison[Suspect, Parcel]):
                 listing.see((booking.id, booking.order, booking.key) for booking in batch if booking.live)
                 listing.suspect(_suspects(batch))
             for keys in listing.unseen(AGENT, "shipment", since):
-                listing.suspect(keys)
+                listing.suspect(map(order_of, keys))
             for suspects in listing.suspects():
                 shown = listing.seen(order for order, _ in suspects)
                 yield from self.closely(Suspect(order, dict(shown[order])) for order, _ in suspects)
@@ -108,8 +109,11 @@ def _adopt(found: Found, by: str) -> Done:
     steps = book.done(AGENT)
     if book.run_id is None or not steps:
         raise CannotSettle("there is no order to adopt it into")
+    stem = found.key.rpartition(":")[0]
+    step = next((one for one in steps if str(one["idempotency_key"]).rpartition(":")[0] == stem), steps[-1])
+    run_id = int(step.get("run_id") or book.run_id)  # the archive's steps have none
     noted = adoption.note_done(
-        book.run_id, steps[-1]["position"], key=found.key, service=SERVICE, operation="create", external_id=found.external_id, by=by
+        run_id, step["position"], key=found.key, service=SERVICE, operation="create", external_id=found.external_id, by=by
     )
     if not noted:
         return Done("accepted: the order is archived, and its books stay as they are", changed=False)
@@ -130,7 +134,8 @@ def _cancel(found: Found, by: str) -> Done:
 
     retried(delete, on=(NotSent, NoAnswer, Broken, Unavailable))
     if book.run_id is not None:
-        adoption.note_undone(book.run_id, service=SERVICE, external_id=found.external_id, by=by)
+        for run_id in {book.run_id, *(int(one["run_id"]) for one in book.effects_of(SERVICE) if "run_id" in one)}:
+            adoption.note_undone(run_id, service=SERVICE, external_id=found.external_id, by=by)
     return Done("deleted")
 
 

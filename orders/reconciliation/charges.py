@@ -1,7 +1,8 @@
 """Which charges an order ought to have: pure rules on our books and on the present payments.
 
-Processed: one charge of the total, known to the books, and no refunds except our own. Cancelled: no money kept, and no
-payment that could still be charged. Unknown to the books: no charge at all.
+Processed: one charge of the total, known to the books, no refunds except our own and those of its returns, and no payment that
+could still be charged. Cancelled: no money kept, and no payment that could still be charged. Unknown to the books: no charge at
+all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from django.utils.translation import gettext as _
 from orders.agents.payment import PaymentAgent
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import Dispute, Intent, Refund
+from orders.payments import codes
 from orders.reconciliation.books import Book
 from supervision.ledger.reconciliation import ADOPT, CANCEL, REFUND, Found
 from supervision.states import RunState
@@ -44,11 +46,6 @@ class Charge:
         return self.intent.received - self.given_back
 
 
-def hurts(dispute: Dispute) -> bool:
-    """Whether the shop may lose this money, or has lost it."""
-    return not dispute.over or dispute.status == "lost"
-
-
 def due(book: Book) -> int | None:
     """The order's total in minor units; None if Stripe has no such amount."""
     try:
@@ -74,8 +71,19 @@ def agrees(intent: Intent, book: Book, given_back: int) -> bool:
     if book.state == RunState.CANCELLED:
         return given_back >= intent.received
     if book.state == RunState.PROCESSED:
-        return not given_back and named(book) == {intent.id} and intent.received == due(book) and same_currency(intent, book)
+        return (
+            not given_back
+            and not book.returned
+            and named(book) == {intent.id}
+            and intent.received == due(book)
+            and same_currency(intent, book)
+        )
     return False
+
+
+def by_transfer(book: Book) -> bool:
+    """Whether the order was paid by bank transfer, and has no charge."""
+    return any((step.get("result") or {}).get("method") == codes.BANK_TRANSFER for step in book.done(AGENT))
 
 
 def same_currency(intent: Intent, book: Book) -> bool:
@@ -123,11 +131,15 @@ def _processed(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
     known = named(book)
     paid = [charge for charge in charges if charge.intent.received]
     main = _main(book, paid, known)
+    for charge in charges:
+        if charge.intent.status in UNDER_WAY and not charge.intent.received:
+            detail = _("the order is done and can still be charged (%(state)s)") % {"state": charge.intent.status}
+            yield _found("open_payment", book, charge, charge.intent.amount, (CANCEL,), detail)
     for charge in paid:
         if charge is not main and charge.kept > 0:
             yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("charged besides the order's own payment"))
     if main is None:
-        if book.done(AGENT) and due(book):
+        if book.done(AGENT) and due(book) and not by_transfer(book):
             nothing = next(iter(sorted(known)), "")
             detail = _("the order was fulfilled and no charge exists")
             yield Found(
@@ -162,12 +174,18 @@ def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
 
 def _own(book: Book, main: Charge) -> Iterator[Found]:
     """The differences of the order's own charge: a wrong amount, or refunds that we did not make."""
-    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)}
+    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | set(book.returned)
+    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in book.returned)
     elsewhere = sum(one.amount for one in main.refunds if one.gives_back and one.id not in ours)
-    by_us = main.given_back - elsewhere
+    by_us = main.given_back - elsewhere - for_returns
     if elsewhere:
         detail = _("given back in full") if main.kept <= 0 else _("given back in part")
         yield _found("refunded_elsewhere", book, main, elsewhere, (ADOPT,), detail)
+    for one in main.refunds:
+        if one.id in book.returned and not one.gives_back:
+            number = {"id": one.id, "number": book.returned[one.id], "reason": one.reason or "-"}
+            detail = _("refund %(id)s of return %(number)s failed (%(reason)s): pay the customer back in another way") % number
+            yield _found("refund_failed", book, main, one.amount, (ADOPT,), detail)
     wanted, kept = due(book), main.intent.received - by_us
     if kept != wanted or not same_currency(main.intent, book):
         detail = _("charged %(charged)s %(currency)s for an order of %(total)s %(of)s") % {

@@ -1,6 +1,7 @@
 """Which shipments an order ought to have: pure rules on our books and on the present shipments.
 
-Processed: one live shipment for each shipping step, known to the books. Cancelled or unknown to the books: none.
+Processed: one live shipment for each shipping step, known to the books. The steps of its parcels' runs count. Cancelled or unknown
+to the books: none.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def known_keys(book: Book) -> set[str]:
     """Every key under which our books may have booked something, of all generations."""
     keys = {str(step["idempotency_key"]) for step in book.all_of(AGENT) if step["direction"] == "do"}
     keys |= {
-        f"{book.key}:{step['name']}:do:{generation}"
+        f"{str(step['idempotency_key']).rpartition(':')[0]}:{generation}"
         for step in book.all_of(AGENT)
         if step["direction"] == "do"
         for generation in range(1, int(step["generation"]) + 1)

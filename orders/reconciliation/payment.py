@@ -14,15 +14,17 @@ from functools import partial
 
 from orders.gateways import payment
 from orders.gateways.payment import Broken, Intent, Rejected, Unavailable
+from orders.payments import codes
 from orders.reconciliation import books, listing, payment_verbs
 from orders.reconciliation.asking import asking, batched, patiently
 from orders.reconciliation.books import Book
-from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, hurts, judge, named
+from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, judge, named
 from orders.reconciliation.comparing import CLOCKS, Comparison, Done
 from supervision.ledger.reconciliation import Found, register
 from supervision.postgres import db
 
 REFUNDS = timedelta(days=35)  # how long after its creation a refund may fail
+RESERVED_FOR = timedelta(days=31)  # how long an amount stays reserved at most, by card and country
 DISPUTES = timedelta(days=130)  # how long a dispute may take
 
 
@@ -52,7 +54,9 @@ class PaymentSource(Comparison[Suspect, Charge]):
                 listing.suspect(_owners(ids))
             for keys in listing.unseen(AGENT, "intent", since):
                 listing.suspect(keys)
-            disputed = (one.intent for one in payment.disputes_listed(since - DISPUTES) if hurts(one))
+            for keys in listing.ended_late(codes.AUTHORISE, since - CLOCKS, RESERVED_FOR):
+                listing.suspect(keys)
+            disputed = (one.intent for one in payment.disputes_listed(since - DISPUTES) if one.hurts)
             for ids in batched(disputed):
                 listing.suspect(_owners(ids), disputed=True)
             for suspects in listing.suspects():
@@ -90,7 +94,7 @@ def _charges(suspect: Suspect, book: Book) -> Iterator[Charge]:
             continue
         refunds = patiently(partial(payment.refunds_of, name), Broken, Unavailable) if intent.received else []
         disputes = patiently(partial(payment.disputes_of, name), Broken, Unavailable) if suspect.disputed else []
-        yield Charge(intent, tuple(refunds), tuple(one for one in disputes if hurts(one)))
+        yield Charge(intent, tuple(refunds), tuple(one for one in disputes if one.hurts))
 
 
 def _get(name: str) -> Intent | None:

@@ -23,6 +23,7 @@ class Accounts:
         self.first: dict[str, JSON] = {}  # idempotency key: the first answer
         self._of_order: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._later: list[tuple[float, str, str]] = []  # time, refund's id, its new state
+        self._lapses: list[tuple[float, str]] = []  # time, id of a payment whose amount is reserved
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Apply one ledger entry's memory to the state: after a request, or when a restart reads the ledger."""
@@ -41,6 +42,8 @@ class Accounts:
             self.disputes.put(dispute)
         if later := memory.get("later"):
             heapq.heappush(self._later, (later["at"], later["refund"], later["status"]))
+        if lapses := memory.get("lapses"):
+            heapq.heappush(self._lapses, (lapses["at"], lapses["intent"]))
 
     def found(self, order: str, lag: float) -> list[JSON]:
         """The order's payments as the search shows them: newest first, and none younger than `lag` seconds."""
@@ -54,3 +57,11 @@ class Accounts:
             refund = self.refunds.get(name, "id")
             if refund["status"] in ("pending", "succeeded") and refund["status"] != status:
                 yield intents.settled(refund, status)
+
+    def lapsed(self) -> Iterator[JSON]:
+        """The payments whose reserved amount lapses now, in their new state; each is given once."""
+        while self._lapses and self._lapses[0][0] <= time.time():
+            _at, name = heapq.heappop(self._lapses)
+            intent = self.intents.get(name, "intent")
+            if intent["status"] == intents.RESERVED:
+                yield intents.expired(intent)

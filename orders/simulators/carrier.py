@@ -6,12 +6,14 @@
     GET    /v1/shipments/ID         200 with its `state`, or 404
     DELETE /v1/shipments/ID         204: deletes only this one, even if its key has others
     GET    /v1/shipments?since=&cursor=&limit=
-                                    200 {"results": [{"id", "key", "reference", "state", "created_at", "tracking_number"}], "next"}
-                                    oldest first; `state` is booked or deleted
+                                    200 {"results": [{"id", "key", "reference", "state", "created_at", "changed_at", "tracking_number"}],
+                                         "next"}
+                                    oldest first; `state` is booked, picked_up, delivered, returned or deleted
     GET    /v1/rates?country=IT     200 {"country", "serviceable", "days": [least, most] or null}
 
 An address with the postal code 00000, or in Antarctica (AQ), on Bouvet Island (BV) or on Heard Island (HM), is not
-serviceable. In the ledger the operations are `create`, `delete` and `forget`. `forget` is the control call after which a
+serviceable. In the ledger the operations are `create`, `delete`, `forget` and the states of parcels that the control call
+`POST /shipments/ID/STATE` moves; each such move is told to the shop (`webhooks`). `forget` is the control call after which a
 repeated key books again. Reading rates leaves no entry in the ledger.
 """
 
@@ -30,11 +32,13 @@ from typing import Any
 from orders.simulators.faults import Fault, Mode
 from orders.simulators.ledger import Entry, Ledger
 from orders.simulators.web import Answer, Outcome, Request
+from orders.simulators.webhooks import PARCELS, Teller
 
 PAGE = 100
 OLD = "1970-01-01T00:00:00Z"  # creation time of entries by an old version, which did not store it
 NOT_SERVED_COUNTRIES = frozenset({"AQ", "BV", "HM"})
 NOT_SERVED_POSTAL_CODE = "00000"
+JOURNEY = ("picked_up", "delivered", "returned")
 HOME = "IT"
 NEARBY = frozenset(
     "AD AT BE BG CH CY CZ DE DK EE ES FI FR GB GR HR HU IE LI LT LU LV MC MT NL NO PL PT RO SE SI SK SM VA".split()  # noqa: SIM905
@@ -48,8 +52,8 @@ class Unclear(Exception):
 class Carrier:
     """The carrier's service: all shipments."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, teller: Teller) -> None:
+        self._ledger, self.teller = ledger, teller
         self._lock = threading.Lock()
         self._all: list[dict[str, Any]] = []
         self._shipments: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by key
@@ -57,6 +61,7 @@ class Carrier:
         self._deleted: set[str] = set()  # keys
         self._ended: set[str] = set()  # ids, deleted one by one
         self._by_id: dict[str, dict[str, Any]] = {}
+        self._moved: dict[str, tuple[str, str]] = {}  # by id: state, time
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Apply one ledger entry's memory to the state: after a request, or when a restart reads the ledger."""
@@ -65,6 +70,9 @@ class Carrier:
             self._by_id[shipment["id"]] = shipment
             self._shipments[shipment["key"]].append(shipment)
             self._answered.add(shipment["key"])
+        if moved := memory.get("moved"):
+            self._moved[moved["id"]] = moved["state"], moved["at"]
+        self.teller.remember(memory)
         if "ended" in memory:
             self._ended.add(memory["ended"])
         if "forgot" in memory:
@@ -140,6 +148,7 @@ class Carrier:
             "reference": one["reference"],
             "state": self._state(one),
             "created_at": one.get("created_at", OLD),
+            "changed_at": self._moved.get(one["id"], ("", one.get("created_at", OLD)))[1],
             "tracking_number": one["tracking_number"],
         }
 
@@ -148,7 +157,9 @@ class Carrier:
         return next((one for one in reversed(self._shipments.get(key, ())) if self._state(one) != "deleted"), None)
 
     def _state(self, shipment: Mapping[str, Any]) -> str:
-        return "deleted" if shipment["key"] in self._deleted or shipment["id"] in self._ended else "booked"
+        if shipment["key"] in self._deleted or shipment["id"] in self._ended:
+            return "deleted"
+        return self._moved.get(shipment["id"], ("booked", ""))[0]
 
     def _show(self, name: str) -> Outcome:
         shipment = self._by_id.get(name)
@@ -172,6 +183,31 @@ class Carrier:
             self.remember(memory)
             entry = Entry(service="carrier", key="", order=None, operation="forget", effect=False, answer="", memory=memory)
             return self._ledger.append(entry)
+
+    def move(self, name: str, state: str) -> Outcome:
+        """The parcel travels on: picked_up, delivered or returned. It is told to the shop, also if the state is not new."""
+        with self._lock:
+            shipment = self._by_id.get(name)
+            if shipment is None:
+                return Outcome(Answer.json(404, {"error": "not_found"}))
+            event = PARCELS.event(shipment, state)
+            memory: dict[str, Any] = {"moved": {"id": name, "state": state, "at": event["content"]["at"]}}
+            if self.teller.url:
+                memory["events"] = [event]
+            self._moved[name] = state, event["content"]["at"]
+            entry = Entry(
+                service="carrier",
+                key=shipment["key"],
+                order=shipment["reference"],
+                operation=state,
+                effect=True,
+                answer="",
+                memory=memory,
+            )
+            written = self._ledger.append(entry)
+            if self.teller.url:
+                written.add_done_callback(lambda _: self.teller.put([event]))
+            return Outcome(Answer.json(200, self._listed(shipment)), written=written)
 
     def _book(self, request: Request, fault: Fault, flying: int) -> Outcome:
         key = request.headers.get("idempotency-key", "")

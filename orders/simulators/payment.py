@@ -1,8 +1,9 @@
 """The payment service: the part of Stripe's API that the shop uses, in its wire format.
 
     POST /v1/payment_intents            create; no money moves
-    POST /v1/payment_intents/ID/confirm charge; succeeds at most once per intent
-    POST /v1/payment_intents/ID/cancel  cancel; the intent can never be charged then
+    POST /v1/payment_intents/ID/confirm charge or reserve; succeeds at most once per intent
+    POST /v1/payment_intents/ID/capture charge what `capture_method=manual` has reserved; succeeds at most once per intent
+    POST /v1/payment_intents/ID/cancel  cancel; the intent can never be charged then, and what it reserved is released
     GET  /v1/payment_intents/ID, GET /v1/payment_intents/search?query=metadata['order']:'...'
     GET  /v1/payment_intents?created[gte]=&limit=&starting_after=
     POST /v1/refunds, GET /v1/refunds?payment_intent=&created[gte]=&limit=&starting_after=, GET /v1/refunds/ID
@@ -10,9 +11,11 @@
 
 As with Stripe, the first answer under an `Idempotency-Key` is stored and replayed, refusals (402) and server errors
 included; the same key with other parameters is an `idempotency_error`. In the ledger the operations are `create`,
-`confirm`, `cancel` and `refund`; only `confirm` and `refund` have an amount, because only they move money. Later changes
-and control calls are in the ledger too: `refund_succeeded`, `refund_failed` (the shop has the money again), `dispute`,
-`dispute_closed`, `forget`.
+`confirm`, `capture`, `cancel` and `refund`. Later changes and control calls are in the ledger too: `authenticate` (the customer
+answers on the bank's page), `expire` (a reserved amount lapses), `refund_succeeded`, `refund_failed` (the shop has the money
+again), `dispute`, `dispute_closed`, `forget`.
+Only what moves money, or was refused to, has an amount. The confirmation of a card with a second factor
+(`pm_card_threeDSecure2Required`) moves none: it gives the intent a page of `bank`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from orders.simulators.intents import JSON, Problem
 from orders.simulators.ledger import Entry, Ledger
 from orders.simulators.listing import MOST, Book
 from orders.simulators.web import Answer, Outcome, Request
+from orders.simulators.webhooks import Teller, events_of
 
 _SEARCH = re.compile(r"""^\s*metadata\[(['"])order\1\]\s*:\s*(['"])(?P<order>[^'"]*)\2\s*$""")
 
@@ -49,19 +53,22 @@ class _Call:
     operation: str
     order: str | None
     shown: JSON
+    bank: str = ""
 
 
 class Payment:
     """The payment service: all payments."""
 
-    def __init__(self, ledger: Ledger, behaviour: Behaviour) -> None:
+    def __init__(self, ledger: Ledger, behaviour: Behaviour, teller: Teller | None = None) -> None:
         self._ledger, self._behaviour = ledger, behaviour
+        self.teller = teller or Teller(ledger, behaviour)
         self._lock = threading.Lock()
         self._accounts = Accounts()
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Apply one ledger entry's memory to the state: after a request, or when a restart reads the ledger."""
         self._accounts.remember(memory)
+        self.teller.remember(memory)
 
     def about(self, request: Request) -> dict[str, str]:
         """The call's order, for faults that affect only some calls."""
@@ -140,6 +147,7 @@ class Payment:
             order=(intent["metadata"] if intent else {"order": form.get("metadata[order]")}).get("order")
             or request.headers.get("x-order-id"),
             shown={"intent": intent["id"] if intent else None, "in_flight": flying},
+            bank=f"http://{request.headers.get('host', '127.0.0.1')}/bank",
         )
         first = self._accounts.first.get(call.key) if call.key else None
         if first is not None:
@@ -164,7 +172,7 @@ class Payment:
             said = f"{answer.status} {fault.mode}"
         else:
             try:
-                amount, memory = self._do(call.operation, intent, form, fault)
+                amount, memory = self._do(call, intent, form, fault)
             except Problem as problem:
                 amount, memory, answer = problem.amount, dict(problem.state), problem.answer
                 said = f"{answer.status} {problem.code}"
@@ -185,9 +193,17 @@ class Payment:
             }
         if effect and fault.mode in (Mode.TIMEOUT_AFTER_EFFECT, Mode.RESET_AFTER_EFFECT):
             said = f"none, {fault.mode}"
-        self.remember(memory)
-        written = self._append(call, said=said, effect=effect, amount=amount, memory=memory)
+        written = self._changed(call, said=said, effect=effect, amount=amount, memory=memory)
         return Outcome(answer, changed=effect, written=written)
+
+    def _changed(self, call: _Call, *, said: str, effect: bool, amount: int, memory: JSON) -> Future[None]:
+        """Store a new state, and tell of it."""
+        self._accounts.remember(memory)
+        events = events_of(call.operation, memory) if self.teller.url else []
+        written = self._append(call, said=said, effect=effect, amount=amount, memory={**memory, "events": events} if events else memory)
+        if events:
+            written.add_done_callback(lambda _: self.teller.put(events))
+        return written
 
     def _append(self, call: _Call, *, said: str, effect: bool = False, amount: int = 0, memory: JSON | None = None) -> Future[None]:
         return self._ledger.append(
@@ -208,25 +224,30 @@ class Payment:
         match request.parts():
             case ["v1", "payment_intents"]:
                 return "create", None
-            case ["v1", "payment_intents", intent, ("confirm" | "cancel") as operation]:
+            case ["v1", "payment_intents", intent, ("confirm" | "capture" | "cancel") as operation]:
                 return operation, self._intent(intent)
             case ["v1", "refunds"]:
                 return "refund", self._intent(form.get("payment_intent", ""))
         raise Problem(404, f"Unrecognized request URL (POST: {request.path}).")
 
-    def _do(self, operation: str, intent: JSON | None, form: JSON, fault: Fault) -> tuple[int, JSON]:
+    def _do(self, call: _Call, intent: JSON | None, form: JSON, fault: Fault) -> tuple[int, JSON]:
         """The amount moved, and the new state. Raises Problem, whose `state` must be stored too."""
         if intent is None:
             return 0, {"intent": intents.new(form), "at": time.time()}
-        match operation:
+        match call.operation:
             case "confirm":
-                charged = intents.confirm(intent, form, declined=fault.mode is Mode.DECLINE)
+                charged = intents.confirm(intent, form, declined=fault.mode is Mode.DECLINE, bank=call.bank)
                 disputed = charged["payment_method"] == "pm_card_createDispute"
-                return intent["amount"], {"intent": charged, **({"dispute": intents.dispute(charged)} if disputed else {})}
+                more = {"dispute": intents.dispute(charged)} if disputed and charged["amount_received"] else {}
+                return charged["amount_received"], {"intent": charged, **self._until(charged), **more}
+            case "capture":
+                captured = intents.capture(intent, form)
+                return captured["amount_received"], {"intent": captured}
             case "cancel":
                 return 0, {"intent": intents.cancel(intent, form)}
         fails = fault.mode is Mode.REFUND_FAILS
-        refund, later = intents.refund(intent, self._accounts.refunds.of(intent["id"]), form, fails=fails)
+        disputed = any(one["status"] not in ("won", "warning_closed") for one in self._accounts.disputes.of(intent["id"]))
+        refund, later = intents.refund(intent, self._accounts.refunds.of(intent["id"]), form, fails=fails, disputed=disputed)
         memory: JSON = {"refund": refund}
         if later:
             seconds = self._behaviour.refund_settles if fault.latency_ms is None or not fails else fault.latency_ms / 1000
@@ -238,6 +259,8 @@ class Payment:
     def _settle_due(self) -> None:
         for refund in self._accounts.due():
             self._settle(refund)
+        for intent in self._accounts.lapsed():
+            self._happened("expire", intent, {"intent": intent})
 
     def _settle(self, refund: JSON) -> None:
         failed = refund["status"] == "failed"
@@ -245,10 +268,34 @@ class Payment:
         self._happened(operation, refund, {"refund": refund}, refund["amount"] if failed else 0)
 
     def _happened(self, operation: str, of: JSON, memory: JSON, amount: int = 0) -> Future[None]:
-        intent = self._intent(of["payment_intent"])
-        self.remember(memory)
+        intent = self._intent(of.get("payment_intent") or of["id"])
         call = _Call(key="", parameters="", operation=operation, order=intent["metadata"].get("order"), shown={"intent": intent["id"]})
-        return self._append(call, said=of["status"], effect=True, amount=amount, memory=memory)
+        return self._changed(call, said=of["status"], effect=True, amount=amount, memory=memory)
+
+    def _until(self, intent: JSON) -> JSON:
+        """The memory of when a reserved amount lapses; empty for any other payment."""
+        if intent["status"] != intents.RESERVED:
+            return {}
+        return {"lapses": {"intent": intent["id"], "at": time.time() + self._behaviour.reserved_for}}
+
+    def intent(self, name: str) -> JSON:
+        """A payment in its present state. Raises Problem if there is none."""
+        with self._lock:
+            return self._intent(name)
+
+    def authenticate(self, name: str, *, agrees: bool) -> Outcome:
+        """Let the customer answer the bank. Raises Problem if the bank does not ask, or no longer."""
+        with self._lock:
+            answered = intents.authenticate(self._intent(name), agrees=agrees)
+            memory = {"intent": answered, **self._until(answered)}
+            written = self._happened("authenticate", answered, memory, answered["amount_received"])
+            return Outcome(Answer.json(200, answered), changed=True, written=written)
+
+    def expire(self, name: str) -> Outcome:
+        """Let a reserved amount lapse now. Raises Problem if nothing is reserved."""
+        with self._lock:
+            intent = intents.expired(self._intent(name))
+            return Outcome(Answer.json(200, intent), written=self._happened("expire", intent, {"intent": intent}))
 
     def fail_refund(self, name: str) -> Outcome:
         """Let a refund fail that is pending or has succeeded so far."""

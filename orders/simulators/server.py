@@ -7,7 +7,11 @@ GET, DELETE /stats                      calls and how many were in flight at mos
 GET, POST   /behaviour                  the behaviour without faults: see `behaviour`
 POST /forget/{payment|carrier}          the service forgets every idempotency key
 POST /refunds/ID/fail                   a pending or succeeded refund fails
+POST /payments/ID/expire                the amount that a payment has reserved lapses
 POST /disputes {"payment_intent", "reason"?}, POST /disputes/ID/{won|lost}
+POST /shipments/ID/{picked_up|delivered|returned}   a parcel travels on, and the carrier tells it
+POST /webhook {"url", "service"?}       the payment service (or `carrier`) tells events to this address from now on; empty: to none
+GET  /bank/INTENT                       the page on which a customer confirms a payment: see `bank`
 GET  /healthz
 """
 
@@ -21,14 +25,16 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
+from orders.simulators import bank
 from orders.simulators.behaviour import BadBehaviour, Behaviour
-from orders.simulators.carrier import Carrier
+from orders.simulators.carrier import JOURNEY, Carrier
 from orders.simulators.faults import AFTER_EFFECT, ALL, About, BadFault, Faults, Meter, Mode
 from orders.simulators.intents import Problem
 from orders.simulators.ledger import SERVICES, Ledger
 from orders.simulators.mail import Mail, MailServer
 from orders.simulators.payment import Payment
 from orders.simulators.web import Answer, Connection, Outcome, Request, Server
+from orders.simulators.webhooks import PARCELS, Teller
 
 SHOWN = 40  # entries per service on the page
 
@@ -44,14 +50,29 @@ def spare_what_is_remembered() -> None:
 
 
 class Simulators:
-    """All simulators in one process. Ports may be 0: the operating system then chooses a free one."""
+    """All simulators in one process. Ports may be 0: the operating system then chooses a free one.
 
-    def __init__(self, *, host: str, port: int, smtp_port: int, ledger: Path, behaviour: Behaviour | None = None) -> None:
+    webhook, carrier_webhook: the address to which the service tells its events, and the secret under which it signs them.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        smtp_port: int,
+        ledger: Path,
+        behaviour: Behaviour | None = None,
+        webhook: tuple[str, str] = ("", ""),
+        carrier_webhook: tuple[str, str] = ("", ""),
+    ) -> None:
         self.ledger = Ledger(ledger)
         self.faults, self.meter = Faults(), Meter()
         self.behaviour = behaviour or Behaviour()
-        self.payment = Payment(self.ledger, self.behaviour)
-        self.carrier = Carrier(self.ledger)
+        teller = Teller(self.ledger, self.behaviour, url=webhook[0], secret=webhook[1])
+        self.payment = Payment(self.ledger, self.behaviour, teller)
+        of_parcels = Teller(self.ledger, self.behaviour, url=carrier_webhook[0], secret=carrier_webhook[1], form=PARCELS)
+        self.carrier = Carrier(self.ledger, of_parcels)
         self.mail = Mail(self.ledger, self.behaviour)
         remember = {"payment": self.payment.remember, "carrier": self.carrier.remember, "mail": self.mail.remember}
         for service, _, memory in self.ledger.replay():
@@ -69,6 +90,8 @@ class Simulators:
         """Serve until `stop`."""
         spare_what_is_remembered()
         self._smtp.start()
+        self.payment.teller.start()
+        self.carrier.teller.start()
         self._http.serve_forever(poll_interval=0.1)
 
     def stop(self) -> None:
@@ -76,6 +99,8 @@ class Simulators:
         self._http.shutdown()
         self._http.server_close()
         self._smtp.stop()
+        self.payment.teller.stop()
+        self.carrier.teller.stop()
         self.ledger.close()
 
 
@@ -84,6 +109,8 @@ class _Connection(Connection):
 
     def answer(self, request: Request) -> Answer | None:
         service = _service(request.path)
+        if request.path.startswith("/bank/"):
+            return bank.answer(self.simulators.payment, request)
         if service is None:
             return _control(self.simulators, request)
         with self.simulators.meter.call(service) as flying:
@@ -162,20 +189,27 @@ def _controlled(simulators: Simulators, request: Request) -> Answer:
         case "POST", ["behaviour"]:
             simulators.behaviour.put(_body(request))
             return Answer.json(200, simulators.behaviour.describe())
-        case "POST", [("forget" | "refunds" | "disputes"), *_]:
+        case "POST", ["webhook"]:
+            _told_at(simulators, _body(request))
+            return Answer(204)
+        case "POST", [("forget" | "refunds" | "payments" | "disputes" | "shipments"), *_]:
             return _happen(simulators, request)
     return Answer.json(404, {"error": f"{request.method} {request.path} is unknown here"})
 
 
 def _happen(simulators: Simulators, request: Request) -> Answer:
-    """Changes that do not come from the shop: forgotten keys, failed refunds, disputes."""
+    """Changes that do not come from the shop: forgotten keys, failed refunds, disputes, parcels on their way."""
     match request.parts():
         case ["forget", ("payment" | "carrier") as service]:
             app: Payment | Carrier = getattr(simulators, service)
             app.forget().result()
             return Answer(204)
+        case ["shipments", shipment, state] if state in JOURNEY:
+            outcome = simulators.carrier.move(shipment, state)
         case ["refunds", refund, "fail"]:
             outcome = simulators.payment.fail_refund(refund)
+        case ["payments", intent, "expire"]:
+            outcome = simulators.payment.expire(intent)
         case ["disputes"]:
             wanted = _body(request)
             if not isinstance(wanted, dict) or not isinstance(wanted.get("payment_intent"), str):
@@ -188,6 +222,20 @@ def _happen(simulators: Simulators, request: Request) -> Answer:
     if outcome.written is not None:
         outcome.written.result()
     return outcome.answer
+
+
+def _told_at(simulators: Simulators, wanted: Any) -> None:
+    url, service = _address(wanted), wanted.get("service", "payment")
+    if service not in ("payment", "carrier"):
+        raise BadBehaviour("service: expected payment or carrier")
+    (simulators.carrier if service == "carrier" else simulators.payment).teller.url = url
+
+
+def _address(wanted: Any) -> str:
+    url = wanted.get("url") if isinstance(wanted, dict) else None
+    if not isinstance(url, str) or (url and not url.startswith(("http://", "https://"))):
+        raise BadBehaviour("url: expected an http or https address, or an empty text")
+    return url
 
 
 def _body(request: Request) -> Any:

@@ -72,7 +72,8 @@ class Command(Base):
             return [keyed(request, options["batch_key"]) for request in read], len(read)
         if options["batch_key"]:
             raise CommandError("--batch-key belongs to --file")
-        products = list(queries.products().filter(available__gt=0).order_by("sku").values_list("sku", flat=True))
+        on_sale = list(queries.products().filter(available__gt=0).order_by("sku").values_list("sku", "warehouse"))
+        products = [sku for sku, warehouse in on_sale if warehouse == on_sale[0][1]]  # orders of one parcel
         if not products:
             raise CommandError("nothing is on sale: run manage.py seed_catalogue, or set_stock")
         return made_up(options["count"], products, seed=options["seed"], email=options["email"]), options["count"]

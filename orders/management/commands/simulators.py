@@ -43,13 +43,50 @@ class Command(BaseCommand):
             default="deliver",
             help="what the mail server does with a Message-ID that comes again (deliver)",
         )
+        parser.add_argument(
+            "--payment-webhook",
+            default="",
+            metavar="URL",
+            help="the address to which the payment service tells its events, signed with STRIPE_WEBHOOK_SECRET (none)",
+        )
+        parser.add_argument(
+            "--carrier-webhook",
+            default="",
+            metavar="URL",
+            help="the address to which the carrier tells its events, signed with CARRIER_WEBHOOK_SECRET (none)",
+        )
 
-    def handle(self, *, host: str, port: int, smtp_port: int, ledger: Path, search_lag: float, repeated_mail: str, **options: Any) -> None:
+    def handle(
+        self,
+        *,
+        host: str,
+        port: int,
+        smtp_port: int,
+        ledger: Path,
+        search_lag: float,
+        repeated_mail: str,
+        payment_webhook: str,
+        carrier_webhook: str,
+        **options: Any,
+    ) -> None:
+        for option, url in (("--payment-webhook", payment_webhook), ("--carrier-webhook", carrier_webhook)):
+            if url and not url.startswith(("http://", "https://")):
+                raise CommandError(f"{option}: expected an http or https address")
         if missing is not None:
             raise CommandError(f"the simulators need the package {missing}: pip install -r requirements-embedded.txt")
         try:
             behaviour = Behaviour(search_lag=search_lag, repeated_mail=repeated_mail)
-            simulators = Simulators(host=host, port=port, smtp_port=smtp_port, ledger=ledger, behaviour=behaviour)
+            webhook = (payment_webhook, settings.STRIPE_WEBHOOK_SECRET)
+            of_parcels = (carrier_webhook, settings.CARRIER_WEBHOOK_SECRET)
+            simulators = Simulators(
+                host=host,
+                port=port,
+                smtp_port=smtp_port,
+                ledger=ledger,
+                behaviour=behaviour,
+                webhook=webhook,
+                carrier_webhook=of_parcels,
+            )
         except (OSError, LedgerInUse) as problem:
             raise CommandError(str(problem)) from problem
         except ValueError as problem:
