@@ -1,0 +1,1 @@
+"""Expense claims: checked, booked, approved by a manager, paid."""
