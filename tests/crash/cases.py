@@ -40,6 +40,8 @@ WITH_PICKUP: dict[str, tuple[str, tuple[str, ...]]] = {
 ELSEWHERE = {
     "intake.before_commit": "tests.intake.test_amqp",  # the consumer dies before it has written an order
     "intake.after_commit": "tests.intake.test_amqp",
+    "verb.before_commit": "tests.crash.test_graph_matrix",  # a process that moves an order, or lets it go back
+    "verb.after_commit": "tests.crash.test_graph_matrix",
     "worker.deaf": "tests.hazards.test_deaf_workers",  # this failpoint kills no process
     "archive.before_commit": "tests.archive.test_moving",
     "journal.after_write": "tests.journal.test_killed_writers",  # the kill loses a flush and no order

@@ -70,6 +70,7 @@ def shop_with_a_dying_worker(lane: Lane, case: Case, fatal: dict[str, str]) -> l
     keys = [send(lane, case)]
     if case.needs_a_second_order:
         until(lambda: lane.state(keys[0]) in ("Processed", "Cancelled"), what="the first order to end")
+        until(lambda: lane.did("mail", keys[0]), what="the first order's mail, which the fault for the second must not refuse")
         keys.append(send(lane, case))
     # Local pick-up begins only after a short idle time, so the test repeats the notification until it does.
     assert lane.dies(case.victim, **{"meanwhile": lane.ring} if case.alone else {}) == -9

@@ -98,7 +98,7 @@ def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool
             assert sorted(entry["order"] for entry in shop.ledger(service) if entry["operation"] == operation) == keys
         assert shop.rows("SELECT count(*) FROM supervision_stepstate WHERE failure_count > 0") == [(0,)]
         assert shop.rows("SELECT count(*) FROM supervision_deadletter") == [(0,)]
-        newest = 1 if under_its_version else 2
+        newest = 1 if under_its_version else 3
         found = dict(shop.rows("SELECT version, count(*) FROM supervision_run GROUP BY 1"))
         assert found.get(newest, 0) >= 5
         plans = shop.rows(

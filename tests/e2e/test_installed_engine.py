@@ -249,8 +249,65 @@ def project(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.stop()
 
 
+MANAGER = """
+import sys
+import django
+django.setup()
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+grace, _ = get_user_model().objects.get_or_create(username="grace", is_staff=True)
+client = Client(SERVER_NAME="localhost")
+client.force_login(grace)
+answer = client.post(f"/claims/{sys.argv[1]}/decision/", {"approved": "yes"})
+assert answer.status_code == 202, answer.content
+"""
+HAND_IN = """
+import django
+django.setup()
+from django.test import Client
+
+claim = '{"employee": "Ada", "items": [{"what": "flight", "amount": "350.00"}]}'
+answer = Client(SERVER_NAME="localhost").generic("POST", "/claims/", claim, "application/json")
+assert answer.status_code == 202, answer.content
+print(answer.json()["id"])
+"""
+
+
+def test_the_second_application_passes_its_tests_and_a_person_approves_a_claim(programs: Path, tmp_path: Path):
+    directory = tmp_path / "expenses"
+    shutil.copytree(ROOT / "examples" / "expenses", directory, ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "manager.py").write_text(MANAGER)
+    (directory / "hand_in.py").write_text(HAND_IN)
+    with scratch_database() as url:
+        project = Project(directory, programs, url)
+        project.env |= {"DJANGO_SETTINGS_MODULE": "expenses.settings", "DATABASE_NAME": project.database}
+        assert "no issues" in project.manage("check")
+        assert "No changes" in project.manage("makemigrations", "--check", "--dry-run")
+        assert re.search(r"^9 passed in", project.run("python", "-m", "pytest", "-q", "tests"), re.M)
+        project.manage("migrate", "-v", "0")
+        project.work()
+        try:
+            claim = project.run("python", "hand_in.py").split()[-1]
+            waiting = "SELECT count(*) FROM supervision_stepstate WHERE awaits = 'approval' AND process_state = 'Pending'"
+            with psycopg.connect(url, autocommit=True) as database:
+                project.waits(lambda: database.execute(waiting).fetchone() == (1,), "the wait for the manager")
+            project.run("python", "manager.py", claim)
+            project.reaches(claim, "Processed")
+            project.reaches(f"{claim}:pay:child", "Processed")
+        finally:
+            project.stop()
+
+
 def test_the_page_needs_few_lines_of_settings_and_wiring():
-    assert set(FILES) == {*WIRING, "hires/workflows.py", "hires/submitting.py", "hires/test_onboard.py", "hiring/urls.py"}
+    assert set(FILES) == {
+        *WIRING,
+        "hires/workflows.py",
+        "hires/services.py",
+        "hires/submitting.py",
+        "hires/test_onboard.py",
+        "hiring/urls.py",
+    }
     assert sum(bool(line.strip()) for name in WIRING for line in FILES[name].splitlines()) <= 12
 
 

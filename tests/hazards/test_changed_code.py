@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from supervision import workflow
 from supervision.dispatch import scheduler
-from supervision.recovery import failures
+from supervision.models import DeadLetter
+from supervision.recovery import decisions
 from supervision.store import step_verbs
 from supervision.testing import expire, run_until_idle, schedule, step, submit
-from supervision.workflow import Step, Workflow, register
+from supervision.workflow import Intake, NewRun, Step, Workflow, register
 from tests.engine import kit
 from tests.support import toy
 
@@ -51,6 +53,45 @@ def test_an_order_in_flight_finishes_on_its_own_plan_when_a_new_version_is_deplo
     assert names(new) == ["alpha-step", "beta-step", "gamma-step"]
 
 
+class Asking(Intake):
+    """An intake whose submissions may name the version that they want."""
+
+    def read(self, body: str) -> NewRun:
+        run = toy.INTAKE.read(body)
+        return replace(run, version=run.payload.get("version"))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_orders_of_two_versions_that_are_both_in_use_run_side_by_side_each_on_its_own_plan(versions, together):
+    for version, agents in ((1, ("alpha", "beta")), (2, ("alpha", "beta", "gamma"))):
+        steps = tuple(step for step in toy.steps() if step.agent in agents)
+        register(Workflow("toy-changing", steps, intake=Asking(), version=version, by_choice=version == 2))
+    keys = []
+    for n, version in enumerate((None, 2, 1, 2)):
+        keys.append(submit("toy-changing", {"n": n, "version": version}))
+        if not together:
+            scheduler.schedule_once(lambda place, claims: None)
+    expire()
+    kit.supervisor.sweep_once()
+    run_until_idle()
+
+    assert [kit.state(key) for key in keys] == ["Processed"] * 4
+    assert [names(key)[2:] for key in keys] == [[], ["gamma-step"], [], ["gamma-step"]]
+    assert kit.healthy()
+
+
+def test_a_submission_that_asks_for_a_version_that_the_code_lacks_is_kept_and_harms_no_other(versions):
+    steps = tuple(step for step in toy.steps() if step.agent == "alpha")
+    register(Workflow("toy-changing", steps, intake=Asking()))
+    lost = submit("toy-changing", {"n": 1, "version": 7})
+    bystander = submit("toy-changing", {"n": 2})
+    run_until_idle()
+
+    [letter] = DeadLetter.objects.all()
+    assert (letter.public_id, letter.reason) == (lost, "workflow 'toy-changing' version 7 is not registered in the running code")
+    assert kit.state(bystander) == "Processed"
+
+
 def test_an_order_whose_version_nobody_knows_is_left_as_it_is_and_goes_on_when_it_is_back(versions):
     versions(1, "alpha", "beta")
     key = submit("toy-changing", {"n": 1})
@@ -58,7 +99,7 @@ def test_an_order_whose_version_nobody_knows_is_left_as_it_is_and_goes_on_when_i
     scheduler.schedule_once(lambda place, claims: None)
     known = workflow._workflows.pop(("toy-changing", 1))
 
-    for _ in range(failures.LOST_DISPATCHES):
+    for _ in range(decisions.LOST_DISPATCHES):
         expire()
         kit.supervisor.sweep_once()
         kit.again()
@@ -83,7 +124,7 @@ def test_a_supervisor_that_is_upgraded_last_leaves_a_new_versions_longer_step_it
     del workflow._workflows["toy-changing", 2]  # the supervisor's code knows only the version with shorter steps
     began = step(key, "alpha-step")
 
-    for _ in range(failures.LOST_DISPATCHES):
+    for _ in range(decisions.LOST_DISPATCHES):
         kit.supervisor.sweep_once()
 
     now = step(key, "alpha-step")

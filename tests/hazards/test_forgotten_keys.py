@@ -9,6 +9,7 @@ import pytest
 
 from supervision.errors import OutcomeUnknown, TransientFailure
 from supervision.operations import operator_verbs
+from supervision.recovery import decisions
 from supervision.testing import run_until_idle, step, submit
 from tests.engine import kit
 from tests.support import toy
@@ -81,7 +82,7 @@ def test_an_operator_who_has_looked_lets_it_run_under_a_new_key():
 
 def test_a_step_whose_effect_is_known_is_repeated_however_old_it_is():
     key, place, items = kit.started("toy")
-    kit.failures.fail(place, [(items[0].claim, kit.failures.as_failure(TransientFailure("nothing was done")))])
+    kit.failures.fail(place, [(items[0].claim, decisions.as_failure(TransientFailure("nothing was done")))])
     time_passes(25)
 
     kit.again()

@@ -19,7 +19,7 @@ from supervision import testing
 from supervision.errors import Refused
 from supervision.models import StrayReply
 from supervision.operations import operator_verbs
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.states import Claim
 from supervision.store import claiming, step_verbs
 from tests.simulation.interleaving import Stage, stage
@@ -159,7 +159,7 @@ def verbs(scene: Scene) -> dict[str, Callable[[], Any]]:
         acts["expire"] = lambda: testing.expire(key)
     if work is not None:
         kind = "unknown" if isinstance(work.answer, dict) else "permanent"
-        acts["fail"] = lambda: failures.fail(work.place, [(work.item.claim, failures.as_failure(failure(kind)))])
+        acts["fail"] = lambda: failures.fail(work.place, [(work.item.claim, decisions.as_failure(failure(kind)))])
         if isinstance(work.answer, dict):
             acts["finish"] = lambda: step_verbs.finish_at(work.place)([(work.item, {})])
             if work.place.direction == "do" and not work.place.is_last:

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from hypothesis import Phase
 
-from supervision.recovery import failures
+from supervision.recovery import decisions, failures
 from supervision.retry import Outcome, Retry
 from supervision.store import run_verbs, step_sql, step_verbs
 from tests.simulation import scenarios, test_store_machine
@@ -83,11 +83,11 @@ def never_unknown(real: Any) -> Any:
 
 BUGS = {
     "START takes an attempt that has begun": (step_sql, "START", lambda text: text.replace(NOT_BEGUN, ""), a_repeated_message),
-    "a postponed step counts as a failure": (failures, "decide", counted(Outcome.POSTPONED), a_postponed_call),
-    "a lost dispatch counts as a failure": (failures, "decide", counted(Outcome.EXPIRED), any_events),
+    "a postponed step counts as a failure": (decisions, "decide", counted(Outcome.POSTPONED), a_postponed_call),
+    "a lost dispatch counts as a failure": (decisions, "decide", counted(Outcome.EXPIRED), any_events),
     "the idempotency key contains the attempt": (step_verbs, "start", attempt_in_key, any_events),
     "steps are undone in forward order": (run_verbs.LockedRun, "next_undo", undo_forward, any_events),
-    "an expired attempt has had no effect": (failures, "_row", never_unknown, any_events),
+    "an expired attempt has had no effect": (failures, "as_row", never_unknown, any_events),
 }
 
 

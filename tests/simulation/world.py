@@ -18,7 +18,7 @@ from supervision.errors import AgentFailure, OutcomeUnknown, PermanentFailure, P
 from supervision.intake import consuming, submission
 from supervision.models import DeadLetter, StrayReply, Submission
 from supervision.operations import operator_verbs
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.states import Claim
 from supervision.store import claiming, step_verbs
 from supervision.store.records import Started
@@ -203,7 +203,7 @@ class World:
         counts = not isinstance(error, Postpone) or (self.watch.orders[work.item.run_id].overdue and work.place.direction == "do")
         if ats and counts and not self.is_abandoned(before[work.at]):
             self.failures[work.at] = self.failures.get(work.at, 0) + 1
-        failures.fail(work.place, [(work.item.claim, failures.as_failure(error))])
+        failures.fail(work.place, [(work.item.claim, decisions.as_failure(error))])
         self.strays += not ats
         self._silent({work.at} - ats, before, "a late failure")
 
