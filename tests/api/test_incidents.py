@@ -10,7 +10,7 @@ from supervision.errors import PermanentFailure
 from supervision.incidents import lifecycle
 from supervision.intake.consuming import consume_batch
 from supervision.models import Incident
-from supervision.recovery import failures
+from supervision.recovery import decisions, failures
 from supervision.states import Claim
 from supervision.store import step_verbs
 from tests.shopping import a_request
@@ -24,7 +24,7 @@ def stopped(customer, *, code: str = "out_of_order") -> str:
     consume_batch(born=False)
     ((place, claims),) = testing.schedule()
     items = step_verbs.start(place, claims)
-    failure = failures.as_failure(PermanentFailure("no luck", code=code))
+    failure = decisions.as_failure(PermanentFailure("no luck", code=code))
     # The first step's own policy is to undo. These tests set the policy that waits for an operator.
     failures.fail(place, [(Claim(items[0].run_id, items[0].attempt), failure)])
     return public_id

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from orders.api.urls import order_patterns, version_1
+from orders.models import Return
 from supervision.intake.consuming import consume_batch
 from supervision.models import Alert, DeadLetter, Delivery, Incident, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
 
 ROLES = ("anonymous", "groupless", "customer", "client", "viewer", "operator")
-BODIES = {"orders": a_request(), "batch": {"orders": [a_request()]}}
+BODIES = {"payment": {"payment_method": "pm_card_visa"}, "orders": a_request(), "batch": {"orders": [a_request()]}}
 OPEN, NO, AUTH, HIDDEN = "open", 403, 401, 404
 
 # (verb, name of the path): the answer for each role, in the order of ROLES. The order in the path belongs to the customer.
@@ -21,10 +22,19 @@ DOORS = {
     ("get", "order"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("get", "events"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "cancel"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
+    ("post", "payment"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
+    ("get", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
+    ("post", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
+    ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
+    ("post", "return-goods"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "compensate"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "skip"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "complete"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "move"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "resume-from"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "signal"): (AUTH, NO, NO, HIDDEN, NO, OPEN),
+    ("get", "family"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("get", "plan"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "products"): (OPEN, OPEN, OPEN, OPEN, OPEN, OPEN),
     ("get", "alerts"): (AUTH, NO, NO, NO, OPEN, OPEN),
@@ -76,6 +86,7 @@ def places(customer):
         public_id=f"dlv_{'0' * 32}", client="user:0", endpoint=hook, run=Run.objects.get(), seq=1, event="order.received",
         body='{"data": {"order": "x"}}',
     )  # fmt: skip
+    back = Return.objects.create(public_id="r" * 22, order_key=public_id, number="1-R1", currency="EUR")
     incident = Incident.objects.create(kind="starvation", cause="starvation:submissions")
     paths = {
         "order": f"orders/{public_id}/",
@@ -92,6 +103,8 @@ def places(customer):
         "reply-token": f"reply-tokens/{'0' * 32}/",
         "delivery": f"deliveries/{sent.public_id}/",
         "redeliver": f"deliveries/{sent.public_id}/redeliver/",
+        "return": f"returns/{back.public_id}/",
+        "return-goods": f"returns/{back.public_id}/goods/",
         "signal": f"orders/{public_id}/signals/paid/",
         **{name: f"{name}/" for name in LISTS.split()},
     }

@@ -74,11 +74,19 @@ def test_services_that_are_away_are_failures_with_what_to_set(settings: Any):
     settings.STRIPE_API_BASE = settings.CARRIER_URL = "http://127.0.0.1:1"
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
+    settings.STRIPE_WEBHOOK_SECRET, settings.CARRIER_WEBHOOK_SECRET = "whsec_x", "secret"
 
     findings = [*doctor_probes.payment(), *doctor_probes.carrier(), *doctor_probes.mail()]
 
     assert [finding.level for finding in findings] == [Level.FAIL] * 3
     assert [finding.advice.split()[1].split("=")[0] for finding in findings] == ["STRIPE_API_BASE", "CARRIER_URL", "EMAIL_URL"]
+
+
+def test_webhooks_without_a_secret_are_a_warning(services: Any, settings: Any):
+    settings.STRIPE_WEBHOOK_SECRET = settings.CARRIER_WEBHOOK_SECRET = ""
+
+    assert [(one.level, one.advice) for one in doctor_probes.payment()][1:] == [(Level.WARN, "set STRIPE_WEBHOOK_SECRET")]
+    assert [(one.level, one.advice) for one in doctor_probes.carrier()][1:] == [(Level.WARN, "set CARRIER_WEBHOOK_SECRET")]
 
 
 def test_a_contradiction_in_the_settings_is_a_finding(settings: Any):

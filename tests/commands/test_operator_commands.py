@@ -49,6 +49,29 @@ def test_resubmit_is_refused_when_the_attempt_seen_is_gone(manage: Manage, an_or
     assert manage("resubmit", an_order_in_error, "--attempt", 1, "--reason", "I saw the first")
 
 
+def test_resubmit_corrects_the_fields_that_the_step_names(manage: Manage, an_order_in_error: str):
+    manage("resubmit", an_order_in_error, "--amend", '{"payment_method": "pm_card_mastercard"}', "--reason", "another card")
+
+    assert Run.objects.get(key=an_order_in_error).payload["payment_method"] == "pm_card_mastercard"
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("{", "--amend: expected a JSON object"),
+        ("[1]", "--amend: expected a JSON object"),
+        ('{"total": "1"}', "total cannot be changed"),
+    ],
+)
+def test_a_correction_that_is_none_is_refused_and_changes_nothing(manage: Manage, an_order_in_error: str, said: str, problem: str):
+    with pytest.raises(CommandError, match=problem):
+        manage("resubmit", an_order_in_error, "--amend", said, "--reason", "r")
+    with pytest.raises(CommandError, match="single ID"):
+        manage("resubmit", an_order_in_error, "another", "--amend", "{}", "--reason", "both")
+
+    assert testing.step(an_order_in_error, "charge-payment").process_state == "Error"
+
+
 def test_an_attempt_belongs_to_one_order(manage: Manage, an_order_in_error: str):
     with pytest.raises(CommandError, match="single ID"):
         manage("resubmit", an_order_in_error, "another", "--attempt", 1, "--reason", "both")

@@ -72,6 +72,14 @@ def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: obje
     assert "not consumed yet" in manage("order", public_id).out
 
 
+def test_order_names_the_dead_letter_that_an_order_became(manage: Manage, a_dead_letter: DeadLetter):
+    said = manage("order", "broken").out
+    assert f"dead letter {a_dead_letter.pk}: {a_dead_letter.reason} (manage.py dead_letters show {a_dead_letter.pk})" in said
+
+    manage("dead_letters", "discard", str(a_dead_letter.pk), "--reason", "a test")
+    assert f"dead letter {a_dead_letter.pk}, settled 20" in manage("order", "broken").out
+
+
 @pytest.mark.parametrize("said", ["no-such-order", "123-456-789", "12"])
 def test_order_says_so_when_nobody_knows_the_order(said: str, manage: Manage, db: None):
     with pytest.raises(CommandError, match=f"no order '{said}'"):

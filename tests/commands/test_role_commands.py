@@ -53,7 +53,7 @@ def test_supervise_says_so_when_there_is_nothing_to_do(manage: Manage, db: None)
 def test_agents_serve_every_registered_agent_unless_some_are_named(settings):
     settings.SUPERVISION = {**settings.SUPERVISION, "PARTITIONS": {"payment": 4}}
 
-    assert {"agent.email", "agent.payment", "agent.shipping", "agent.stock"} <= set(agent_queues())
+    assert {"agent.email", "agent.child", "agent.payment", "agent.shipping", "agent.stock"} <= set(agent_queues())
     assert agent_queues("payment") == ["agent.payment"]
     assert agent_queues("agent.stock, payment.2") == ["agent.stock", "agent.payment.2"]  # as AGENT_QUEUES names them
 
@@ -77,7 +77,7 @@ def test_only_belongs_to_the_agents(manage: Manage):
     [
         ("scheduler", {"submissions", "scheduler"}),
         ("supervisor", {"supervisor"}),
-        ("agents", {"agent.email", "agent.payment", "agent.shipping", "agent.stock"}),
+        ("agents", {"agent.email", "agent.child", "agent.payment", "agent.shipping", "agent.stock"}),
     ],
 )
 def test_a_role_is_a_worker_on_its_queues_that_ends_with_sigterm(role: str, queues: set[str]):

@@ -46,6 +46,18 @@ def break_it(statement: str, **params: Any) -> None:
         cursor.execute(statement, params)
 
 
+A_RETURN = """
+INSERT INTO orders_return (public_id, order_key, number, reason, asked_by, currency)
+VALUES ({}, %(processed)s, '1-R1', 'too small', 'ada', 'EUR')
+"""
+
+# The order becomes one that was split, and its parcels are missing.
+SPLIT_WITHOUT_PARCELS = """
+WITH s AS (UPDATE supervision_stepstate SET agent = 'child' WHERE name = 'book-shipment' AND direction = 'do')
+UPDATE supervision_run SET version = 101, payload = jsonb_set(payload, '{lines,0,warehouse}', '"greenhouse"')
+ WHERE key = %(processed)s
+"""
+
 BREAKS = {
     "stock is never oversold": "UPDATE orders_product SET available = -1",
     "an order has its run, under the same public id": "UPDATE orders_order SET run_id = -1 WHERE public_id = %(processed)s",
@@ -54,7 +66,18 @@ BREAKS = {
     "a line belongs to an order": "UPDATE orders_orderline SET order_id = -1",
     "a Cancelled order holds no stock": "UPDATE orders_stockreservation SET released_at = NULL",
     "stock is reserved for the lines of an order and for nothing else": "UPDATE orders_stockreservation SET quantity = 9",
+    "a Processed order that was split has a parcel for each warehouse": SPLIT_WITHOUT_PARCELS,
     "a Processed order has its stock": "UPDATE orders_stockreservation SET released_at = now()",
+    "the numbers of a series of documents have no gap": "INSERT INTO orders_documentcounter (series, year, last) VALUES ('INV', 2026, 3)",
+    "the credit notes of an order take back no more than its invoice": "INSERT INTO orders_document"
+    " (kind, series, year, number, order_key, return_key, issued_at, currency, total, vat, body)"
+    " VALUES ('credit_note', 'CRN', 2026, 1, %(processed)s, 'r1', now(), 'EUR', 1, 0, '{}')",
+    "an order counts the pieces that its returns hold": "INSERT INTO orders_returnable (order_key, sku, delivered, returned)"
+    " VALUES (%(processed)s, 'MUG-BLUE', 2, 1)",
+    "a return has its run or submission, and a run of return-goods its return": A_RETURN.format("'r1'"),
+    "a return that is done has put its accepted pieces back into stock, and paid back no more than they are worth": ";".join(
+        [A_RETURN.format("%(processed)s"), "UPDATE supervision_run SET workflow = 'return-goods' WHERE key = %(processed)s"]
+    ),
 }
 
 

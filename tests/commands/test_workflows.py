@@ -71,6 +71,19 @@ def test_a_version_with_unfinished_orders_may_not_go_and_one_that_the_code_lacks
     assert [(row["version"], row["known"], row["removable"]) for row in listed(capsys)] == [(1, False, False), (2, True, False)]
 
 
+def test_a_version_that_new_orders_may_choose_may_not_go(code, capsys):
+    code(1)
+    steps = (Step("step-0", agent="alpha"),)
+    workflow.register(Workflow("changing", steps, intake=toy.INTAKE, version=2, by_choice=True))
+
+    assert [(row["version"], row["newest"], row["by_choice"], row["removable"]) for row in listed(capsys)] == [
+        (1, True, False, False),
+        (2, False, True, False),
+    ]
+    call_command("workflows")
+    assert "no: new orders may choose it" in capsys.readouterr().out
+
+
 def test_what_no_process_has_registered_yet_is_listed_too(code, capsys):
     code(1)
 

@@ -29,7 +29,7 @@ from tests.commands.test_command_line import database_url
 
 ROOT = Path(settings.BASE_DIR)
 KUBERNETES, SYSTEMD = ROOT / "deploy" / "kubernetes", ROOT / "deploy" / "systemd"
-OURS = ["email", "payment", "shipping", "stock"]
+OURS = ["child", "email", "payment", "shipping", "stock"]
 UNITS = sorted(path.name for path in SYSTEMD.iterdir() if path.suffix in (".service", ".timer", ".target"))
 
 

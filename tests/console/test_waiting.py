@@ -13,7 +13,7 @@ from supervision.governance import circuit_breaker
 from supervision.insight import waiting
 from supervision.models import Pause, Resource, ResourceRoute, Slot
 from supervision.operations import operator_verbs, pauses
-from supervision.recovery import failures
+from supervision.recovery import decisions, failures
 from supervision.testing import expire, run_of, schedule, step, submit
 from supervision.worker import heartbeats
 from tests.engine import kit
@@ -32,7 +32,10 @@ def due(workflow: str = "toy-plain", **payload: Any) -> str:
 
 
 def clock(at: Any) -> str:
-    return timezone.localtime(at).strftime("%H:%M:%S")
+    """A moment that is near, as the console tells it: with its day where midnight lies between it and now."""
+    local = timezone.localtime(at)
+    same_day = local.date() == timezone.localdate()
+    return local.strftime("%H:%M:%S" if same_day else "%m/%d/%Y %H:%M:%S")
 
 
 def test_nobody_waits_while_a_step_is_being_worked_on_or_the_order_has_ended():
@@ -128,7 +131,7 @@ def test_a_late_one_waits_for_the_supervisor():
 
 def test_it_waits_for_evidence_where_nobody_else_has_called_the_service_meanwhile():
     key, place, items = kit.started("toy")
-    failures.fail(place, [(items[0].claim, failures.as_failure(OutcomeUnknown("the line\nwas cut.")))])
+    failures.fail(place, [(items[0].claim, decisions.as_failure(OutcomeUnknown("the line\nwas cut.")))])
 
     row = step(key, "alpha-step")
     assert why(key) == (
@@ -140,7 +143,7 @@ def test_it_waits_for_evidence_where_nobody_else_has_called_the_service_meanwhil
 def test_it_cools_down_after_so_many_failures():
     kit.others_succeed("alpha")
     key, place, items = kit.started("toy")
-    failures.fail(place, [(items[0].claim, failures.as_failure(OutcomeUnknown("the line\nwas cut.")))])
+    failures.fail(place, [(items[0].claim, decisions.as_failure(OutcomeUnknown("the line\nwas cut.")))])
     once = step(key, "alpha-step")
     assert why(key) == f"alpha-step cools down until {clock(once.not_before)} after 1 failure: the line was cut."
 
@@ -230,7 +233,7 @@ def test_it_names_the_order_of_its_session_that_holds_up_the_others():
 
     ((place, claims),) = schedule()
     from_start = kit.step_verbs.start(place, claims)
-    failures.fail(place, [(from_start[0].claim, failures.as_failure(PermanentFailure("refused")))])
+    failures.fail(place, [(from_start[0].claim, decisions.as_failure(PermanentFailure("refused")))])
 
     head = f"{first}, has alpha-step in error and waits for an operator."
     assert why(third) == f"It waits behind 2 orders of its session; the first of them, {head}"
@@ -261,7 +264,7 @@ def test_an_open_breaker_is_told_with_its_time():
     now = timezone.now()
     row = resource(breaker_state="open", opened_at=now - timedelta(minutes=3), retry_at=now + timedelta(seconds=40))
 
-    since = timezone.localtime(row.opened_at).strftime("%H:%M:%S")
+    since = clock(row.opened_at)
     assert why(key) == (
         f"alpha does not answer: its breaker is open since {since} (for 3\xa0minutes), next tried at {clock(row.retry_at)}."
     )
@@ -272,7 +275,7 @@ def test_an_open_breaker_is_told_with_its_time():
 def test_an_outage_is_told_rather_than_the_cool_down_that_came_of_it():
     key, place, items = kit.started("toy")
     for _ in range(2):
-        failures.fail(place, [(items[0].claim, failures.as_failure(TransientFailure("503")))])
+        failures.fail(place, [(items[0].claim, decisions.as_failure(TransientFailure("503")))])
     resource(breaker_state="open", opened_at=timezone.now(), retry_at=timezone.now() + timedelta(seconds=40))
 
     assert str(why(key)).startswith("alpha does not answer")

@@ -28,7 +28,7 @@ from supervision.incidents import lifecycle as incident_table
 from supervision.intake import consuming
 from supervision.models import Alert, Incident, Notification, Run, StepEvent, StepState
 from supervision.operations import operator_verbs
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Handover, Started
@@ -197,7 +197,7 @@ def start_all() -> None:
 
 
 def refusal(message: str = "refused") -> Any:
-    return failures.as_failure(PermanentFailure(message))
+    return decisions.as_failure(PermanentFailure(message))
 
 
 def define(workflow: Workflow) -> None:

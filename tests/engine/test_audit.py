@@ -15,11 +15,13 @@ from django.db import connection
 from supervision import testing
 from supervision.agent import JSON, Agent, StepRequest, register_agent
 from supervision.audit import registry
+from supervision.children.steps import ChildRun
 from supervision.dispatch import scheduler
 from supervision.errors import AgentFailure, PermanentFailure
 from supervision.intake import consuming
 from supervision.models import Run
 from supervision.operations import operator_verbs
+from supervision.plans.parallel import parallel, plan
 from supervision.workflow import Step, Workflow, register
 from tests.engine import kit
 
@@ -48,8 +50,15 @@ register(
 )
 
 
-def place(**payload: Any) -> str:
-    return testing.submit("audited", payload)
+ONE, TWO, THREE, FOUR = (
+    Step(name, agent="audit-ledger", complete_within=timedelta(seconds=30)) for name in ("one", "two", "three", "four")
+)
+register(Workflow("audited-parent", (ChildRun("kid", workflow="audited"), ONE)))
+register(Workflow("audited-graph", plan(ONE, parallel(TWO, THREE), FOUR)))
+
+
+def place(workflow: str = "audited", **payload: Any) -> str:
+    return testing.submit(workflow, payload)
 
 
 def drive() -> None:
@@ -67,9 +76,15 @@ def drive() -> None:
 def healthy() -> dict[str, int]:
     """One run in every state that an audit may meet, by name; the engine alone wrote them."""
     keys = {"processed": place(), "error": place(refuse="two"), "cancelled": place(refuse="three")}
+    graphs = {"joined": place("audited-graph"), "fork": place("audited-graph", refuse="two")}
+    keys |= {"parent": place("audited-parent"), "unparented": place("audited-parent", refuse="one")}
+    keys |= graphs | {"unforked": place("audited-graph", refuse="four")}
     drive()
     operator_verbs.cancel(keys["cancelled"], by="test", reason="no longer wanted")
+    operator_verbs.cancel(keys["unforked"], by="test", reason="no longer wanted")
+    operator_verbs.cancel(keys["unparented"], by="test", reason="no longer wanted")
     drive()
+    keys["child"] = f"{keys['parent']}:kid:child"
     keys["pending"], keys["claimed"] = place(), place()
     consuming.consume_batch(born=False)
     scheduler.claim_once(lambda where, claims: None)
@@ -88,13 +103,14 @@ def unguarded() -> None:
         )
         for table, name in cursor.fetchall():
             cursor.execute(f'ALTER TABLE {table} DROP CONSTRAINT "{name}"')
-        cursor.execute("DROP INDEX IF EXISTS a_run_processes_one_step_at_a_time")
+        cursor.execute("DROP INDEX IF EXISTS a_branch_processes_one_step_at_a_time")
         for table in ("run", "stepstate", "stepevent"):
             cursor.execute(f"ALTER TABLE supervision_{table} DISABLE TRIGGER USER")
 
 
 STEP = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'do' AND position = {}"
 RUN = "UPDATE supervision_run SET {} WHERE id = %(run)s"
+CHILD = "UPDATE supervision_child SET {} WHERE {} = (SELECT key FROM supervision_run WHERE id = %(run)s)"
 ASLEEP = "turn_at = NULL, awaits = 'paid', awaits_until = now() + interval '1 h'"
 SIGNAL = "INSERT INTO supervision_signal (run_key, name, key, taken_by) SELECT key, 'paid', 'k', {} FROM supervision_run WHERE id = %(run)s"
 UNDO = "UPDATE supervision_stepstate SET {} WHERE run_id = %(run)s AND direction = 'undo' AND position = {}"
@@ -110,10 +126,32 @@ BREAKS = {
         STEP.format("locked_by = NULL", 0),
     ),
     "a Processed step has finished and its effect is known to be done": ("processed", STEP.format("finished_at = NULL", 1)),
-    "a run processes one step at a time": (
+    "a step begins after all steps that come before it": ("joined", STEP.format("process_state = 'Pending'", 1)),
+    "branches are undone in reverse order": (
+        "unforked",
+        "UPDATE supervision_stepevent SET position = 1 - position WHERE run_id = %(run)s AND direction = 'undo' AND position < 2",
+    ),
+    "a step counts what it waits for, and is due when that is nothing": ("fork", STEP.format("waits_for = waits_for - 1", 3)),
+    "a run that goes on from an earlier step is undone from there, and nothing before it": ("fork", RUN.format("resume_from = 1")),
+    "an unfinished run has the steps of its version": (
+        "fork",
+        "INSERT INTO supervision_workflowversion (name, version, fingerprint, definition)"
+        """ VALUES ('audited-graph', 1, '', '{"steps": [{"name": "one", "agent": "audit-ledger"}]}')"""
+        " ON CONFLICT (name, version) DO UPDATE SET definition = excluded.definition",
+    ),
+    "a run whose plan branches counts its events and its open steps": ("joined", RUN.format("open_steps = 1")),
+    "the plan of a run is a graph whose branches are sequences": ("joined", STEP.format("branch = 0", 2)),
+    "a branch processes one step at a time": (
         "claimed",
         STEP.format("process_state = 'Processing', locked_by = 'x', complete_by = now()", 1),
     ),
+    "a child run's parent exists and knows it, and a child that was started has a run or a submission": (
+        "child",
+        RUN.format("parent_key = 'another'"),
+    ),
+    "a child stands for its parent as its run does": ("child", CHILD.format("state = 'Started'", "key")),
+    "a step that is Processed has every child that it awaited Processed": ("parent", CHILD.format("state = 'Started'", "parent_key")),
+    "a Cancelled parent has no child that still has an effect": ("unparented", CHILD.format("state = 'Processed'", "parent_key")),
     "steps are done in order": ("processed", STEP.format("process_state = 'Pending'", 0)),
     "steps are undone in reverse order": (
         "cancelled",
@@ -206,6 +244,12 @@ def test_the_fixture_has_a_run_in_every_state_it_claims(healthy: dict[str, int])
         "cancelled": "Cancelled",
         "pending": "Pending",
         "claimed": "Processing",
+        "joined": "Processed",
+        "fork": "Error",
+        "unforked": "Cancelled",
+        "parent": "Processed",
+        "unparented": "Cancelled",
+        "child": "Processed",
     }
 
 

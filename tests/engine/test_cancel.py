@@ -15,7 +15,7 @@ from supervision.intake import consuming
 from supervision.models import Run, StepState
 from supervision.operations import operator_verbs
 from supervision.postgres import db
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.store import claiming
 from supervision.testing import make_due, run_of, run_until_idle, submit, submit_many
 from tests.engine import kit
@@ -64,7 +64,7 @@ def held(key: str) -> bool:
 
 
 def busy() -> Any:
-    return failures.as_failure(TransientFailure("busy"))
+    return decisions.as_failure(TransientFailure("busy"))
 
 
 def at_birth() -> str:

@@ -114,6 +114,20 @@ def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
     assert kit.incidents() == ["delivery_failed:notifications"]
 
 
+def test_messages_that_fail_again_and_again_are_told_of_by_their_kind_until_they_are_delivered():
+    waits = {"kind": "letter", "tries": 3, "not_before": timezone.now() + timedelta(hours=1)}
+    failing = [Notification.objects.create(last_error="no such table", **waits) for _ in range(2)]
+    Notification.objects.create(kind="letter")  # has not been tried
+    assert kit.incidents() == [], "it may still be delivered"
+
+    Notification.objects.filter(pk__in=[one.pk for one in failing]).update(created_at=hours_ago(1))
+    assert kit.incidents() == ["delivery_failed:letter"]
+    assert Incident.objects.get().title == "2 messages of the kind letter fail again and again, the last: no such table"
+
+    Notification.objects.update(delivered_at=timezone.now())
+    assert kit.incidents() == []
+
+
 def test_an_order_behind_its_sessions_head_is_held_by_what_holds_the_head():
     first, second = submit_many("toy-plain", [{"n": 1, "session": "s"}, {"n": 2, "session": "s"}])
     consuming.consume_batch(born=False)

@@ -8,7 +8,7 @@ from supervision.agent import register_agent
 from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.operations import operator_verbs
 from supervision.postgres import db
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.store import run_verbs, step_verbs
 from supervision.testing import make_due, run_of, run_until_idle, schedule, step
 from supervision.workflow import Step, Workflow, register
@@ -94,7 +94,7 @@ def test_a_running_step_that_fails_while_its_order_is_undone_is_not_run_again(er
     key, place, items = kit.at_step(1)
     cancel(key)
 
-    failures.fail(place, [(items[0].claim, failures.as_failure(error))])
+    failures.fail(place, [(items[0].claim, decisions.as_failure(error))])
     assert (kit.idle_state(key), kit.alerts(key)) == ("Cancelled", [])
     assert toy.BETA.performed == []
     assert kit.healthy()

@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from supervision.errors import PermanentFailure
 from supervision.intake import consuming
 from supervision.models import Epoch, Run
 from supervision.operations import operator_verbs
@@ -190,3 +191,17 @@ def test_a_late_answer_to_a_run_that_the_failover_lost_breaks_no_invariant():
     kit.fetch("UPDATE supervision_strayreply SET run_id = %s", [first + 7])
     with pytest.raises(AssertionError, match="nothing belongs to a run"):
         kit.healthy()
+
+
+def test_a_step_that_was_refused_before_its_order_was_undone_has_no_effect_after_a_new_epoch():
+    key = kit.undoing(2)
+    toy.BETA.on_compensate = kit.raising(PermanentFailure("gone"))
+    run_until_idle()
+    assert kit.state(key) == "Error"
+    epochs.begin("a failover", declared=True)
+    toy.BETA.on_compensate = None
+    operator_verbs.resubmit(key, by="olga", reason="it is back")
+    run_until_idle()
+    assert kit.state(key) == "Cancelled"
+    assert kit.step(key, "gamma-step").effect == "none"
+    assert kit.healthy()

@@ -13,7 +13,7 @@ from supervision.errors import TransientFailure
 from supervision.execution import local_pickup, runner
 from supervision.insight import queries
 from supervision.operations import operator_verbs
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.runtime import identity
 from supervision.runtime.identity import me
 from supervision.testing import run_of, run_until_idle, schedule, submit
@@ -36,7 +36,7 @@ def test_an_error_names_who_reported_it_and_the_services_words():
 
 def test_a_retry_names_who_decided_it_and_why():
     key, place, items = kit.started()
-    failures.fail(place, [(items[0].claim, failures.as_failure(TransientFailure("busy")))])
+    failures.fail(place, [(items[0].claim, decisions.as_failure(TransientFailure("busy")))])
 
     assert told(key, to="Pending")[1:] == [(0, me(), "busy")]
 

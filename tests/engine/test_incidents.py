@@ -12,7 +12,7 @@ from supervision.incidents import lifecycle
 from supervision.incidents.lifecycle import Cause
 from supervision.models import Alert, Incident, Notification
 from supervision.operations import operator_verbs
-from supervision.recovery import failures, supervisor
+from supervision.recovery import decisions, failures, supervisor
 from supervision.testing import expire, run_of, run_until_idle, submit
 from tests.engine import kit
 from tests.support import toy
@@ -192,7 +192,7 @@ def test_orders_that_fail_in_the_same_way_are_one_incident_and_those_that_fail_o
 
 def test_a_card_that_was_refused_is_the_customers_matter():
     _key, place, items = kit.started("toy")
-    failure = failures.as_failure(PermanentFailure("declined", code="card_declined", for_customer=True))
+    failure = decisions.as_failure(PermanentFailure("declined", code="card_declined", for_customer=True))
     failures.fail(place, [(items[0].claim, failure)])
 
     kit.looked()

@@ -59,7 +59,7 @@ def test_the_database_refuses_a_second_running_step_of_one_run():
         run_of(key).pk,
     )
 
-    assert refused == "a_run_processes_one_step_at_a_time"
+    assert refused == "a_branch_processes_one_step_at_a_time"
 
 
 @pytest.mark.parametrize("target", ["Pending", "Error", "Skipped", "Cancelled"])
@@ -143,7 +143,7 @@ INDEXES = {
     "run_unfinished",  # the console, metrics
     "run_session",  # sessions; empty without any
     "supervision_stepstate_pkey",  # all roles
-    "a_run_processes_one_step_at_a_time",  # guards; the sweep
+    "a_branch_processes_one_step_at_a_time",  # guards; the sweep
     "step_claimable",  # the claim
     "step_starving",  # the sweep; empty when all is well
     "step_asleep",  # the sweep; empty without steps that wait

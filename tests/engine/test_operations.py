@@ -8,7 +8,7 @@ from django.db import transaction
 
 from supervision.errors import ChangedMeanwhile, PermanentFailure, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Alert
-from supervision.operations import operator_verbs
+from supervision.operations import operator_verbs, previews
 from supervision.testing import run_of, run_until_idle, step
 from tests.engine import kit
 from tests.support import toy
@@ -85,7 +85,7 @@ def test_resubmitting_an_order_that_is_not_in_error_is_refused():
 def test_a_step_gets_a_new_key_after_a_refusal_without_effect_or_by_order_and_else_keeps_it(unknown, forced, generation):
     key = kit.in_error(0, unknown=unknown)
 
-    planned = operator_verbs.plan(key).steps[0].idempotency_key
+    planned = previews.plan(key).steps[0].idempotency_key
     operator_verbs.resubmit(key, by="olga", reason="looked at it", new_generation=forced)
 
     row = step(key, "alpha-step")
@@ -178,7 +178,7 @@ def test_skipping_an_attempt_one_did_not_see_is_refused():
 def test_a_plan_says_what_runs_what_stays_and_which_keys_the_service_has_seen():
     key = kit.in_error(1, unknown=True)
 
-    plan = operator_verbs.plan(key)
+    plan = previews.plan(key)
 
     assert [(row.name, row.action, row.key_reused) for row in plan.steps] == [
         ("alpha-step", "keep", True),
@@ -190,7 +190,7 @@ def test_a_plan_says_what_runs_what_stays_and_which_keys_the_service_has_seen():
 def test_a_plan_to_undo_lists_the_undo_steps_last_one_first():
     key = kit.in_error(2)
 
-    rows = [row for row in operator_verbs.plan(key, "compensate").steps if row.direction == "undo"]
+    rows = [row for row in previews.plan(key, "compensate").steps if row.direction == "undo"]
 
     assert [(row.name, row.idempotency_key) for row in rows] == [
         ("beta-step", f"{key}:beta-step:undo:1"),
@@ -201,7 +201,7 @@ def test_a_plan_to_undo_lists_the_undo_steps_last_one_first():
 @pytest.mark.parametrize("verb", ["resubmit", "skip", "compensate"])
 def test_a_plan_made_before_a_change_is_refused_after_it(verb):
     key = kit.in_error(0)
-    version = operator_verbs.plan(key, verb).version
+    version = previews.plan(key, verb).version
     operator_verbs.resubmit(key, by="other", reason="faster")
     toy.ALPHA.on_perform = _refuse
     run_until_idle()
@@ -215,14 +215,14 @@ def test_a_plan_made_before_a_change_is_refused_after_it(verb):
 def test_a_plan_that_still_holds_is_carried_out():
     key = kit.in_error(0)
 
-    assert operator_verbs.resubmit(key, by="olga", reason="r", plan_version=operator_verbs.plan(key).version) == "Processing"
+    assert operator_verbs.resubmit(key, by="olga", reason="r", plan_version=previews.plan(key).version) == "Processing"
 
 
 def test_an_action_nobody_knows_is_refused():
     key = kit.in_error(0)
 
     with pytest.raises(Refused):
-        operator_verbs.plan(key, "explode")
+        previews.plan(key, "explode")
 
 
 # ----------------------------------------------------------------------------------------------------- audit

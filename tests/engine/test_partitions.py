@@ -42,7 +42,7 @@ def test_a_chain_ends_before_a_partitioned_agent_and_goes_on_anew(tuned):
     tuned(PARTITIONS={"beta": 2})
     key, place, _ = kit.claimed()
 
-    assert scheduler._queues_after(place) == []
+    assert list(scheduler._hops_after(place)) == []
     assert run_of(key).process_state == "Processing"
 
 

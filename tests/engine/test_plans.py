@@ -210,12 +210,12 @@ def test_a_claim_reads_only_what_may_be_claimed(big):
 def test_a_sweep_reads_only_what_is_running_and_late(big):
     found = scans(failure_sql.HOLD_OVERDUE, {"limit": 50, "passed_over": [], "known": []})
 
-    running = "a_run_processes_one_step_at_a_time"
+    running = "a_branch_processes_one_step_at_a_time"
     assert found in ({("stepstate", running)}, {("bitmap", running), ("stepstate", "Bitmap Heap Scan")})
 
 
 def test_claims_from_the_future_are_looked_for_only_among_what_is_running(big):
-    running = "a_run_processes_one_step_at_a_time"
+    running = "a_branch_processes_one_step_at_a_time"
 
     found = scans(failure_sql.RECALL, {"slack": 60.0, "limit": 50}) - KEY
 

@@ -16,7 +16,7 @@ from supervision.execution import runner
 from supervision.governance import circuit_breaker
 from supervision.journal import entries
 from supervision.journal.writer import Writer
-from supervision.operations import operator_verbs
+from supervision.operations import operator_verbs, pauses
 from supervision.workflow import AcceptedRun
 from tests.engine.conftest import empty_the_store
 from tests.engine.kit import fetch
@@ -100,6 +100,29 @@ def test_accounting_hears_that_money_was_given_back(shop, journal_dir, ends):
     assert (refunded["order"], refunded["total"], refunded["currency"]) == (key, "25.80", "EUR")
     assert shop.charged(key) == 0
     assert told(journal_dir, "order.processed") == []
+
+
+def test_an_order_that_is_charged_after_the_booking_is_told_with_its_charge_and_given_back_once(shop, journal_dir, ends, settings):
+    settings.SHOP_CAPTURE = "after-booking"
+    charged = ends(bought(), "Processed")
+    pauses.pause("agent", "email", reason="let it be charged and not end", by="olga")
+    back = bought()
+    testing.run_until_idle()
+    assert shop.charged(back) == 2580
+    operator_verbs.cancel(back, by="olga", reason="changed their mind")
+    pauses.lift("agent", "email", by="olga", reason="go on")
+    ends(back, "Cancelled")
+    shop.faults("carrier", "decline")
+    released = ends(bought(), "Error")
+    operator_verbs.compensate(released, by="olga", reason="cannot be delivered")
+    shop.clear()
+    ends(released, "Cancelled")
+
+    [processed], [refunded] = told(journal_dir, "order.processed"), told(journal_dir, "order.refunded")
+    assert (processed["order"], processed["charge"]) == (charged, testing.step(charged, "capture-payment").result["intent"])
+    assert (refunded["order"], refunded["charge"]) == (back, testing.step(back, "capture-payment").result["intent"])
+    cancelled = {row["order"]: row["refunded"] for row in told(journal_dir, "order.cancelled")}
+    assert cancelled == {back: "true", released: "false"}
 
 
 def test_an_order_that_ended_before_it_was_paid_has_nothing_to_give_back(shop, journal_dir, ends):

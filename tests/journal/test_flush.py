@@ -139,7 +139,7 @@ def test_nothing_is_flushed_before_its_time_and_everything_when_it_is_due(tuned)
 
 def test_a_backlog_is_written_in_several_flushes_without_a_pause(journal_dir, tuned, monkeypatch):
     monkeypatch.setattr("supervision.journal.writer.MOST_ENTRIES", 4)
-    tuned(JOURNAL_FLUSH_SECONDS=0.001)
+    tuned(JOURNAL_FLUSH_ENTRIES=1)
     append(*(f"e-{number}" for number in range(10)))
 
     assert Writer().look() == 10
@@ -172,7 +172,7 @@ def test_the_day_before_is_closed_without_waiting_for_another_event(journal_dir)
 
 
 def test_a_full_file_is_followed_by_another_and_no_line_is_split(journal_dir, tuned):
-    tuned(JOURNAL_FILE_BYTES=300, JOURNAL_FLUSH_SECONDS=0.001)
+    tuned(JOURNAL_FILE_BYTES=300, JOURNAL_FLUSH_ENTRIES=1)
     append(*(f"e-{number:02}" for number in range(20)))
 
     assert Writer().look() == 20
@@ -184,7 +184,7 @@ def test_a_full_file_is_followed_by_another_and_no_line_is_split(journal_dir, tu
 
 
 def test_a_line_that_is_longer_than_a_file_may_be_gets_a_file_of_its_own(journal_dir, tuned):
-    tuned(JOURNAL_FILE_BYTES=300, JOURNAL_FLUSH_SECONDS=0.001)
+    tuned(JOURNAL_FILE_BYTES=300, JOURNAL_FLUSH_ENTRIES=1)
     append("short")
     append("long", sku="x" * 1000)
     append("short-too")

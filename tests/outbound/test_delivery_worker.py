@@ -51,6 +51,59 @@ def test_an_alert_goes_out_while_every_webhook_hangs(receiver, working, noted):
     released.set()
 
 
+class Held:
+    """A handler that keeps its thread until `released`. asked: it has been called."""
+
+    def __init__(self, kind: str, *, calls: bool) -> None:
+        self.asked, self.released = threading.Event(), threading.Event()
+        notifications.handler(kind, calls=calls)(self.deliver)
+
+    def deliver(self, _notification: Notification) -> None:
+        self.asked.set()
+        self.released.wait(60)
+
+
+@pytest.fixture
+def service():
+    """A service that keeps the handler of "test-call" waiting. Registered before the worker starts, as handlers are."""
+    held = Held("test-call", calls=True)
+    yield held
+    held.released.set()
+    notifications._handlers.pop("test-call")
+
+
+@pytest.fixture
+def mail_server(noted):
+    """A mail server that keeps the handler of "test-kind" waiting."""
+    held = Held("test-kind", calls=False)
+    yield held
+    held.released.set()
+
+
+def test_a_mail_goes_out_while_a_service_keeps_a_handler_waiting(noted, service, working):
+    slow = [Notification.objects.create(kind="test-call").pk for _ in range(2)]
+    engine_kit.until(service.asked.is_set)
+
+    mail = Notification.objects.create(kind="test-kind")
+
+    engine_kit.until(lambda: noted == [mail.pk])
+    assert not Notification.objects.filter(pk__in=slow, delivered_at__isnull=False).exists()
+    service.released.set()
+    engine_kit.until(lambda: Notification.objects.filter(pk__in=slow, delivered_at__isnull=False).count() == 2)
+
+
+def test_a_call_of_a_service_goes_out_while_a_mail_server_keeps_a_mail_waiting(service, mail_server, working):
+    service.released.set()
+    for _ in range(2):
+        Notification.objects.create(kind="test-kind")
+    engine_kit.until(mail_server.asked.is_set)
+
+    Notification.objects.create(kind="test-call")
+
+    engine_kit.until(service.asked.is_set)
+    mail_server.released.set()
+
+
 def test_what_was_due_before_it_began_goes_out_too(receiver, noted):
     kit.listen(receiver.url)
     key = kit.done()

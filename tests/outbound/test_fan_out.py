@@ -92,9 +92,10 @@ def test_an_incident_does_not_wait_behind_status_messages():
 def test_the_two_readers_of_the_outbox_each_have_an_index_of_their_own():
     engine_kit.fetch("SET enable_seqscan = off")
     engine_kit.fetch("SET enable_sort = off")  # in an empty table all plans cost the same
+    mail = notifications._CLAIM.replace("%(limit)s", "1").replace("%(calls)s", "false").replace("%(calling)s", "'{news}'")
     try:
         for statement, index in [
-            (notifications._CLAIM.replace("%(limit)s", "1"), "notification_due"),
+            (mail, "notification_due"),
             (deliveries._FAN_OUT.replace("%(limit)s", "10").replace("%%", "%"), "notification_to_fan_out"),
             (
                 "SELECT id FROM supervision_delivery WHERE endpoint_id = 1 AND reply_token_id IS NULL AND not_before <= now()"

@@ -45,6 +45,17 @@ def test_a_condition_is_asked_once_and_its_answer_is_kept(sas, flow):
     assert asked == [{"alpha-step": {"by": "alpha"}}]
 
 
+def test_a_result_that_the_step_does_not_read_is_named_with_what_to_do(sas, flow):
+    def careless(request):
+        return {"of": request.results["alpha-step"]}
+
+    flow(ALPHA, Step("beta-step", agent="beta", retry=toy.RETRY))
+    sas.fake("beta-step", does=careless)
+    run = sas.start("waiting")
+
+    assert "no result of 'alpha-step': the step has to name it in `reads`" in testing.step(run.key, "beta-step").last_error
+
+
 def test_a_condition_that_raises_stops_the_run_and_says_so(sas, flow):
     flow(ALPHA, Step("invoice", agent="beta", when=lambda facts: facts.payload["missing"]))
     run = sas.start("waiting")

@@ -128,8 +128,7 @@ def test_one_schedule_that_fails_does_not_hold_up_the_others(sas, every):
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO supervision_scheduleprogress (name) VALUES ('healthy')")
     since(minutes=1)
-    with pytest.raises(ZeroDivisionError):
-        schedules.start_due()
+    assert schedules.start_due() in (1, 2)  # a minute may begin meanwhile
     assert set(Submission.objects.values_list("client", flat=True)) == {"schedule:healthy"}
 
 

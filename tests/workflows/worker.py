@@ -18,7 +18,19 @@ django.setup()
 
 from django.db import connection  # noqa: E402
 
-from supervision import Agent, AwaitSignal, Step, Timer, WaitForSignal, Workflow, register, register_agent, testing  # noqa: E402
+from supervision import (  # noqa: E402
+    Agent,
+    AwaitSignal,
+    ChildRun,
+    ForEach,
+    Step,
+    Timer,
+    WaitForSignal,
+    Workflow,
+    register,
+    register_agent,
+    testing,
+)
 from supervision.recovery import supervisor  # noqa: E402
 from supervision.wakeup import hints  # noqa: E402
 
@@ -28,7 +40,7 @@ CALLS: list[Path] = []
 class Desk(Agent):
     """Notes each call; hands the step `capture` over to a signal."""
 
-    name, signals = "desk", ("captured",)
+    name, signals = "counter", ("captured",)
 
     def perform(self, request):
         with CALLS[0].open("a") as file:
@@ -40,19 +52,32 @@ class Desk(Agent):
         return {"signal": request.signal, "read": request.results.get("paid")}
 
     def compensate(self, request):
+        with CALLS[0].open("a") as file:
+            file.write(f"{request.idempotency_key}\n")
         return {}
 
 
 register_agent(Desk())
+register(Workflow("killed-child", (Step("pack", agent="counter"), Step("seal", agent="counter"))))
+register(
+    Workflow(
+        "killed-parent",
+        (
+            ChildRun("one", workflow="killed-child"),
+            ForEach("each", workflow="killed-child", items=lambda order: list(range(order.payload["n"])), at_once=2),
+            Step("close", agent="counter"),
+        ),
+    )
+)
 register(
     Workflow(
         "killed",
         (
-            Step("ask", agent="desk"),
+            Step("ask", agent="counter"),
             WaitForSignal("paid", within=timedelta(hours=1)),
-            Step("capture", agent="desk", when=lambda order: order.payload["n"] % 2 == 0),
+            Step("capture", agent="counter", when=lambda order: order.payload["n"] % 2 == 0),
             Timer("rest", lasts=timedelta(milliseconds=200)),
-            Step("ship", agent="desk", reads=("paid",)),
+            Step("ship", agent="counter", reads=("paid",)),
         ),
     )
 )

@@ -1,0 +1,126 @@
+"""Runs that go back over a step that starts other runs: the children are undone, and new ones get what the new results say."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervision import ChildRun, ForEach, PermanentFailure
+from supervision.models import Run
+from supervision.operations import operator_verbs
+from supervision.signals.sending import send_signal
+from tests.workflows.test_moving import PAID, A, B, C, version
+from tests.workflows.test_resuming_earlier import back
+
+__all__ = ["version"]
+
+
+@pytest.fixture
+def twice(sas):
+    """Let step `a` return this first and then that, and let step `c` fail once."""
+
+    def fake(first, second):
+        sas.fake("a", returns=second, times=1)
+        sas.fake("a", returns=first, times=1)
+        sas.fake("c", raises=PermanentFailure("no"), times=1)
+
+    return fake
+
+
+def children(run):
+    return Run.objects.filter(parent_key=run.key).order_by("pk")
+
+
+def test_a_new_child_gets_the_payload_that_the_new_results_say(sas, version, twice):
+    version(1, B, name="kid")
+    version(1, A, ChildRun("wrap", workflow="kid", reads=("a",), payload=lambda facts: {"rate": facts.results["a"]["rate"]}), C)
+    twice({"rate": 9}, {"rate": 5})
+    run = sas.start("moved")
+    back(run, "a")
+    sas.run()
+    run.assert_state("Processed")
+    assert [child.payload for child in children(run)] == [{"rate": 9}, {"rate": 5}]
+    assert run.results["wrap"]["child"] == f"{run.key}:wrap:2:child"
+    sas.assert_healthy()
+
+
+@pytest.mark.parametrize(("first", "second"), [([1, 2], [7]), ([1], [2, 3]), ([1], []), ([], [1])])
+def test_a_new_list_makes_new_children(sas, version, twice, first, second):
+    version(1, B, name="kid")
+    version(1, A, ForEach("each", workflow="kid", reads=("a",), items=lambda facts: facts.results["a"]["items"]), C)
+    twice({"items": first}, {"items": second})
+    run = sas.start("moved")
+    back(run, "a")
+    sas.run()
+    run.assert_state("Processed")
+    done = children(run).filter(process_state="Processed")
+    assert [child.payload["item"] for child in done] == second
+    assert children(run).filter(process_state="Cancelled").count() == len(first)
+    assert run.results.get("each", {}).get("items", 0) == len(second)
+    sas.assert_healthy()
+
+
+def test_a_child_that_is_not_awaited_is_named_by_its_new_key(sas, version, twice):
+    version(1, B, name="kid")
+    version(1, A, ChildRun("wrap", workflow="kid", waits=False), C)
+    twice({}, {})
+    run = sas.start("moved")
+    back(run, "wrap")
+    sas.run()
+    run.assert_state("Processed")
+    assert run.results["wrap"] == {"child": children(run).last().key}
+    sas.assert_healthy()
+
+
+def test_a_run_goes_back_while_its_child_is_under_way(sas, version):
+    version(1, B, PAID, name="kid")
+    version(1, A, ChildRun("wrap", workflow="kid"), C)
+    run = sas.start("moved")
+    assert back(run, "a") == "Compensating"
+    sas.run()
+    send_signal(children(run).last().key, "paid", {})
+    sas.run()
+    run.assert_state("Processed")
+    assert [child.process_state for child in children(run)] == ["Cancelled", "Processed"]
+    sas.assert_healthy()
+
+
+@pytest.mark.parametrize("step", ["a", "each"])
+def test_a_run_of_which_a_child_was_cancelled_goes_back_and_undoes_the_others(sas, version, step):
+    version(1, B, PAID, name="kid")
+    version(1, A, ForEach("each", workflow="kid", items=lambda _facts: [1, 2]), C)
+    run = sas.start("moved")
+    one, two = children(run)
+    send_signal(one.key, "paid", {})
+    operator_verbs.cancel(two.key, by="olga", reason="r")
+    sas.run()
+    run.assert_state("Error")
+    back(run, step)
+    sas.run()
+    for child in children(run)[2:]:
+        send_signal(child.key, "paid", {})
+    sas.run()
+    run.assert_state("Processed")
+    assert [child.process_state for child in children(run)] == ["Cancelled", "Cancelled", "Processed", "Processed"]
+    sas.assert_healthy()
+
+
+def test_a_signal_for_a_wait_that_is_to_come_again_is_not_called_late(sas, version):
+    version(1, A, PAID, B)
+    sas.fake("b", raises=PermanentFailure("no"), times=1)
+    run = sas.start("moved")
+    run.signal("paid", {"n": 1}, key="1")
+    sas.run()
+    assert send_signal(run.key, "paid", {}) == "late"
+    back(run, "b")
+    assert send_signal(run.key, "paid", {}) == "late"
+    sas.run()
+    run.assert_state("Processed")
+    sas.fake("b", raises=PermanentFailure("no"), times=1)
+    run = sas.start("moved")
+    run.signal("paid", {"n": 1}, key="1")
+    sas.run()
+    back(run, "a")
+    assert send_signal(run.key, "paid", {"n": 2}, key="2") == "accepted"
+    sas.run()
+    run.assert_state("Processed")
+    assert run.results["paid"]["payload"] == {"n": 2}
