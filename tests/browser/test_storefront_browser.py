@@ -105,14 +105,34 @@ def test_the_page_asks_by_itself_when_the_stream_is_cut(page: Any, running_shop:
     assert complaints == []
 
 
-def test_a_declined_card_reads_as_trouble_that_is_being_looked_into(page: Any, running_shop: Shop) -> None:
+def test_a_declined_card_can_be_replaced_by_another_one(page: Any, running_shop: Shop, complaints: list[str]) -> None:
     fill_the_cart(page)
 
-    check_out(page, "A card that is declined")
+    public_id = check_out(page, "A card that is declined")
 
-    expect(page.get_by_role("heading", name="We are looking into it")).to_be_visible()
-    expect(page.get_by_text("Your card was not charged.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Your payment was refused")).to_be_visible()
     expect(page.locator("[data-step=charge-payment].trouble")).to_be_visible()
+    page.get_by_role("link", name="Pay in another way").click()
+    page.get_by_label("Visa test card").check()
+    page.get_by_role("button", name="Pay 25.80").click()
+    expect(page.get_by_text("Your order is on its way")).to_be_visible()
+    expect(page.get_by_role("button", name="Pay 25.80")).to_have_count(0)
+    assert len([entry for entry in running_shop.ledger("payment", public_id) if entry["operation"] == "confirm" and entry["effect"]]) == 1
+    assert complaints == []
+
+
+def test_a_customer_confirms_the_payment_at_the_bank(page: Any, running_shop: Shop, complaints: list[str]) -> None:
+    fill_the_cart(page)
+    public_id = check_out(page, "A card with a second factor")
+
+    page.get_by_role("link", name="Confirm the payment at your bank").click()
+    expect(page.get_by_text("25.80 EUR")).to_be_visible()
+    page.get_by_role("button", name="Confirm the payment").click()
+
+    expect(page).to_have_url(re.compile(rf"/orders/{public_id}/$"))  # the bank sends the customer back
+    expect(page.get_by_text("Your order is on its way")).to_be_visible()
+    assert running_shop.rows("SELECT count(*) FROM orders_paymentevent WHERE outcome = 'signal accepted'") == [(1,)]
+    assert complaints == []
 
 
 def test_a_customer_cancels_while_the_parcel_is_not_booked(page: Any, running_shop: Shop) -> None:

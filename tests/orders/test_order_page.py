@@ -18,6 +18,7 @@ from orders.queries import order_view
 from orders.workflows import FULFIL_ORDER
 from supervision import testing
 from supervision.models import Submission
+from supervision.operations import resuming
 from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
 from supervision.store import step_verbs
@@ -125,6 +126,22 @@ def test_a_customer_cancels_and_reads_that_nothing_is_charged(client, mug) -> No
     assert "Your card was not charged." in page
     assert "Yes, cancel the order" not in page
     assert "can no longer be cancelled" in client.post(f"/orders/{public_id}/cancel/", {"reason": ""}, follow=True).text
+
+
+def test_an_order_that_goes_back_to_an_earlier_step_is_not_called_cancelled(client, mug) -> None:
+    public_id = place()
+    ((stock, claims),) = testing.schedule()
+    claims = step_verbs.finish_at(stock)([(one, {}) for one in step_verbs.start(stock, claims)]).claims
+    refusal = Failure(outcome=Outcome.PERMANENT, message="no", code="refused")
+    failures.fail(stock.following, [(one.claim, refusal) for one in step_verbs.start(stock.following, claims)])
+    resuming.resume_from(public_id, "reserve-stock", by="olga", reason="counted wrong")
+
+    page = client.get(f"/orders/{public_id}/").text
+    view = order_view(public_id)
+    assert "We are going over your order again" in page
+    assert "We are cancelling your order" not in page
+    assert view is not None
+    assert (view.may_cancel, "going over" in (view.customer_message or "")) == (True, True)
 
 
 def test_nobody_cancels_a_foreign_order(mug, ada, bob) -> None:

@@ -42,7 +42,7 @@ def test_a_refused_card_is_refused_in_the_ledger_too(step, services):
     with pytest.raises(PermanentFailure):
         step.try_to(agent, step.request())
 
-    assert step.outcomes() == [("do", "create", "done"), ("do", "confirm", "refused")]
+    assert step.outcomes() == [("do", "create", "undone"), ("do", "confirm", "refused")]
 
 
 def test_the_next_attempt_finds_the_charge_by_the_ledger_while_the_search_does_not_show_it(services, step, order):

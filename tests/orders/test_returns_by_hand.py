@@ -1,0 +1,114 @@
+"""Returns whose result operators write by hand, or whose goods are reported twice: no money goes out that no record explains."""
+
+from __future__ import annotations
+
+import pytest
+
+from orders.returns import answers, codes
+from supervision import OutcomeUnknown, PermanentFailure, testing
+from supervision.audit import registry
+from supervision.operations import completing, operator_verbs
+from supervision.operations.resuming import resume_from
+from supervision.testkit.run import Run
+from tests.orders.test_returns import ada, asked, delivered, goods, held, shop, stock
+
+__all__ = ["ada", "delivered", "shop"]
+
+
+@pytest.mark.parametrize("amount", ["12.90", "79.80", "a lot", None])
+def test_a_result_by_hand_that_was_never_reported_pays_nothing_back(shop, delivered, services, amount):
+    back = asked(shop, delivered, mugs=2)
+    completing.complete(back, by="olga", reason="they came", result={"accepted": {"MUG-BLUE": 1}, "amount": amount})
+    shop.run()
+
+    refused_without_money(shop, back, delivered, services)
+
+
+@pytest.mark.parametrize("verb", ["complete", "skip"])
+@pytest.mark.parametrize("amount", ["25.80", "a lot", None])
+def test_stock_that_is_settled_by_hand_lets_no_invented_amount_out(shop, delivered, services, amount, verb):
+    back = asked(shop, delivered, mugs=2)
+    completing.complete(back, by="olga", reason="they came", result={"accepted": {"MUG-BLUE": 2}, "amount": amount})
+    shop.run()
+    if verb == "complete":
+        completing.complete(back, by="olga", reason="on the shelf", result={})
+    else:
+        operator_verbs.skip(back, by="olga", reason="on the shelf")
+    shop.run()
+
+    Run(back).assert_state("Error")
+    assert Run(back).steps["refund-part"] == "Error"
+    assert "not the report that was recorded" in testing.step(back, "refund-part").last_error
+    assert services.charged(delivered) == 7980
+
+
+@pytest.mark.parametrize("result", [{}, {"amount": "25.80"}])
+def test_a_result_by_hand_without_goods_ends_the_return_without_money(shop, delivered, services, result):
+    back = asked(shop, delivered, mugs=2)
+    completing.complete(back, by="olga", reason="an empty box", result=result)
+    shop.run()
+
+    Run(back).assert_state("Processed")
+    assert services.charged(delivered) == 7980
+
+
+def test_an_undo_reads_a_refund_by_hand_that_is_no_amount(shop, delivered, services):
+    shop.fake("refund-part", raises=PermanentFailure("refused"))
+    shop.fake("notify-return", raises=OutcomeUnknown("no answer"))
+    back = asked(shop, delivered, mugs=2)
+    goods(shop, back, ("MUG-BLUE", 1))
+    completing.complete(back, by="olga", reason="paid in cash", result={"refunded": "a lot"})
+    shop.run()
+    operator_verbs.cancel(back, by="olga", reason="the customer keeps the mugs")
+    shop.advance("10m")
+
+    Run(back).assert_state("Cancelled")
+    assert services.charged(delivered) == 7980
+
+
+def test_a_refund_by_hand_above_the_worth_is_named_by_the_audit(shop, delivered):
+    shop.fake("refund-part", raises=PermanentFailure("refused"))
+    back = asked(shop, delivered, mugs=2)
+    goods(shop, back, ("MUG-BLUE", 1))
+    completing.complete(back, by="olga", reason="paid by transfer", result={"refunded": "99999"})
+    shop.run()
+
+    [found] = registry.violations()
+    assert "paid back no more than they are worth" in found.invariant
+
+
+def test_another_report_after_going_back_pays_nothing_back(shop, delivered, services):
+    shop.fake("refund-part", raises=PermanentFailure("refused"))
+    back = asked(shop, delivered, mugs=2)
+    goods(shop, back, ("MUG-BLUE", 1))
+    Run(back).assert_state("Error")
+    resume_from(back, codes.AWAIT, by="olga", reason="counted wrongly")
+    shop.run()
+    goods(shop, back, ("MUG-BLUE", 2))
+
+    refused_without_money(shop, back, delivered, services)
+
+
+@pytest.mark.parametrize("said", ["12,90", [1], "NaN", None])
+def test_a_refund_by_hand_that_is_no_amount_counts_as_none_and_the_customer_is_told(shop, delivered, said):
+    shop.fake("refund-part", raises=PermanentFailure("refused"))
+    back = asked(shop, delivered, mugs=2)
+    goods(shop, back, ("MUG-BLUE", 1))
+    completing.complete(back, by="olga", reason="paid by transfer", result={"refunded": said})
+    shop.run()
+
+    Run(back).assert_state("Processed")
+    assert Run(back).steps["notify-return"] == "Processed"
+    assert answers.answer(answers.of_order(delivered)[0])["refunded"] == "0.00"
+    shop.assert_healthy()
+
+
+def refused_without_money(shop, back: str, order: str, services) -> None:
+    Run(back).assert_state("Error")
+    assert Run(back).steps["restock-goods"] == "Error"
+    assert (services.charged(order), stock("MUG-BLUE")) == (7980, 48)
+    Run(back).compensate()
+    shop.run()
+    Run(back).assert_state("Cancelled")
+    assert held(order)["MUG-BLUE"] == 0
+    shop.assert_healthy()
