@@ -12,22 +12,27 @@ import pytest
 from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.core.servers.basehttp import WSGIServer
 from django.db import connection, connections
 from django.db.models.signals import post_migrate
+from django.test import TransactionTestCase
 from django.utils import translation
 from psycopg.pq import TransactionStatus
 
 from supervision.governance import circuit_breaker
 from supervision.store import claiming
 from tests import services
+from tests.support import emptying
 from tests.support.shop import throw_away, until
 
 settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
+WSGIServer.request_queue_size = 100  # the live server resets connections beyond its queue, and 50 clients connect at once
 connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TEST_TEMPLATE")  # tests/plugin.py migrates it
 claiming.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
+TransactionTestCase._fixture_teardown = emptying.empty_as_flush_does
 
 # Playwright's event loop runs in the thread that also uses the ORM.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
@@ -38,6 +43,7 @@ def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
     if app_config is not None and app_config.name == "orders":
         import_module("orders.migrations.0001_squashed_0004_incidents").create_groups(apps, None)
         import_module("supervision.migrations.0001_squashed_0021_plain_label").create_periodic_tasks(apps, None)
+        import_module("orders.migrations.0004_parcels").create_periodic_task(apps, None)
 
 
 post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=False)

@@ -45,6 +45,7 @@ _server: EmbeddedPostgres | None = None
 # Files that start whole shops, the longest first. A shop is a dozen processes, and its tests wait for deadlines.
 WHOLE_SHOPS = (
     "tests/governed/test_at_the_simulators.py",
+    "tests/e2e/test_payments_under_fire.py",
     "tests/chaos/test_short_chaos.py",
     "tests/crash/test_matrix.py",
     "tests/e2e/test_recovery_times.py",
@@ -59,7 +60,12 @@ WHOLE_SHOPS = (
     "tests/journal/test_roles.py",
 )
 # These files are long, too.
-LONG = ("tests/e2e/test_installed_engine.py", "tests/mutants/test_mutants.py", "tests/browser/test_console_browser.py")
+LONG = (
+    "tests/e2e/test_installed_engine.py",
+    "tests/mutants/test_mutants.py",
+    "tests/crash/test_graph_matrix.py",
+    "tests/browser/test_console_browser.py",
+)
 SHOPS_AT_ONCE = 2  # more would slow each other past their deadlines
 
 

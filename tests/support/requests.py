@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, StepRequest, TransientFailure
+from supervision import Agent, AwaitSignal, EffectOutcome, Intention, Operation, OutcomeUnknown, StepRequest, TransientFailure
 from supervision.effects import Book, Settlement
 from supervision.errors import AgentFailure
 
@@ -107,7 +107,7 @@ class StepOfOrder:
         try:
             return agent.compensate(request) if undo else agent.perform(request)
         except Exception as error:
-            certain = isinstance(error, AgentFailure) and not isinstance(error, OutcomeUnknown)
+            certain = isinstance(error, AgentFailure) and not isinstance(error, OutcomeUnknown | AwaitSignal)
             rest = EffectOutcome.REFUSED if certain else EffectOutcome.UNKNOWN
             raise
         finally:

@@ -23,6 +23,9 @@ from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30
+WEBHOOK_SECRET = "whsec_of_the_tests"
+CARRIER_SECRET = "carrier_secret_of_the_tests"
+SECOND_FACTOR = "pm_card_threeDSecure2Required"
 
 
 class Simulators:
@@ -31,6 +34,7 @@ class Simulators:
     def __init__(self, ledger: Path) -> None:
         self.ledger_file = ledger
         self._ports = ("0", "0")
+        self._webhook: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         self.url = self.smtp_url = ""
         self.http = httpx2.Client(timeout=10, trust_env=False)
@@ -53,9 +57,18 @@ class Simulators:
         command = [sys.executable, str(ROOT / "manage.py"), "simulators", "--ledger", str(self.ledger_file), "--search-lag", "0"]
         port, smtp_port = self._ports
         # The simulators need no database; a broken URL proves it.
-        environment = {**os.environ, "DATABASE_URL": "postgres://user@127.0.0.1:1/nowhere"}
+        environment = {
+            **os.environ,
+            "DATABASE_URL": "postgres://user@127.0.0.1:1/nowhere",
+            "STRIPE_WEBHOOK_SECRET": WEBHOOK_SECRET,
+            "CARRIER_WEBHOOK_SECRET": CARRIER_SECRET,
+        }
         self._process = forked.Popen(
-            [*command, "--port", port, "--smtp-port", smtp_port], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+            [*command, "--port", port, "--smtp-port", smtp_port, *self._webhook],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=ROOT,
         )
         line = self._process.stdout.readline()  # blocks until the process is ready or has ended
         if "ready" not in line:
@@ -76,6 +89,16 @@ class Simulators:
         """kill -9 and start again on the same ports and the same ledger."""
         self.kill()
         self.start()
+
+    def restart_with(self, webhook: str) -> None:
+        """kill -9 and start again, with an address to which the payment service tells its events from the start."""
+        self._webhook = ["--payment-webhook", webhook]
+        self.restart()
+
+    def restart_with_carrier(self, webhook: str) -> None:
+        """The same for the carrier's events."""
+        self._webhook = ["--carrier-webhook", webhook]
+        self.restart()
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
@@ -99,8 +122,10 @@ class Simulators:
         return {
             "STRIPE_API_BASE": self.url,
             "STRIPE_API_KEY": "sk_test_simulator",
+            "STRIPE_WEBHOOK_SECRET": WEBHOOK_SECRET,
             "CARRIER_URL": self.url,
             "CARRIER_API_KEY": "carrier_test_simulator",
+            "CARRIER_WEBHOOK_SECRET": CARRIER_SECRET,
             "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
             "EMAIL_HOST": host,
             "EMAIL_PORT": port,
@@ -108,7 +133,13 @@ class Simulators:
 
     def environment(self) -> dict[str, str]:
         """The environment that makes the shop's processes use these services."""
-        return {"STRIPE_API_BASE": self.url, "CARRIER_URL": self.url, "EMAIL_URL": self.smtp_url}
+        return {
+            "STRIPE_API_BASE": self.url,
+            "STRIPE_WEBHOOK_SECRET": WEBHOOK_SECRET,
+            "CARRIER_URL": self.url,
+            "CARRIER_WEBHOOK_SECRET": CARRIER_SECRET,
+            "EMAIL_URL": self.smtp_url,
+        }
 
     def ledger(self, service: str, order: str | None = None) -> list[dict[str, Any]]:
         """What the service received, oldest first."""
@@ -122,7 +153,7 @@ class Simulators:
 
     def charged(self, order: str) -> int:
         """Money taken for the order and not given back, in minor units."""
-        sign = {"confirm": 1, "refund": -1, "refund_failed": 1}
+        sign = {"confirm": 1, "authenticate": 1, "capture": 1, "refund": -1, "refund_failed": 1}
         entries = [entry for entry in self.ledger("payment", order) if entry["effect"]]
         return sum(sign.get(entry["operation"], 0) * entry["amount"] for entry in entries)
 
@@ -143,8 +174,20 @@ class Simulators:
     # --- what healthy services do -----------------------------------------------------------------------------------
 
     def behave(self, **settings: Any) -> None:
-        """Change how healthy services behave: search_lag, refund_settles, repeated_mail."""
+        """Change how healthy services behave: search_lag, refund_settles, repeated_mail, webhooks_..."""
         self.http.post(f"{self.url}/behaviour", json=settings).raise_for_status()
+
+    def tell(self, url: str, service: str = "payment") -> None:
+        """Let the payment service, or the carrier, tell its events to this address; empty: to none."""
+        self.http.post(f"{self.url}/webhook", json={"url": url, "service": service}).raise_for_status()
+
+    def move(self, shipment: str, state: str) -> None:
+        """Let a parcel travel on: picked_up, delivered or returned."""
+        self.http.post(f"{self.url}/shipments/{shipment}/{state}").raise_for_status()
+
+    def answer_bank(self, url: str, word: str = "confirm") -> int:
+        """Let the customer confirm or refuse on the bank's page; the answer's status."""
+        return int(self.http.post(f"{url}/{word}").status_code)
 
     def forget(self, service: str) -> None:
         """Let a service forget every idempotency key."""
@@ -153,6 +196,10 @@ class Simulators:
     def fail_refund(self, refund: str) -> None:
         """Let a refund that looked successful fail."""
         self.http.post(f"{self.url}/refunds/{refund}/fail").raise_for_status()
+
+    def expire(self, intent: str) -> None:
+        """Let the amount that a payment has reserved lapse."""
+        self.http.post(f"{self.url}/payments/{intent}/expire").raise_for_status()
 
     def dispute(self, intent: str) -> str:
         """Let the customer dispute a charge; the dispute's id."""

@@ -26,6 +26,8 @@ def simulators(simulators_process) -> Iterator[Simulators]:
     yield simulators_process
     simulators_process.clear()
     simulators_process.behave(**usual)
+    simulators_process.tell("")
+    simulators_process.tell("", "carrier")
 
 
 @pytest.fixture

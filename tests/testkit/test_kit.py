@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
 
+from sasproject.roles import ROOT
 from supervision import Agent, Intention, OutcomeUnknown, PermanentFailure, Step, TransientFailure, Workflow
 from supervision.agent import registered
+from supervision.errors import UnreadableSubmission
 from supervision.models import Effect, StrayReply
 from supervision.workflow import _newest, _workflows
 from tests.support import toy
@@ -30,6 +35,40 @@ def test_a_run_is_performed_to_its_end(sas):
     assert run.results == {"alpha-step": {"by": "alpha"}, "beta-step": {"by": "beta"}, "gamma-step": {"by": "gamma"}}
     assert run.alerts == []
     sas.assert_healthy()
+
+
+def test_a_workflow_that_is_not_registered_is_refused_at_once(sas):
+    with pytest.raises(UnreadableSubmission, match="no workflow named 'toi' is registered, did you mean 'toy'"):
+        sas.start("toi")
+
+
+def test_an_operator_completes_a_step_by_hand_and_goes_back(sas):
+    sas.fake("beta-step", raises=PermanentFailure("refused"), times=1)
+    run = sas.start("toy", {"n": 1})
+    run.complete({"by": "hand"})
+    sas.run()
+    run.assert_state("Processed")
+    assert run.results["beta-step"] == {"by": "hand"}
+
+    sas.fake("gamma-step", raises=PermanentFailure("refused"), times=1)
+    run = sas.start("toy", {"n": 1})
+    run.resume_from("beta-step")
+    sas.run()
+    run.assert_state("Processed")
+    assert sas.undone == ["beta-step"]
+
+
+def test_without_settings_the_fixture_says_what_to_set(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_it(sas):\n    pass\n")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "DJANGO"))}
+    env["PYTHONPATH"] = str(ROOT)
+    options = ["-p", "supervision.testkit.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", os.devnull]
+    command = [sys.executable, "-m", "pytest", *options, "test_it.py"]
+    said = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    assert said.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "the fixture `sas` needs Django's settings: set DJANGO_SETTINGS_MODULE" in said.stdout + said.stderr
+    assert "Traceback" not in said.stdout + said.stderr
 
 
 def test_a_submission_waits_until_the_test_lets_it_run(sas):
