@@ -13,7 +13,7 @@ import amqp
 import redis
 
 QUEUES = (
-    *("submissions", "scheduler", "supervisor", "agent.stock", "agent.payment", "agent.shipping", "agent.email"),
+    *("submissions", "scheduler", "supervisor", "agent.stock", "agent.payment", "agent.shipping", "agent.email", "agent.child"),
     *("bench_chain", "bench_usual"),
 )
 REDIS_DATABASES = range(15, 0, -1)

@@ -87,6 +87,13 @@ GOALS = (
     Goal("steps of 20 ms against Restate", 2, _faster_than("slow", "restate"), " x"),
     Goal("median latency at 10 orders/s against the chain", 1.15, _faster_than("latency", "chain", "p50_ms"), " x", at_most=True),
     Goal("p99 of it against the chain, or below 15 ms", 1.5, _tail, " x", at_most=True),
+    Goal(
+        "four steps of 20 ms in two branches, median against the list",
+        0.6,
+        _ratio(("branches", "ours-branches"), ("branches", "ours-4"), "p50_ms"),
+        " x",
+        at_most=True,
+    ),
     Goal("CPU per order, all processes", 600, _of(*OURS, "cpu_us_all"), " us", at_most=True),
     Goal(
         "the same against the plain chain's (600 and 3,986 us where the goal was set)",

@@ -28,7 +28,9 @@ class Profile:
     peers: tuple[str, ...]
 
 
-ALL_ROWS = ("floor", "throughput", "bulk", "effects", "brokers", "slow", "latency", "drain", "store", "verbs", "api", "growth", "recovery")
+ALL_ROWS = tuple(
+    "floor throughput bulk effects brokers slow latency branches drain store verbs api growth recovery".split()  # noqa: SIM905
+)
 ALL_PEERS = ("chain", "usual", "dbos", "procrastinate", "restate")
 PROFILES = {
     "smoke": Profile("smoke", 1, 2.0, 1.0, 4.0, 4_000, 20_000, 2_000, 2.0, ("throughput", "latency", "drain"), ("chain", "dbos")),

@@ -177,9 +177,9 @@ def closed_loop(lab: Lab, system: System, *, seconds: float, warm: float, slow: 
         return {**facts, "submitted": submitted, "unfinished": play.unfinished(submitted)}
 
 
-def at_rate(lab: Lab, system: System, *, rate: float, seconds: float) -> dict[str, Any]:
+def at_rate(lab: Lab, system: System, *, rate: float, seconds: float, slow: bool = False) -> dict[str, Any]:
     """Measure latency at a low rate: from before the submission to the last step's end (our engine: the run's last commit)."""
-    with stage(lab, system) as play:
+    with stage(lab, system, slow=slow) as play:
         play.start_workers()
         play.start_client("--rate", str(rate), env={"BENCH_HEARD": "1"})
         if not play.wait_for_orders(1, FIRST_ORDER_SECONDS):

@@ -106,6 +106,7 @@ OURS = System(
 )
 OURS_1 = replace(OURS, name="ours-1", title="this engine, 1 client thread", threads=1)
 OURS_SCHEDULED = replace(OURS, name="ours-scheduled", title="this engine, local pick-up off", env={"SUPERVISION_LOCAL_PICKUP": "0"})
+OURS_BRANCHES = replace(OURS, name="ours-branches", title="two branches of two steps side by side", env={"BENCH_BRANCHES": "1"})
 OURS_BULK = replace(OURS, name="ours-bulk", title="this engine, 200 orders per commit", threads=1, bulk=200, window=4000)
 OURS_EFFECT = replace(OURS, name="ours-effect", title="this engine, one step with a ledger row", env={"BENCH_EFFECTS": "payment"})
 OURS_EFFECTS = replace(

@@ -18,6 +18,7 @@ def tables(results: Results) -> Iterator[tuple[str, list[list[str]]]]:
         ("Four no-op steps, closed loop", list(_loops(results, ("throughput", "bulk", "effects", "brokers"), "throughput"))),
         ("Four steps of 20 ms, closed loop", list(_loops(results, ("slow",), "slow"))),
         ("Latency at 10 orders/s", list(_latency(results))),
+        ("Four steps of 20 ms at 10 orders/s, as a list and in two branches", list(_latency(results, "branches"))),
         ("Engine only: a backlog worked off by one agents process", list(_drain(results))),
         ("Claim of 200 and sweep of 1,000 expired, ms", list(_store(results))),
         ("Where the time goes: microseconds of CPU and bytes of log per order", list(_verbs(results))),
@@ -67,15 +68,17 @@ def _loops(results: Results, rows: Sequence[str], reference: str) -> Iterator[li
             ]
 
 
-def _latency(results: Results) -> Iterator[list[str]]:
+def _latency(results: Results, row: str = "latency") -> Iterator[list[str]]:
+    if not results.entries(row):
+        return
     yield ["system", "median ms", "p99 ms", "median, ours / it", "samples per pass"]
-    for entry in results.entries("latency"):
+    for entry in results.entries(row):
         yield [
-            results.titles.get(f"latency/{entry}", entry),
-            _text(results.spread("latency", entry, "p50_ms")),
-            _text(results.spread("latency", entry, "p99_ms")),
-            "" if entry == "ours-4" else _text(results.ratio(("latency", "ours-4"), ("latency", entry), "p50_ms"), " x"),
-            f"{results.median('latency', entry, 'samples') or 0:,.0f}",
+            results.titles.get(f"{row}/{entry}", entry),
+            _text(results.spread(row, entry, "p50_ms")),
+            _text(results.spread(row, entry, "p99_ms")),
+            "" if entry == "ours-4" else _text(results.ratio((row, "ours-4"), (row, entry), "p50_ms"), " x"),
+            f"{results.median(row, entry, 'samples') or 0:,.0f}",
         ]
 
 

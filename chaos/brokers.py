@@ -25,7 +25,7 @@ from sasproject.env import database_from_url
 AMQP_URL = os.environ.get("TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:5672//")
 REDIS_URL = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
 PERFORM = "supervision.perform"
-QUEUES = ("submissions", "scheduler", "agent.stock", "agent.payment", "agent.shipping", "agent.email", "supervisor")
+QUEUES = ("submissions", "scheduler", "agent.stock", "agent.payment", "agent.shipping", "agent.email", "agent.child", "supervisor")
 
 
 Control = Callable[..., None]

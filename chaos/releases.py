@@ -1,6 +1,6 @@
 """Makes a second release of the shop, to run beside the first: a copy of the source tree with an edited workflow.
 
-An edit replaces the steps of `fulfil-order`. Normally the new definition is version 2, and version 1 stays registered.
+An edit replaces the steps of `fulfil-order`. Normally the new definition is version 3, and versions 1 and 2 stay registered.
 With `under_its_version` the new definition keeps version 1, as if a developer had forgotten to raise the version.
 """
 
@@ -64,5 +64,5 @@ def release(directory: Path, edit: str, *, under_its_version: bool) -> Path:
             tree.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / part, tree / part)
     with (tree / "orders" / "workflows.py").open("a") as file:
-        file.write(_EDIT.format(under_its_version=under_its_version, version=1 if under_its_version else 2, steps=EDITS[edit]))
+        file.write(_EDIT.format(under_its_version=under_its_version, version=1 if under_its_version else 3, steps=EDITS[edit]))
     return tree

@@ -60,6 +60,7 @@ class Shop(Outlook):
             "STRIPE_API_BASE": self.simulators_url,
             "CARRIER_URL": self.simulators_url,
             "EMAIL_URL": f"smtp://127.0.0.1:{self.smtp_port}",
+            "PUBLIC_URL": self.url,
             "API_THROTTLE": "off",
             "OPERATOR_EMAILS": "operator@shop.example",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -67,7 +68,8 @@ class Shop(Outlook):
             "PYTHONUNBUFFERED": "1",
             **environ,
         }
-        self.http = httpx2.Client(base_url=self.url, timeout=30)
+        # Each request has a connection of its own: the server closes idle ones, perhaps just as the next request is sent.
+        self.http = httpx2.Client(base_url=self.url, timeout=30, limits=httpx2.Limits(max_keepalive_connections=0))
 
     def _port(self, offset: int) -> int:
         port = ports.choose("127.0.0.1", None, usual=self._first_port + offset, but=self._ports)
@@ -117,7 +119,8 @@ class Shop(Outlook):
         """Start the simulated remote services. Their ledger is a file, which survives a restart."""
         arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
         ledger = ["--ledger", str(self.ledger_file)]
-        self._spawn("simulators", [sys.executable, str(ROOT / "manage.py"), "simulators", *arguments, *ledger])
+        webhook = ["--payment-webhook", f"{self.url}/hooks/stripe/", "--carrier-webhook", f"{self.url}/hooks/carrier/"]
+        self._spawn("simulators", [sys.executable, str(ROOT / "manage.py"), "simulators", *arguments, *ledger, *webhook])
         if wait:
             self._simulators_answer()
 

@@ -10,10 +10,11 @@ import django
 
 django.setup()
 
-from benchmarks.noop.workflows import HEARD, HEARD_NOOP, NOOP  # noqa: E402 - needs the applications
+from benchmarks.noop.workflows import BRANCHES, HEARD, HEARD_NOOP, NOOP  # noqa: E402 - needs the applications
 from supervision.intake import submission  # noqa: E402
 
 heard = os.environ.get("BENCH_HEARD") == "1"
+heard_workflow = BRANCHES if os.environ.get("BENCH_BRANCHES") == "1" else HEARD_NOOP
 
 
 def order(began: float) -> submission.NewSubmission:
@@ -28,7 +29,7 @@ def order(began: float) -> submission.NewSubmission:
     return submission.NewSubmission(
         public_id=submission.new_public_id(),
         payload=json.dumps(facts),
-        workflow=HEARD_NOOP.name if heard else NOOP.name,
+        workflow=heard_workflow.name if heard else NOOP.name,
         session_key=None,
     )
 

@@ -1,7 +1,8 @@
 """Four steps that do nothing, or wait for BENCH_SLEEP seconds, so that the benchmark measures the engine alone.
 
 `noop` counts an order when its last step has been called; the benchmark checks afterwards that all orders are Processed.
-`noop-heard` counts it when the commit that closed its run has returned: latency is measured until then.
+`noop-heard` counts it when the commit that closed its run has returned: latency is measured until then. `noop-branches` does the
+same with two branches of two steps side by side.
 The agents that BENCH_EFFECTS names (comma separated) write a row of the effect ledger for each call.
 """
 
@@ -23,6 +24,8 @@ from supervision import (
     Step,
     StepRequest,
     Workflow,
+    parallel,
+    plan,
     register,
     register_agent,
 )
@@ -74,3 +77,4 @@ for name in NAMES:
 STEPS = tuple(Step(f"step-{name}", agent=name, complete_within=timedelta(seconds=30)) for name in NAMES)
 NOOP = register(Workflow("noop", STEPS))
 HEARD_NOOP = register(Workflow("noop-heard", STEPS, on_processed=count_closed))
+BRANCHES = register(Workflow("noop-branches", plan(parallel(STEPS[:2], STEPS[2:])), on_processed=count_closed))

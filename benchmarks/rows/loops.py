@@ -18,8 +18,8 @@ def _loop(system: System, lab: Lab, profile: Profile, *, slow: bool = False) -> 
     return stage.closed_loop(lab, system, seconds=profile.seconds, warm=profile.warm, slow=slow)
 
 
-def _rate(system: System, lab: Lab, profile: Profile) -> Facts:
-    return stage.at_rate(lab, system, rate=RATE, seconds=profile.latency_seconds)
+def _rate(system: System, lab: Lab, profile: Profile, *, slow: bool = False) -> Facts:
+    return stage.at_rate(lab, system, rate=RATE, seconds=profile.latency_seconds, slow=slow)
 
 
 def _entry(system: System, measure: partial[Facts] | None = None) -> Entry:
@@ -61,6 +61,11 @@ def _latency(profile: Profile) -> list[Entry]:
     ]
 
 
+def _branches(profile: Profile) -> list[Entry]:
+    as_list = replace(_entry(systems.OURS, partial(_rate, systems.OURS, slow=True)), title="a list of four steps")
+    return [as_list, _entry(systems.OURS_BRANCHES, partial(_rate, systems.OURS_BRANCHES, slow=True))]
+
+
 def _growth(profile: Profile) -> list[Entry]:
     counts = [systems.with_agents(count) for count in (1, 2, 4)]
     waiting = [replace(_entry(each, partial(_loop, each, slow=True)), title=f"{each.title}, steps of 20 ms") for each in counts]
@@ -75,5 +80,6 @@ ROWS = (
     Row("brokers", "The same on other brokers", lambda profile: _entries([systems.OURS_REDIS, systems.OURS_PGMQ])),
     Row("slow", "Four steps of 20 ms, closed loop", _slow),
     Row("latency", "Latency at 10 orders/s", _latency),
+    Row("branches", "Four steps of 20 ms at 10 orders/s", _branches),
     Row("growth", "Growth with processes", _growth),
 )
