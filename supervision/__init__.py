@@ -1,6 +1,6 @@
-"""Scheduler-Agent-Supervisor for Django: the names an application needs to define its workflows, and to await their results.
+"""Scheduler-Agent-Supervisor for Django: the names an application needs to define its workflows, to submit runs and to await their results.
 
-Definitions are free of the ORM. The verbs that read the database are loaded when they are first used.
+Definitions are free of the ORM. The verbs that use the database are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from supervision.errors import (
     TransientFailure,
     UnreadableSubmission,
 )
+from supervision.plans.functions import step
 from supervision.plans.parallel import parallel, plan
 from supervision.retry import OnExhausted, OnPermanent, RetryPolicy
 from supervision.signals.waits import OnTimeout, Timer, WaitForSignal
@@ -26,6 +27,8 @@ from supervision.workflow import AcceptedRun, ClosedRun, Facts, Intake, NewRun, 
 
 if TYPE_CHECKING:
     from supervision.insight.results import RunResult, aresult, astate, result, state
+    from supervision.intake.submitting import submit
+    from supervision.signals.sending import send_signal
 
 __all__ = [
     "AcceptedRun",
@@ -62,13 +65,20 @@ __all__ = [
     "register",
     "register_agent",
     "result",
+    "send_signal",
     "state",
+    "step",
+    "submit",
 ]
 
-_READING = {"RunResult", "aresult", "astate", "result", "state"}
+_VERBS = {
+    **dict.fromkeys(("RunResult", "aresult", "astate", "result", "state"), "supervision.insight.results"),
+    "send_signal": "supervision.signals.sending",
+    "submit": "supervision.intake.submitting",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _READING:
-        return getattr(import_module("supervision.insight.results"), name)
+    if name in _VERBS:
+        return getattr(import_module(_VERBS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

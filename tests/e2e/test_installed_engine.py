@@ -299,6 +299,26 @@ def test_the_second_application_passes_its_tests_and_a_person_approves_a_claim(p
             project.stop()
 
 
+def test_the_first_tutorial_prints_its_result(programs: Path, tmp_path: Path):
+    page = (ROOT / "docs" / "first-workflow.md").read_text()
+    files = dict(re.findall(r"^```python\n# ([\w/.]+)[^\n]*\n(.*?)^```$", page, re.M | re.S))
+    files["tickets/workflows.py"] += "\nfrom tickets import undoing\n"  # as the page says
+    with scratch_database() as url:
+        project = Project(tmp_path, programs, url)
+        project.env["DJANGO_SETTINGS_MODULE"] = "tickets.settings"
+        subprocess.run([programs / "django-admin", "startproject", "tickets", "."], cwd=tmp_path, env=project.env, check=True)
+        for name, text in files.items():
+            with (tmp_path / name).open("a") as file:
+                file.write("\n" + text.replace('"NAME": "tickets"', f'"NAME": "{project.database}"'))
+        assert re.search(r"^3 passed in", project.run("python", "-m", "pytest", "-q", "tickets"), re.M)
+        project.manage("migrate", "-v", "0")
+        project.work()
+        try:
+            assert "Ada sits at 12C\n" in project.manage("shell", "-v", "0", "-c", "import tickets.buy")
+        finally:
+            project.stop()
+
+
 def test_the_page_needs_few_lines_of_settings_and_wiring():
     assert set(FILES) == {
         *WIRING,

@@ -12,7 +12,6 @@ from django.views.decorators.http import require_POST
 
 import supervision
 from supervision.errors import Refused, UnknownRun
-from supervision.intake import submission
 from supervision.signals.sending import send_signal
 
 
@@ -33,9 +32,7 @@ def submit(request: HttpRequest) -> JsonResponse:
     claim = _claim_in(request.body)
     if claim is None:
         return JsonResponse({"error": "expected an employee, and items with an amount each"}, status=400)
-    new = submission.NewSubmission(public_id=submission.new_public_id(), workflow="expense-claim", payload=json.dumps(claim))
-    key = submission.accept([new])[0].public_id
-    return JsonResponse({"id": key}, status=202)
+    return JsonResponse({"id": supervision.submit("expense-claim", claim)}, status=202)
 
 
 def show(request: HttpRequest, key: str) -> JsonResponse:
