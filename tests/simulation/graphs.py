@@ -2,7 +2,8 @@
 
 The world calls the verbs of the store as workers would, and makes the agents' calls itself. What it checks by itself: a step is
 called only when all steps before it are done, no step is called again under another key while its effect may stand, no forward
-call follows an undo call, and a step is undone after all that were done later.
+call follows an undo call, a step is undone after all that were done later, and no key is used again after its undo. Operators
+let runs go on from an earlier step, and move them to a newer version of the graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from supervision import workflow as definitions
 from supervision.audit import registry
 from supervision.errors import ChangedMeanwhile, OutcomeUnknown, PermanentFailure, Refused, TransientFailure
 from supervision.models import Run, StepState
-from supervision.operations import operator_verbs, resuming
+from supervision.operations import moving, operator_verbs, resuming
 from supervision.recovery import decisions, failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
@@ -33,10 +34,14 @@ FINAL = {"Processed", "Cancelled"}
 DONE = {"Processed", "Skipped"}
 
 
-def random_workflow(rng: random.Random) -> Workflow:
-    """A graph: each step comes after up to three earlier ones, after none, or after the one before it."""
-    steps: list[Step] = []
-    for position in range(rng.randint(2, MOST_STEPS)):
+def random_workflow(rng: random.Random, older: Workflow | None = None) -> Workflow:
+    """A graph: each step comes after up to three earlier ones, after none, or after the one before it.
+
+    older: an earlier version, with whose first steps this one begins.
+    """
+    steps: list[Step] = [] if older is None else list(older.steps[: rng.randint(1, len(older.steps))])
+    kept = len(steps)
+    for position in range(kept, max(kept, rng.randint(2, MOST_STEPS))):
         names = [step.name for step in steps]
         after = rng.choice([
             None,
@@ -53,8 +58,22 @@ def random_workflow(rng: random.Random) -> Workflow:
             on_permanent=rng.choice(list(OnPermanent)),
         )
         agent = rng.choice(("sim-a", "sim-b", "sim-c", "sim-letter"))
-        steps.append(Step(f"s{position}", agent=agent, complete_within=2 * HOUR, retry=policy, after=after))
-    return Workflow(NAME, tuple(steps), complete_within=timedelta(days=30))
+        name = f"s{position}" if older is None else f"n{position}"
+        steps.append(Step(name, agent=agent, complete_within=2 * HOUR, retry=policy, after=after))
+    return Workflow(NAME, tuple(steps), version=1 if older is None else older.version + 1, complete_within=timedelta(days=30))
+
+
+class Rules:
+    """What a version of the graph demands. before: the steps that come before each place. later: all that come after it."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.steps, shape = workflow.steps, workflow.shape
+        count = len(self.steps)
+        self.before = [{place - 1} if place else set() for place in range(count)] if shape is None else list(map(set, shape.after))
+        self.later = {place: {q for q in range(count) if place in self._all_before(q)} for place in range(count)}
+
+    def _all_before(self, place: int) -> set[int]:
+        return set().union(*({p} | self._all_before(p) for p in self.before[place]))
 
 
 class World:
@@ -64,20 +83,16 @@ class World:
         self.rng = random.Random(seed)
         self.workflow = random_workflow(self.rng)
         definitions._workflows[NAME, 1] = definitions._newest[NAME] = self.workflow
-        shape = self.workflow.shape
-        count = len(self.workflow.steps)
-        self.before = [{place - 1} if place else set() for place in range(count)] if shape is None else list(map(set, shape.after))
-        self.later = {place: {q for q in range(count) if place in self._all_before(q)} for place in range(count)}
+        newer = random_workflow(self.rng, self.workflow)
+        definitions._workflows[NAME, 2] = newer
+        self.rules = {workflow.version: Rules(workflow) for workflow in (self.workflow, newer)}
         self.keys = testing.submit_many(NAME, [{"n": n} for n in range(self.rng.randint(1, 3))])
         self.messages: list[tuple[StepPosition, list[Claim]]] = []
         self.calls: list[tuple[StepPosition, Started]] = []
         self.effects: dict[tuple[int, int], set[str]] = defaultdict(set)
         self.undone: set[int] = set()  # runs of which an undo was called
-        self.went_back: set[int] = set()  # runs that an operator let go on from an earlier step
+        self.dead_keys: dict[int, set[str]] = defaultdict(set)  # of a run: the keys of effects that were undone
         self.given_up: set[tuple[int, int]] = set()  # undo steps that an operator skipped
-
-    def _all_before(self, place: int) -> set[int]:
-        return set().union(*({p} | self._all_before(p) for p in self.before[place]))
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -90,7 +105,7 @@ class World:
             self.lose: 1,
             self.time_passes: 2,
             self.sweep: 2,
-            self.verb: 1,
+            self.verb: 2,
         }
         self.rng.choices(list(events), list(events.values()))[0]()
 
@@ -149,26 +164,46 @@ class World:
 
     def verb(self, *, settle: bool = False) -> None:
         """An operator or a customer acts. settle: only on what is in Error."""
-        run = Run.objects.filter(key=self.rng.choice(self.keys)).first()
-        if run is None:
+        unfinished = list(Run.objects.filter(key__in=self.keys).exclude(process_state__in=FINAL).order_by("pk"))
+        if not unfinished:
             return
+        run = self.rng.choice(unfinished)
         failed = list(StepState.objects.filter(run=run, direction=run.direction, process_state="Error").values_list("name", "position"))
         try:
             if run.process_state == "Error" and (settle or self.rng.random() < 0.8):
                 name, position = self.rng.choice(failed)
                 if not settle and self.rng.random() < 0.4:
-                    resuming.resume_from(run.key, self.rng.choice(self.workflow.steps).name, by="operator", reason="anew")
-                    self.went_back.add(run.pk)
+                    self._go_back(run)
                 elif self.rng.random() < 0.6:
                     operator_verbs.resubmit(run.key, by="operator", reason="again", step=self.rng.choice((None, name)))
                 else:
                     operator_verbs.skip(run.key, by="operator", reason="without", step=name)
                     if run.direction == "undo":
                         self.given_up.add((run.pk, position))
+            elif not settle and self.rng.random() < 0.8:
+                self.rng.choice((self._go_back, self._move))(run)
             elif not settle:
                 self.rng.choice((operator_verbs.cancel, operator_verbs.compensate))(run.key, by="customer", reason="no")
         except (Refused, ChangedMeanwhile):
             pass
+
+    def _go_back(self, run: Run) -> None:
+        self._come_to_rest()
+        begun = StepState.objects.filter(run=run, direction="do").exclude(process_state="Pending").values_list("name", flat=True)
+        name = self.rng.choice(list(begun) or [self.rules[run.version].steps[0].name])
+        resuming.resume_from(run.key, name, by="operator", reason="anew")
+
+    def _move(self, run: Run) -> None:
+        self._come_to_rest()
+        moving.move(run.key, by="operator", reason="newer", version=2)
+
+    def _come_to_rest(self) -> None:
+        """Mostly, nothing runs when an operator changes a run."""
+        if self.rng.random() < 0.8:
+            while self.messages:
+                self.deliver()
+            while self.calls:
+                self.answer()
 
     # ------------------------------------------------------------------------------------------------ effects
 
@@ -180,19 +215,23 @@ class World:
     def _effect(self, place: StepPosition, item: Started) -> None:
         """The service does what it is asked, and the rules of the graph are checked against what it knows."""
         run, position = item.run_id, place.position
+        row = Run.objects.get(pk=run)
+        rules = self.rules[row.version]
         if place.direction == "undo":
-            self.undone.add(run)
-            left = {q for q in self.later[position] if self.effects[run, q] and (run, q) not in self.given_up}
-            left = {q for q in left if self.workflow.steps[q].agent != "sim-letter"}
+            if row.resume_from is None:
+                self.undone.add(run)
+            left = {q for q in rules.later[position] if self.effects[run, q] and (run, q) not in self.given_up}
+            left = {q for q in left if rules.steps[q].agent != "sim-letter"}
             assert not left, f"{position} is undone before {left}"
+            self.dead_keys[run] |= self.effects[run, position]
             self.effects[run, position].clear()
             return
-        if run in self.went_back and Run.objects.get(pk=run).direction == "do":
-            self.undone.discard(run)  # it has turned round
+        assert row.resume_from is None, f"{position} is called while its run goes back"
         assert run not in self.undone, f"{position} is called although its run is being undone"
         states = dict(StepState.objects.filter(run_id=run, direction="do").values_list("position", "process_state"))
-        waiting = {p for p in self.before[position] if states[p] not in DONE}
+        waiting = {p for p in rules.before[position] if states[p] not in DONE}
         assert not waiting, f"{position} is called before {waiting}"
+        assert item.idempotency_key not in self.dead_keys[run], f"{position} is done again under the key of an undone effect"
         self.effects[run, position].add(item.idempotency_key)
 
     def _take(self, held: list[Any]) -> Any:
