@@ -7,17 +7,13 @@ import threading
 import pytest
 from django.db import connection, transaction
 
-from supervision import testing
+from supervision import WaitForSignal, testing
 from supervision.execution import inputs
 from supervision.models import Pause, Run, Signal
 from supervision.postgres import db
-from supervision.signals.sending import Sent
-from supervision.states import Claim
+from supervision.signals.sending import Sent, send_signal
 from supervision.store import sleeping
-from supervision.store.records import Started
-from supervision.workflow import StepPosition, _workflows
 from tests.engine import kit
-from tests.support import toy
 from tests.support.shop import until
 from tests.workflows.conftest import ALPHA, BETA, asleep, paid
 
@@ -118,16 +114,23 @@ def test_a_hook_that_writes_the_row_of_a_sender_does_not_meet_it_in_a_deadlock(s
     Pause.objects.all().delete()
 
 
-def test_a_process_that_stood_still_takes_no_signal_from_a_later_step(sas, flow, monkeypatch):
-    monkeypatch.setattr(toy.ToyAgent, "signals", ("paid",), raising=False)
-    flow(ALPHA)
-    run = sas.submit("waiting")
-    run.signal("paid")
-    workflow, place = _workflows["waiting", 1], StepPosition("waiting", 1, "do", 0)
-    stale = Started(Claim(1, 7), 1, "key", {}, run.key, {}, awaits="paid")
-    assert workflow.steps == (ALPHA,)
-    assert inputs.load(place, [stale]).signals == {}
-    assert Signal.objects.filter(taken_by__isnull=False).count() == 0
+@pytest.mark.parametrize("meanwhile", ["expired", "recovered", "done"])
+def test_a_process_that_stood_still_takes_no_signal_from_a_later_step(sas, flow, meanwhile):
+    flow(WaitForSignal("one", signal="paid"), WaitForSignal("two", signal="paid"))
+    key, place, stale = kit.started("waiting")
+    if meanwhile == "expired":
+        kit.expire(key)
+    elif meanwhile == "recovered":
+        kit.expire_and_sweep(key)
+        testing.make_due()
+        kit.start_all()
+        assert kit.step(key, "one").attempt == 2
+    else:
+        kit.finish(place, stale)
+    send_signal(key, "paid")
+
+    assert inputs.load(place, stale).signals == {}
+    assert Signal.objects.get().taken_by is None
 
 
 def test_of_a_signal_and_the_end_of_the_time_exactly_one_wins(sas, flow):
