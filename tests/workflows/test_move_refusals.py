@@ -6,8 +6,9 @@ import pytest
 
 from supervision import PermanentFailure, Step, Timer, WaitForSignal, Workflow, parallel, plan, testing
 from supervision.errors import Refused, UnknownRun
-from supervision.models import Run
+from supervision.models import Run, WorkflowVersion
 from supervision.operations import moving
+from supervision.plans import registry
 from supervision.workflow import _workflows
 from tests.engine import kit
 from tests.workflows.test_moving import HOUR, PAID, A, B, C, X, move, paused, refused, rows, version
@@ -88,12 +89,18 @@ def test_only_a_newer_version_that_this_code_knows_can_follow(sas, version):
     assert problem.value.code == "unknown_version"
 
 
-def test_code_with_another_definition_than_the_registered_one_moves_nothing(sas, version, monkeypatch):
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_code_with_another_definition_than_the_registered_one_moves_nothing(sas, version, monkeypatch, confirmed):
     version(1, A, PAID)
     version(2, A, PAID, X)
     run = sas.start("moved")
-    version(3, A, PAID, B)
-    monkeypatch.setitem(_workflows, ("moved", 3), Workflow("moved", (A, PAID, C), version=3))
+    version(3, A, PAID, C if confirmed else B)
+    if confirmed:  # by this process, before the database was exchanged
+        definition = registry.definition_of(Workflow("moved", (A, PAID, B), version=3))
+        facts = {"definition": definition, "fingerprint": registry.fingerprint(definition)}
+        WorkflowVersion.objects.filter(name="moved", version=3).update(**facts)
+    else:
+        monkeypatch.setitem(_workflows, ("moved", 3), Workflow("moved", (A, PAID, C), version=3))
     with pytest.raises(Refused, match="step 3 is c in this code") as problem:
         move(run)
     assert problem.value.code == "plan_changed"
