@@ -71,6 +71,18 @@ def test_a_repeated_notification_issues_nothing_new(shop, delivered):
     assert not Notification.objects.filter(kind=accounting.ISSUE_INVOICES, delivered_at=None).exists()
 
 
+def test_a_notification_of_old_and_new_orders_leaves_no_gap(shop, ada):
+    old = deliver(shop, ada)
+    issue()
+    keys = [old, *(deliver(shop, ada) for _ in range(2))]
+    Notification.objects.filter(kind=accounting.ISSUE_INVOICES).delete()
+    Notification.objects.create(kind=accounting.ISSUE_INVOICES, payload={"runs": [run_of(key).pk for key in keys]})
+    issue()
+
+    assert [invoice(key).number for key in keys] == [1, 2, 3]
+    assert DocumentCounter.objects.get().last == 3
+
+
 def test_orders_that_end_otherwise_get_no_invoice(shop, ada):
     cancelled = place(ada, lines=LINES)
     Run(cancelled).cancel()
