@@ -56,7 +56,7 @@ def test_a_body_that_is_no_event_is_refused_by_its_field(settings, body, field):
 
 
 @pytest.mark.django_db
-def test_only_what_was_signed_with_our_secret_is_believed(settings):
+def test_only_what_the_carrier_has_signed_is_believed(settings):
     settings.CARRIER_WEBHOOK_SECRET = CARRIER_SECRET
     body = json.dumps(event("k")).encode()
     good = signature(CARRIER_SECRET, body)

@@ -69,7 +69,7 @@ def tell(what: dict | bytes, *, secret: str = WEBHOOK_SECRET, at: int | None = N
 
 
 @pytest.mark.django_db
-def test_only_what_was_signed_with_our_secret_is_believed(settings):
+def test_only_what_the_payment_service_has_signed_is_believed(settings):
     settings.STRIPE_WEBHOOK_SECRET = WEBHOOK_SECRET
     good = event("payment_intent.succeeded", {"id": "pi_1", "metadata": {"order": "x"}})
     refused = [
