@@ -175,6 +175,7 @@ def test_each_year_begins_with_one(shop, delivered):
     issue()
 
     assert invoice(delivered).number == 1
+    assert dict(DocumentCounter.objects.values_list("year", "last")) == {2020: 41, invoice(delivered).year: 1}
     assert invoice(delivered).name == f"INV-{invoice(delivered).issued_at.year}-000001"
 
 

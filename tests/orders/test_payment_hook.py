@@ -215,6 +215,19 @@ def test_the_event_and_its_signal_are_stored_together_or_not_at_all(shop, waitin
     assert PaymentEvent.objects.get().outcome == "signal accepted"
 
 
+def test_an_event_whose_process_dies_before_its_effect_is_stored_when_it_is_told_again(shop, waiting, monkeypatch):
+    def dies(event):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "signal", dies)
+        with pytest.raises(KeyboardInterrupt):
+            tell(intent_event(waiting))
+
+    assert tell(intent_event(waiting)).content == b"Stored.\n"
+    assert Signal.objects.filter(run_key=waiting).count() == 1
+
+
 # ------------------------------------------------------------------------------------- refunds and disputes
 
 

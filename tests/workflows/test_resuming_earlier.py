@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import Agent, ChildRun, PermanentFailure, Step, Timer, parallel, plan, testing
+from supervision import Agent, ChildRun, PermanentFailure, Step, Timer, TransientFailure, parallel, plan, testing
 from supervision.agent import registered
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.models import Effect, Run, Signal, StepEvent, StepState
@@ -174,6 +174,21 @@ def test_in_a_graph_other_branches_stay_as_they_are_and_are_held_meanwhile(sas, 
     sas.advance("1h")
     run.assert_state("Processed")
     assert sas.performed.count("d") == 1
+    sas.assert_healthy()
+
+
+def test_a_branch_that_would_try_again_waits_until_the_run_has_gone_back(sas, version):
+    version(1, *plan(A, parallel([B, PAID], C), D))
+    sas.fake("c", raises=TransientFailure("busy"), times=1)
+    run = sas.start("moved")
+    sas.others_succeed("c")
+    back(run, "b")
+    testing.make_due()
+    assert [place.label for place, _ in testing.schedule()] == ["undo:b"]
+    run.signal("paid")
+    sas.advance("1h")
+    run.assert_state("Processed")
+    assert (sas.undone, sas.performed.count("c")) == (["b"], 2)
     sas.assert_healthy()
 
 
