@@ -43,7 +43,7 @@ class ArchivedRun(models.Model):
         indexes = [models.Index(name="archived_run_by_reference", fields=["reference"], condition=Q(reference__isnull=False))]
 
     def __str__(self) -> str:
-        return self.reference or self.key
+        return self.reference or f"run {self.key}"
 
     @property
     def run(self) -> Run:

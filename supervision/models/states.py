@@ -142,7 +142,7 @@ class Run(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.key
+        return f"run {self.key}"
 
 
 class StepState(models.Model):

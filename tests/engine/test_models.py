@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from supervision.models import Run, StepEvent, StepState
+from supervision.models import ArchivedRun, Run, StepEvent, StepState
 from supervision.testing import run_of, run_until_idle
 from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
+
+
+def test_a_run_is_named_by_a_word_and_its_key_so_that_no_heading_changes_the_key():
+    assert str(Run(key="aBc")) == "run aBc"
+    assert str(ArchivedRun(key="aBc")) == "run aBc"
+    assert str(ArchivedRun(key="aBc", reference="100-001")) == "100-001"
+
 
 STEP = "UPDATE supervision_stepstate SET {} WHERE run_id = %s AND position = 0"
 RUN = "UPDATE supervision_run SET {} WHERE id = %s"
@@ -119,7 +126,7 @@ def test_a_new_step_is_pending_unlocked_and_has_not_failed():
 def test_every_model_has_words_for_its_rows():
     key = kit.in_error()
 
-    assert str(run_of(key)) == key
+    assert str(run_of(key)) == f"run {key}"
     assert str(StepState.objects.get(position=0)) == "alpha-step (do)"
     assert str(StepEvent.objects.get(seq=1)).endswith(":1 Pending")
 
