@@ -28,6 +28,7 @@ from orders.payments import codes, patience
 from orders.returns.workflow import RETURN_GOODS
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
 from supervision.insight import directory
+from supervision.postgres import advice
 
 for agent in (StockAgent(), PaymentAgent(), ShippingAgent(), EmailAgent()):
     register_agent(agent)
@@ -91,3 +92,4 @@ FULFIL_SPLIT_ORDER = register(split(FULFIL_ORDER))
 register(split(RESERVE_AT_CHECKOUT))
 
 directory.use(OrderDirectory())
+advice.use("start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database")

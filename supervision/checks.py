@@ -19,6 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from supervision import celery, conf
+from supervision.postgres import advice
 from supervision.retry import OnExhausted, OnPermanent
 from supervision.runtime import failpoints
 from supervision.workflow import workflows
@@ -178,9 +179,13 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
             Error,
             16,
             f"The default database's engine is {engine or 'not set'}; only PostgreSQL holds the state.",
-            "DATABASE_URL=postgres://user:password@host:port/database",
+            _first_upper(advice.current()) + ": its ENGINE is django.db.backends.postgresql.",
         )
     return found
+
+
+def _first_upper(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def did_you_mean(word: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:

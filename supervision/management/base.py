@@ -27,6 +27,7 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
 from supervision.plans import comparison, registry
+from supervision.postgres import advice
 from supervision.runtime import identity
 
 logger = logging.getLogger(__name__)
@@ -175,7 +176,7 @@ def explain(problem: Error) -> str:
     said = str(problem).strip().splitlines()
     first = said[0] if said else type(problem).__name__
     if isinstance(problem, OperationalError) and connections["default"].connection is None:
-        return f"no database is running at {where()}: start ./run demo or set DATABASE_URL ({first})"
+        return f"no database is running at {where()}: {advice.current()} ({first})"
     kind = "refused this" if isinstance(problem, ProgrammingError) else "answered"
     return f"the database at {where()} {kind}: {first}"
 

@@ -22,7 +22,7 @@ from kombu.utils.url import maybe_sanitize_url
 
 from supervision import conf
 from supervision.models import Alert, Incident
-from supervision.postgres import db
+from supervision.postgres import advice, db
 
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
@@ -119,8 +119,7 @@ def database() -> Iterator[Finding]:
             )
             version, fsync, full_page_writes, synchronous_commit, standby = cursor.fetchone()
     except DatabaseError as problem:
-        advice = "start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database"
-        yield Finding("database", Level.FAIL, first_line(problem), advice)
+        yield Finding("database", Level.FAIL, first_line(problem), advice.current())
         return
     took = (monotonic() - began) * 1000
     major = version // 10000
@@ -129,7 +128,7 @@ def database() -> Iterator[Finding]:
     else:
         yield Finding("database", Level.OK, f"PostgreSQL {major}, answers in {took:.0f} ms")
     if standby:
-        yield Finding("database", Level.FAIL, "is a standby, which takes no writes", "point DATABASE_URL at the primary")
+        yield Finding("database", Level.FAIL, "is a standby, which takes no writes", "connect to the primary instead")
     for name, value in (
         ("fsync", fsync),
         ("full_page_writes", full_page_writes),
@@ -177,8 +176,8 @@ def broker() -> Iterator[Finding]:
             link.default_channel.close()
         except Exception as problem:
             text = f"{address}: {first_line(problem)}"
-            advice = "start the broker, or set CELERY_BROKER_URL (amqp://, redis://, or pgmq:// after manage.py migrate)"
-            yield Finding("broker", Level.FAIL, text, advice)
+            todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis://, or pgmq:// after manage.py migrate)"
+            yield Finding("broker", Level.FAIL, text, todo)
             return
     yield Finding("broker", Level.OK, f"{address} answers")
 
@@ -231,8 +230,7 @@ def alerts() -> Iterator[Finding]:
     """The open alerts that no operator has acknowledged."""
     waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).count()
     if waiting:
-        advice = "the operator console, or manage.py orders --state Error"
-        yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", advice)
+        yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", "the operator console, or manage.py orders --state Error")
     else:
         yield Finding("alerts", Level.OK, "none to acknowledge")
 

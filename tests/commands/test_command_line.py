@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tests.support import forked
 MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py")]
 OURS = sorted(name for name, app in get_commands().items() if app in ("orders", "supervision"))
 NOWHERE = "postgres://user@127.0.0.1:1/nothing"
-AWAY = "no database is running at 127.0.0.1:1/nothing: start ./run demo or set DATABASE_URL"
+AWAY = "no database is running at 127.0.0.1:1/nothing: start ./run demo, or set DATABASE_URL=postgres://"
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -106,6 +107,35 @@ def test_a_database_without_tables_says_what_to_do():
 
     assert said.returncode == 1
     assert said.stderr.splitlines()[-1].endswith("run manage.py migrate")
+
+
+def test_all_roles_in_one_process_do_not_start_without_a_database():
+    said = run("work", "all", DATABASE_URL=NOWHERE)
+
+    assert said.returncode == 1
+    assert AWAY in said.stderr.splitlines()[-1]
+    assert "Traceback" not in said.stderr + said.stdout
+    assert said.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("migrate", "told"), [((), r"migrations, the first is \w+\.0001\w*"), (("supervision", "0008"), "the migration supervision.0009")]
+)
+def test_all_roles_in_one_process_do_not_start_before_the_tables_are_there(migrate: tuple[str, ...], told: str):
+    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
+        server.execute("DROP DATABASE IF EXISTS nothing_yet")
+        server.execute("CREATE DATABASE nothing_yet")
+        try:
+            if migrate:
+                assert run("migrate", *migrate, DATABASE_URL=database_url("nothing_yet")).returncode == 0
+            said = run("work", "all", DATABASE_URL=database_url("nothing_yet"))
+        finally:
+            server.execute("DROP DATABASE nothing_yet")
+
+    assert said.returncode == 1
+    assert re.search(rf"/nothing_yet lacks .*{told}.*: run manage.py migrate$", said.stderr.splitlines()[-1])
+    assert "Traceback" not in said.stderr + said.stdout
+    assert said.stdout == ""
 
 
 @pytest.mark.parametrize("name", ["schedule", "supervise"])

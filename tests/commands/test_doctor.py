@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from orders import doctor_probes
+from supervision import checks
+from supervision.management import base
 from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
+from supervision.postgres import advice
 from supervision.worker import heartbeats
 
 pytestmark = pytest.mark.django_db
@@ -93,6 +97,44 @@ def test_a_contradiction_in_the_settings_is_a_finding(settings: Any):
     settings.SUPERVISION = {"SWEEP_SECOND": 3}
 
     assert any("supervision.E001" in finding.message for finding in doctor.settings_are_sane())
+
+
+@pytest.fixture
+def another_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project whose applications have given no advice."""
+    monkeypatch.setattr(advice, "_said", [advice.OWN])
+
+
+def away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Any:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(connection, "cursor", refuse)
+
+
+def test_another_project_is_told_what_it_can_do_about_its_database(another_project: None, monkeypatch: pytest.MonkeyPatch):
+    away(monkeypatch)
+    [finding] = doctor.database()
+    sqlite = SimpleNamespace(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3"}})
+    monkeypatch.setattr(checks, "settings", sqlite)
+    [wrong] = [message for message in checks.check_celery(None) if message.id == "supervision.E016"]
+
+    assert (finding.message, finding.advice) == (
+        "connection refused",
+        'start PostgreSQL, and name it in DATABASES["default"] of the settings',
+    )
+    assert 'Start PostgreSQL, and name it in DATABASES["default"] of the settings' in wrong.hint
+    assert "django.db.backends.postgresql" in wrong.hint
+    monkeypatch.setattr(base, "connections", {"default": SimpleNamespace(connection=None)})
+    assert 'start PostgreSQL, and name it in DATABASES["default"] of the settings (refused)' in base.explain(OperationalError("refused"))
+
+
+def test_the_shop_names_its_own_way_to_a_database(monkeypatch: pytest.MonkeyPatch):
+    away(monkeypatch)
+
+    assert [finding.advice for finding in doctor.database()] == [
+        "start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database"
+    ]
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from celery import current_app, signals
 from celery.beat import EmbeddedService
 from django.core.management.base import CommandError, CommandParser
+from django.db import connection
+from django.db.migrations import Migration
+from django.db.migrations.executor import MigrationExecutor
 
 from supervision.agent import agents
 from supervision.dispatch import partitions
 from supervision.management.base import Command as Base
-from supervision.management.base import at_least
+from supervision.management.base import at_least, where
 
 SCHEDULER, SUPERVISOR = ("submissions", "scheduler"), ("supervisor",)
 CALLS = {"scheduler": 2, "agents": 4, "supervisor": 4, "all": 6}  # threads for tasks; agents' calls have threads of their own
@@ -28,7 +32,7 @@ class Command(Base):
         "one process, for a small installation or to try the engine. A Celery worker serves the queues of its role; those "
         "of the agents are known from the registered workflows. SIGTERM ends the role without loss."
     )
-    needs_database = False  # a role waits for its database
+    needs_database = False  # a role waits for its database; `all` looks for it
     requires_system_checks = []  # Celery runs them when a worker starts
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -47,6 +51,7 @@ class Command(Base):
         served = agent_queues(options["only"])
         queues = {"scheduler": SCHEDULER, "supervisor": SUPERVISOR, "agents": served, "all": (*SCHEDULER, *SUPERVISOR, *served)}
         if role == "all":
+            self.look_at_database()
             beat = EmbeddedService(app, thread=True, scheduler_cls=app.conf.beat_scheduler)
             signals.worker_ready.connect(lambda **_: beat.start(), weak=False)
         name = os.environ.get("SAS_ROLE", "")  # `agents-order` tells one agents process from another
@@ -63,6 +68,30 @@ class Command(Base):
         )
         worker.start()
         sys.exit(worker.exitcode)
+
+    def look_at_database(self) -> None:
+        """Refuse to start without a database, or before the engine's tables are there: `all` is for people at a terminal.
+
+        The other roles wait, because the machines of a larger installation start in any order.
+        """
+        try:
+            connection.ensure_connection()
+            executor = MigrationExecutor(connection)
+            leaves = executor.loader.graph.leaf_nodes()
+            lacking = [migration for migration, _ in executor.migration_plan([leaf for leaf in leaves if leaf[0] == "supervision"])]
+            others = [migration for migration, _ in executor.migration_plan(leaves) if migration not in lacking]
+        finally:
+            connection.close()
+        if lacking:
+            raise CommandError(f"the database at {where()} lacks {named(lacking)}: run manage.py migrate")
+        if others:
+            self.stderr.write(f"the database at {where()} lacks {named(others)}: run manage.py migrate soon")
+
+
+def named(migrations: Sequence[Migration]) -> str:
+    """How many migrations these are, and the first of them."""
+    first = f"{migrations[0].app_label}.{migrations[0].name}"
+    return f"the migration {first}" if len(migrations) == 1 else f"{len(migrations)} migrations, the first is {first}"
 
 
 def agent_queues(only: str | None = None) -> list[str]:
