@@ -13,6 +13,8 @@ from django.core.management import call_command
 
 from orders.models import Product
 from supervision import testing
+from supervision.intake import submission
+from supervision.models import DeadLetter
 from tests.support import console
 
 
@@ -63,3 +65,11 @@ def an_order(mug: Product, manage: Manage) -> str:
 def an_order_in_error(mug: Product, manage: Manage) -> str:
     """An order in Error: its stock is reserved, its card was refused."""
     return console.fail(email="grace@example.com", message="card_declined: the card was refused")[0].public_id
+
+
+@pytest.fixture
+def a_dead_letter(db: None, manage: Manage) -> DeadLetter:
+    """The dead letter of a submission whose payload is no order."""
+    submission.accept([submission.NewSubmission(public_id="broken", workflow="fulfil-order", payload='{"not": "an order"}')])
+    testing.schedule()
+    return DeadLetter.objects.get()

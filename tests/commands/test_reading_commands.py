@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+
 import pytest
 from django.core.management.base import CommandError
+from django.utils.timezone import now
 
 from orders.models import Order
 from supervision import testing
 from supervision.deadletters import dead_letters
-from supervision.intake import submission
-from supervision.models import DeadLetter
+from supervision.models import DeadLetter, StepState
 from tests.commands.conftest import Manage
 from tests.shopping import place
 
 pytestmark = pytest.mark.django_db
+ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
 
 
 def test_orders_lists_what_is_in_one_state(manage: Manage, an_order: str, an_order_in_error: str):
@@ -72,6 +76,19 @@ def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: obje
     assert "not consumed yet" in manage("order", public_id).out
 
 
+def test_order_writes_every_time_in_one_form(manage: Manage, an_order: str):
+    waits = {"process_state": "Pending", "locked_by": None, "complete_by": None, "turn_at": now()}
+    StepState.objects.filter(run__key=an_order).update(**waits, not_before=now() + timedelta(days=3))
+
+    said = manage("order", an_order).out
+
+    assert re.search(rf"is postponed until {ISO}\.\)", said)
+    assert not re.search(r"\d\d/\d\d/\d{4}", said)
+    assert re.search(rf"^placed {ISO}, finished -$", said, re.M)
+    because = manage("order", an_order, "--json").json["waiting_because"]
+    assert re.search(rf"until {ISO}\.$", because)
+
+
 def test_order_names_the_dead_letter_that_an_order_became(manage: Manage, a_dead_letter: DeadLetter):
     said = manage("order", "broken").out
     assert f"dead letter {a_dead_letter.pk}: {a_dead_letter.reason} (manage.py dead_letters show {a_dead_letter.pk})" in said
@@ -100,14 +117,6 @@ def test_queue_depth_counts_what_is_overdue(manage: Manage, an_order: str):
 
     overdue = {depth["agent"]: depth["overdue"] for depth in manage("queue_depth", "--json").json}
     assert (overdue["stock"], overdue["payment"]) == (1, 0)
-
-
-@pytest.fixture
-def a_dead_letter(db: None, manage: Manage) -> DeadLetter:
-    """The dead letter of a submission whose payload is no order."""
-    submission.accept([submission.NewSubmission(public_id="broken", workflow="fulfil-order", payload='{"not": "an order"}')])
-    testing.schedule()
-    return DeadLetter.objects.get()
 
 
 def test_dead_letters_lists_the_open_ones(manage: Manage, a_dead_letter: DeadLetter):

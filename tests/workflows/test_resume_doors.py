@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from supervision import PermanentFailure
 from supervision.models import Run
 from tests.shopping import a_client, an_account
 from tests.support.people import operator
-from tests.workflows.test_moving import version
+from tests.workflows.test_moving import A, B, C, D, version
 from tests.workflows.test_resuming_earlier import failed
 
 __all__ = ["failed", "operator", "version"]
@@ -52,6 +54,26 @@ def test_an_operator_lets_an_order_go_on_from_an_earlier_step_by_command(sas, fa
     assert manage("--from", "a") == f"{failed.key}: Compensating\n"
     sas.run()
     failed.assert_state("Processed")
+
+
+def test_an_order_is_corrected_and_goes_back_one_after_the_other(sas, version):
+    version(1, A, B, replace(C, amendable=("colour",)), D)
+    sas.fake("c", raises=PermanentFailure("no"), times=1)
+    run = sas.start("moved", {"colour": "red"})
+    run.assert_state("Error")
+    words = {"STEP": "a", "ID": run.key, "JSON": '{"colour": "blue"}'}
+    with pytest.raises(CommandError, match="--from and --amend are done one after the other: ") as refused:
+        call_command("resubmit", run.key, "--reason", "r", "--from", "a", "--amend", "{}")
+    commands = re.findall("`manage.py ([^`]*)`", str(refused.value))
+
+    for command in commands:  # as the text says
+        call_command(*[words.get(word, word) for word in command.split()], "--reason", "wrong colour", stdout=StringIO())
+
+    assert len(commands) == 4
+    sas.run()
+    run.assert_state("Processed")
+    assert sas.performed == ["a", "b", "c", "a", "b", "c", "d"]
+    assert Run.objects.get(key=run.key).payload["colour"] == "blue"
 
 
 def test_an_operator_lets_an_order_go_on_from_an_earlier_step_in_the_console(sas, failed, operator):

@@ -11,6 +11,7 @@ from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.management.acting import OrderCommand, find_order
 from supervision.models import DeadLetter
+from supervision.runtime.humanize import iso_times
 
 
 class Command(OrderCommand):
@@ -26,7 +27,8 @@ class Command(OrderCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        view = find_order(options["id"])
+        with iso_times():
+            view = find_order(options["id"])
         history = queries.timeline(view.run_id) if view.run_id else []
         if options["json"]:
             self.say_json(view.answer | family.of(view.key).answer | {"events": [entry_facts(entry) for entry in history]})

@@ -41,8 +41,13 @@ class Command(OperatorCommand):
             if len(options["ids"]) > 1:
                 raise CommandError("--amend belongs to one order: give a single ID with it")
             options["amend"] = _an_object(options["amend"])
-        if options["earlier"] and (options["step"] or options["new_generation"] or options["amend"] or options["attempt"] is not None):
-            raise CommandError("--from goes with none of --step, --attempt, --amend and --new-generation")
+        if options["earlier"] and options["amend"] is not None:
+            raise CommandError(
+                "--from and --amend are done one after the other: `manage.py pause --order ID`, `manage.py resubmit ID --amend JSON`, "
+                "`manage.py resubmit ID --from STEP`, `manage.py resume --order ID`"
+            )
+        if options["earlier"] and (options["step"] or options["new_generation"] or options["attempt"] is not None):
+            raise CommandError("--from goes with none of --step, --attempt and --new-generation")
         super().handle(*args, **options)
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
