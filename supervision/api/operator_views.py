@@ -43,7 +43,7 @@ from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.models import Alert, DeadLetter, Submission
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
-from supervision.signals.sending import send_signal
+from supervision.signals.sending import send_signal, told
 
 TEXT_SHOWN = 4096
 PLANS = ("resubmit", "skip", "complete", "compensate", "move", "resume")
@@ -64,9 +64,9 @@ class VerbDoor(Door):
         return entry
 
     def order_with_run(self, public_id: str) -> None:
-        """Check that the order has a run. Raises UnknownRun, or Refused while no consumer has taken the order up."""
+        """Check that the order has a run. Raises UnknownRun, or Refused: it is not taken up yet, or a dead letter."""
         if self.find(public_id).run_id is None:
-            raise Refused(_("The order is still waiting to be taken up."), "not_taken_up")
+            raise previews.without_run(public_id)
 
     def now(self, public_id: str) -> Response:
         """The order after the action: 202 with its address."""
@@ -196,7 +196,10 @@ class SignalView(VerbDoor):
         parameters=[OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True)],
     )
     def post(self, request: Request, public_id: str, name: str) -> Response:
-        """Send the signal, as an operator or as the order's client. It may come early. The same key has one effect."""
+        """Send the signal, as an operator or as the order's client. It may come early. The same key has one effect.
+
+        The answer's `signal` says what became of it. `late`: it is kept, but no step of the order waits for it any more.
+        """
         account = account_of(request)
         if (
             not operates(account)
@@ -208,12 +211,14 @@ class SignalView(VerbDoor):
             raise ValidationError({"Idempotency-Key": [_("This header is required.")]})
         given = self.read(request, self.asks)
         try:
-            send_signal(public_id, name, given["payload"], key=key, sent_by=account.get_username(), reason=given["reason"])
+            sent = send_signal(public_id, name, given["payload"], key=key, sent_by=account.get_username(), reason=given["reason"])
         except Refused as refusal:
             if field := {"signal_payload": "payload", "signal_key": "Idempotency-Key"}.get(refusal.code):
                 raise ValidationError({field: [str(refusal)]}) from None
             raise
-        return self.now(public_id)
+        answer = self.now(public_id)
+        answer.data["signal"] = {"outcome": str(sent), "message": told(public_id, sent)}
+        return answer
 
 
 class PlanView(VerbDoor):

@@ -16,6 +16,7 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 
 from supervision.api.errors import PROBLEM
+from supervision.signals.sending import Sent
 from supervision.states import Direction, Effect, ProcessState, RunState
 
 RUN_STATES = [state.value for state in RunState]
@@ -198,6 +199,19 @@ class RunAnswer(Shape):
     finished_at = serializers.DateTimeField(allow_null=True)
     cancel_requested_at = serializers.DateTimeField(allow_null=True)
     steps = StepAnswer(many=True)
+
+
+class SignalAnswer(Shape):
+    """What became of a signal, as a word and as a sentence."""
+
+    outcome = serializers.ChoiceField([str(outcome) for outcome in (Sent.ACCEPTED, Sent.REPEATED, Sent.LATE)])
+    message = serializers.CharField()
+
+
+def signalled(answer: type[Shape]) -> type[Shape]:
+    """The shape of an order's answer with what became of a signal."""
+    told = {"signal": SignalAnswer(), "__doc__": "An order, and what became of the signal."}
+    return type(f"Signalled{answer.__name__}", (answer,), told)
 
 
 class ParentAnswer(Shape):

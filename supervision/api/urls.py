@@ -9,7 +9,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 from django.urls.converters import IntConverter, StringConverter
 
 from supervision.api import governance_views, incident_views, operator_views, webhooks
-from supervision.api.shapes import ResubmitSerializer, RunAnswer, Shape, Strict
+from supervision.api.shapes import ResubmitSerializer, RunAnswer, Shape, Strict, signalled
 
 app_name = "supervision-api"
 
@@ -49,7 +49,7 @@ def order_verbs(answer: type[Shape] = RunAnswer, resubmit: type[Strict] = Resubm
         path("complete/", operator_views.CompleteView.as_view(answer=answer), name="complete"),
         path("move/", operator_views.MoveView.as_view(answer=answer), name="move"),
         path("resume-from/", operator_views.ResumeFromView.as_view(answer=answer), name="resume-from"),
-        path("signals/<resourcename:name>/", operator_views.SignalView.as_view(answer=answer), name="signal"),
+        path("signals/<resourcename:name>/", operator_views.SignalView.as_view(answer=signalled(answer)), name="signal"),
         path("family/", operator_views.FamilyView.as_view(), name="family"),
         path("plan/", operator_views.PlanView.as_view(), name="plan"),
         path("pause/", governance_views.PauseOrderView.as_view(answer=answer), name="pause"),

@@ -42,6 +42,7 @@ from supervision.insight import queries
 from supervision.models import Run, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
+from supervision.signals.sending import told
 from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.workflow import version_of
 
@@ -94,7 +95,7 @@ class RunVerbs(PageAdmin):
         if not form.is_valid() or (amend is not None and not amend.is_valid()):
             return self._confirm(request, obj, run, chosen, form, amend)
         try:
-            self._act(request, run, chosen, form.cleaned_data, amend.amended if amend else None)
+            done = self._act(request, run, chosen, form.cleaned_data, amend.amended if amend else None)
         except ChangedMeanwhile:
             return self._confirm(request, obj, run, chosen, typed=form.cleaned_data | (amend.cleaned_data if amend else {}))
         except Refused as refusal:
@@ -102,10 +103,11 @@ class RunVerbs(PageAdmin):
         except UnknownRun:
             raise Http404 from None
         else:
-            messages.success(request, chosen.done)
+            messages.success(request, done)
         return HttpResponseRedirect(self._address("change", obj.pk))
 
-    def _act(self, request: HttpRequest, run: Run, verb: Verb, seen: Mapping[str, Any], amend: Mapping[str, Any] | None) -> None:
+    def _act(self, request: HttpRequest, run: Run, verb: Verb, seen: Mapping[str, Any], amend: Mapping[str, Any] | None) -> Any:
+        """Act, and say in words what was done."""
         who, reason, version = person(request), seen["reason"], seen["plan_version"] or None
         step = seen.get("step") or None
         attempt = None if step else seen["attempt"]  # the attempt is that of the first failed step
@@ -126,10 +128,12 @@ class RunVerbs(PageAdmin):
             case "move":
                 moving.move(run.key, by=who, reason=reason, plan_version=version)
             case "signal":
-                operator_verbs.signal(run.key, seen["name"], by=who, reason=reason, payload=seen["payload"], signal_key=seen["key"])
+                sent = operator_verbs.signal(run.key, seen["name"], by=who, reason=reason, payload=seen["payload"], signal_key=seen["key"])
+                return told(run.key, sent.outcome)
             case "cancel":
                 must_still_fail(run.key, seen["attempt"])
                 operator_verbs.cancel(run.key, by=who, reason=reason)
+        return verb.done
 
     def _verb_form(self, run: Run, verb: Verb, steps: Sequence[StepState], data: Any = None, **initial: Any) -> VerbForm:
         if verb.name == "signal":

@@ -63,6 +63,10 @@ class OperatorCommand(OrderCommand):
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         """Act on one order; return the new state of its run. Raises Refused."""
 
+    def remark(self, key: str, state: str) -> str:
+        """What the new state alone does not say; empty for most actions."""
+        return ""
+
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="+", metavar="ID", help=f"an order's {directory.current().known_by.replace('its ', '')}")
         parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept in the order's history")
@@ -83,7 +87,11 @@ class OperatorCommand(OrderCommand):
                 elif len(options["ids"]) > 1:
                     self.stderr.write(failed[-1])
             else:
-                self.say_json({"id": key, "process_state": state}) if options["json"] else self.stdout.write(f"{said}: {state}")
+                remark = self.remark(key, state)
+                if options["json"]:
+                    self.say_json({"id": key, "process_state": state} | ({"remark": remark} if remark else {}))
+                else:
+                    self.stdout.write(f"{said}: {state}. {remark}" if remark else f"{said}: {state}")
         if failed:
             raise CommandError(failed[0] if len(options["ids"]) == 1 else f"{len(failed)} of {len(options['ids'])} refused")
 

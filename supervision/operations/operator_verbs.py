@@ -7,20 +7,20 @@ commits with the action.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun, UnreadableSubmission
+from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnreadableSubmission
 from supervision.incidents import incident_sql
 from supervision.models import Alert, DeadLetter, Incident, Run, StepState, Submission
 from supervision.operations import requeue
 from supervision.operations.audit_log import Actor, log, name_of
-from supervision.operations.previews import key_of, same_plan, still_here
+from supervision.operations.previews import key_of, same_plan, still_here, without_run
 from supervision.postgres import db
 from supervision.runtime import failpoints
-from supervision.signals.sending import send_signal
+from supervision.signals.sending import Sent, send_signal
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store import run_verbs
 from supervision.store.runs.beginning_again import undo_the_rest
@@ -153,18 +153,27 @@ def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_v
     return commit(work)
 
 
-def signal(key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None) -> str:
-    """Send the order a signal, in the place of the sender that should have sent it; returns the run's state.
+class Signalled(NamedTuple):
+    """What became of an operator's signal, and the state of the order's run."""
+
+    state: str
+    outcome: Sent
+
+
+def signal(
+    key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None
+) -> Signalled:
+    """Send the order a signal, in the place of the sender that should have sent it.
 
     signal_key: the same key has one effect. Raises what `send_signal` raises.
     """
     demand_reason(reason)
 
-    def work() -> str:
-        send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
+    def work() -> Signalled:
+        outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
         run = Run.objects.filter(key=key).first()
         log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")
-        return run.process_state if run else RunState.PENDING.value
+        return Signalled(run.process_state if run else RunState.PENDING.value, outcome)
 
     return db.transact(work)
 
@@ -228,11 +237,10 @@ def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
 
 
 def locked_run(key: str) -> LockedRun:
-    """The run of this public id, locked until the transaction ends. Raises UnknownRun, or Refused where it is archived."""
+    """The run of this public id, locked until the transaction ends. Raises UnknownRun, or Refused where it has no run (any more)."""
     run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
     if run_id is None:
-        still_here(key)
-        raise UnknownRun(key)
+        raise without_run(key)
     return run_verbs.lock([run_id]).runs[0]
 
 

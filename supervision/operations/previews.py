@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
 
+from supervision.deadletters import of_orders
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
-from supervision.models import ArchivedRun, Run, StepState
+from supervision.models import ArchivedRun, Run, StepState, Submission
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState
 from supervision.store.runs.locked_run import LockedRun
 
@@ -53,8 +54,7 @@ def as_it_is(key: str) -> LockedRun:
     """The run of this public id to look at: it is not locked. Raises UnknownRun, or Refused where it is archived."""
     run = Run.objects.filter(key=key).first()
     if run is None:
-        still_here(key)
-        raise UnknownRun(key)
+        raise without_run(key)
     return LockedRun(run, list(StepState.objects.filter(run=run).order_by("direction", "position")), 0)
 
 
@@ -99,6 +99,18 @@ def still_here(key: str) -> None:
     """Raise Refused if the run of this public id is archived."""
     if ArchivedRun.objects.filter(key=key).exists():
         raise Refused(_("The order ended long ago and is archived: nothing about it can be changed."), "archived")
+
+
+def without_run(key: str) -> Refused | UnknownRun:
+    """The error of a verb that needs a run, for a public id that has none: it says why. Raises Refused where the run is archived."""
+    still_here(key)
+    submission = Submission.objects.filter(public_id=key).first()
+    if submission is None:
+        return UnknownRun(key)
+    letter = of_orders.letter_of(key) if submission.consumed_at is not None else None
+    if letter is not None:
+        return Refused(of_orders.in_words(letter), "dead_letter")
+    return Refused(_("The order is still waiting to be taken up."), "not_taken_up")
 
 
 def key_of(locked: LockedRun, step: StepState, generation: int) -> str:

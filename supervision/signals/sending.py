@@ -46,7 +46,7 @@ class Sent(StrEnum):
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"  # it was accepted before, under this key
-    LATE = "late"  # it is kept, but no step of the run waits for it any more
+    LATE = "late"  # it is kept and shown, but no step of the run waits for it any more, so it changes nothing
     UNKNOWN_RUN = "unknown_run"
     ENDED = "ended"  # or is being undone
     NOT_AWAITED = "not_awaited"  # no step of the run's workflow waits for a signal of this name
@@ -59,6 +59,7 @@ def send_signal(
 ) -> Sent:
     """Send one signal; returns `accepted`, `repeated` where it has come before under this key, or `late`.
 
+    `late` means that the signal is kept, but no step of the run waits for it any more: it changes nothing. `told` says so in words.
     key: without one, each call sends another signal. Raises UnknownRun; Refused if the run has ended or is being undone, if its
     workflow does not wait for such a signal, if the key was used with another payload, or if the payload cannot be kept.
     """
@@ -75,6 +76,20 @@ def send_signal(
     if outcome in refusals:
         raise Refused(refusals[outcome], f"signal_{outcome}")
     return outcome
+
+
+def told(run: str, outcome: Sent) -> str:
+    """What this outcome means for the run, in words: whether the signal is kept, and what has to happen if the run is in Error."""
+    words = {
+        Sent.ACCEPTED: _("The signal is kept for the step that waits for it."),
+        Sent.REPEATED: _("The signal had come before under this key: nothing has changed."),
+        Sent.LATE: _("The signal is kept, but no step of the order waits for it any more: it changes nothing."),
+    }
+    failed = [row[0] for row in db.fetch(_FAILED, {"key": run})]
+    if not failed:
+        return words[outcome]
+    stands = _("The order is in Error at %(steps)s, and goes on when that is resubmitted.") % {"steps": ", ".join(failed)}
+    return f"{words[outcome]} {stands}"
 
 
 def send_all(signals: Sequence[NewSignal]) -> list[Sent]:
@@ -141,6 +156,11 @@ SELECT r.key, r.id, r.workflow, r.version,
                 AND (s.process_state || '' IN ('Pending', 'Processing', 'Error') OR s.position >= r.resume_from)),
        (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = r.key LIMIT %(most)s) g)
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
+"""
+_FAILED = """
+SELECT s.name FROM supervision_run r
+  JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = r.direction AND s.process_state || '' = 'Error'
+ WHERE r.key = %(key)s AND r.process_state = 'Error' ORDER BY s.position
 """
 _SUBMISSIONS = """
 SELECT u.public_id, u.workflow, (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = u.public_id LIMIT %(most)s) g)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervision.intake.consuming import consume_batch
-from supervision.models import Run, StepEvent, StepState, Submission
+from supervision.models import DeadLetter, Run, StepEvent, StepState, Submission
 from supervision.operations import operator_verbs
 from tests.shopping import a_request
 
@@ -47,6 +47,17 @@ def test_cancelling_needs_a_reason_and_nothing_else(customer, order):
         answer = customer.post(f"{ORDERS}{order}/cancel/", body)
         assert (answer.status_code, bool(answer.json()["errors"])) == (400, True)
     assert Submission.objects.get().cancel_requested_at is None
+
+
+def test_a_verb_on_a_dead_letter_says_why_it_is_one_and_what_settles_it(operator, order):
+    Submission.objects.filter(public_id=order).update(payload='{"not": "an order"}')
+    consume_batch(born=False)
+    letter = DeadLetter.objects.get()
+
+    answer = verb(operator, order, "resubmit")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "dead_letter")
+    assert f"The order is a dead letter ({letter.pk}): {letter.reason.splitlines()[0].rstrip(' .')}." in answer.json()["detail"]
 
 
 def test_what_is_not_taken_up_yet_cannot_be_steered(operator, order):

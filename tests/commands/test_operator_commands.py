@@ -12,8 +12,9 @@ from django.core.management.base import CommandError
 from orders.models import Order
 from supervision import testing
 from supervision.incidents import lifecycle
-from supervision.models import Incident, Run, StepEvent
+from supervision.models import DeadLetter, Incident, Run, StepEvent
 from tests.commands.conftest import Manage
+from tests.shopping import place
 
 pytestmark = pytest.mark.django_db
 
@@ -116,6 +117,41 @@ def test_a_refusal_is_json_too(manage: Manage, an_order: str, capsys: pytest.Cap
 
     with pytest.raises(CommandError, match="can no longer be cancelled"):
         manage("cancel", an_order, "--reason", "twice", "--json")
+
+
+def settles(letter: DeadLetter) -> str:
+    """What has to be said about an order that is a dead letter."""
+    reason = letter.reason.splitlines()[0].rstrip(" .")
+    assert "expected" in reason or "required" in reason, "the reason has to say something"
+    return f"The order is a dead letter ({letter.pk}): {reason}. Remove the cause and requeue it, or discard it: `manage.py dead_letters"
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "skip", "compensate"])
+def test_a_verb_on_a_dead_letter_says_why_it_is_one_and_what_settles_it(verb: str, manage: Manage, a_dead_letter: DeadLetter):
+    with pytest.raises(CommandError) as refused:
+        manage(verb, "broken", "--reason", "try again")
+    assert settles(a_dead_letter) in str(refused.value)
+    assert f"requeue {a_dead_letter.pk} --reason TEXT" in str(refused.value)
+
+    manage("dead_letters", "discard", a_dead_letter.pk, "--reason", "spam")
+    with pytest.raises(CommandError, match=r"was a dead letter .* It is settled: command: discarded: spam"):
+        manage(verb, "broken", "--reason", "try again")
+
+
+def test_the_cancellation_of_a_dead_letter_is_kept_and_its_answer_says_what_settles_it(manage: Manage, a_dead_letter: DeadLetter):
+    said = manage("cancel", "broken", "--reason", "the customer called").out
+
+    assert said.startswith("broken: Pending. The cancellation is kept: if the order is requeued, it ends Cancelled. ")
+    assert settles(a_dead_letter) in said
+    assert settles(a_dead_letter) in manage("cancel", "broken", "--reason", "once more", "--json").json["remark"]
+
+
+def test_a_verb_on_an_order_that_is_not_taken_up_yet_says_so(manage: Manage, mug: object):
+    key = place()
+
+    with pytest.raises(CommandError, match="still waiting to be taken up"):
+        manage("resubmit", key, "--reason", "impatience")
+    assert manage("cancel", key, "--reason", "the customer called").out == f"{key}: Pending\n"
 
 
 def test_a_named_account_acts_and_is_on_record(manage: Manage, an_order_in_error: str):

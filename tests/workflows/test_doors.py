@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from supervision import Step
+from supervision import PermanentFailure, Step
 from supervision.insight import directory
 from supervision.models import Run, Signal
 from tests.shopping import a_client, an_account
@@ -110,6 +110,58 @@ def test_the_command_says_what_is_wrong_with_a_signal(run, words, told):
     assert not Signal.objects.exists()
 
 
+def failed_at_last(sas, run) -> None:
+    """Let the run take its signal, and fail for good at the step after it."""
+    sas.fake("last", raises=PermanentFailure("no"), times=1)
+    run.signal("paid", {"amount": "3"}, key="first")
+    sas.run()
+    run.assert_state("Error")
+
+
+IN_ERROR = "The order is in Error at last, and goes on when that is resubmitted."
+LATE = f"The signal is kept, but no step of the order waits for it any more: it changes nothing. {IN_ERROR}"
+
+
+def test_the_command_says_what_a_late_signal_means_and_where_the_order_is_in_error(sas, run, capsys):
+    failed_at_last(sas, run)
+    call_command("signal", run.key, "--name", "paid", "--reason", "again", "--key", "second")
+    assert capsys.readouterr().out == f"{run.key}: Error. {LATE} (manage.py resubmit {run.key})\n"
+    call_command("signal", run.key, "--name", "paid", "--reason", "again", "--key", "second", "--json")
+    assert json.loads(capsys.readouterr().out)["remark"].startswith("The signal had come before under this key: nothing has changed.")
+    run.resubmit()
+    sas.run()
+    run.assert_state("Processed")
+
+
+def test_the_command_says_that_a_signal_is_kept_for_a_step_after_the_one_in_error(sas, run, flow, capsys):
+    flow(BETA, paid(), name="later")
+    sas.fake("beta-step", raises=PermanentFailure("no"), times=1)
+    later = sas.start("later")
+    call_command("signal", later.key, "--name", "paid", "--reason", "the bank called")
+    told = "The signal is kept for the step that waits for it. The order is in Error at beta-step, and goes on when that is resubmitted."
+    assert capsys.readouterr().out == f"{later.key}: Error. {told} (manage.py resubmit {later.key})\n"
+    later.resubmit()
+    sas.run()
+    later.assert_state("Processed")
+
+
+def test_the_api_says_what_became_of_a_signal(sas, run):
+    olga = a_client(an_account("olga", "operator"))
+    kept = post(olga, run, body={"payload": {"amount": "3"}}, **{"Idempotency-Key": "k"}).json()
+    assert kept["signal"] == {"outcome": "accepted", "message": "The signal is kept for the step that waits for it."}
+    assert post(olga, run, body={"payload": {"amount": "3"}}, **{"Idempotency-Key": "k"}).json()["signal"]["outcome"] == "repeated"
+    failed_at_last(sas, run)
+    assert post(olga, run, **{"Idempotency-Key": "late"}).json()["signal"] == {"outcome": "late", "message": LATE}
+
+
+def test_the_console_says_what_a_late_signal_means(sas, run, operator):
+    failed_at_last(sas, run)
+    address = reverse("admin:supervision_run_operate", args=[Run.objects.get(key=run.key).pk, "signal"])
+    hidden = dict(re.findall(r'<input type="hidden" name="(key|attempt)" value="([^"]*)"', operator.get(address).content.decode()))
+    sent = operator.post(address, {**hidden, "name": "paid", "payload": "{}", "reason": "again"}, follow=True)
+    assert LATE in sent.content.decode()
+
+
 # ------------------------------------------------------------------------------------------------------- the console
 
 
@@ -137,6 +189,15 @@ def test_an_operator_sends_a_signal_from_the_page_of_the_run_and_sees_it_there(s
     shown = operator.get(page).content.decode()
     assert "the bank called" in shown
     assert signal.sent_by in shown
+
+
+def test_the_heading_of_a_runs_page_has_its_key_letter_for_letter(run, operator):
+    Run.objects.filter(key=run.key).update(key="aBcDeF-1234567890_xyz")
+    shown = operator.get(reverse("admin:supervision_run_change", args=[Run.objects.get().pk])).content.decode()
+    heading = re.search(r"<h1[^>]*>(.*?)</h1>", shown, re.S)
+    assert heading is not None
+    assert "un aBcDeF-1234567890_xyz" in heading[1]
+    assert "ABcDeF" not in shown
 
 
 def test_the_page_of_a_run_shows_its_newest_signals_and_not_all_of_a_thousand(run, operator):

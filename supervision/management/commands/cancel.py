@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervision.deadletters import of_orders
 from supervision.management.acting import OperatorCommand
 from supervision.operations import operator_verbs
+from supervision.states import RunState
 
 
 class Command(OperatorCommand):
@@ -18,3 +20,9 @@ class Command(OperatorCommand):
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         return operator_verbs.cancel(key, by=by, reason=reason)
+
+    def remark(self, key: str, state: str) -> str:
+        letter = of_orders.letter_of(key) if state == RunState.PENDING else None
+        if letter is None:
+            return ""
+        return f"The cancellation is kept: if the order is requeued, it ends Cancelled. {of_orders.in_words(letter)}"

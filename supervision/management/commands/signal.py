@@ -7,8 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from supervision.deadletters import of_orders
 from supervision.management.acting import OperatorCommand
 from supervision.operations import operator_verbs
+from supervision.signals.sending import Sent, told
+from supervision.states import RunState
 
 
 class Command(OperatorCommand):
@@ -34,4 +37,12 @@ class Command(OperatorCommand):
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         payload, signal_key = options["payload"], options["key"]
-        return operator_verbs.signal(key, options["name"], by=by, reason=reason, payload=payload, signal_key=signal_key)
+        state, self.outcome = operator_verbs.signal(key, options["name"], by=by, reason=reason, payload=payload, signal_key=signal_key)
+        return state
+
+    def remark(self, key: str, state: str) -> str:
+        if letter := of_orders.letter_of(key):
+            return f"{told(key, self.outcome)} {of_orders.in_words(letter)}"
+        if state == RunState.ERROR:
+            return f"{told(key, self.outcome)} (manage.py resubmit {key})"
+        return told(key, self.outcome) if self.outcome != Sent.ACCEPTED else ""
