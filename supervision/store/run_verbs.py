@@ -7,6 +7,7 @@ too, and writes the newest one to the rows that go on (the baton, see `step_sql`
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -21,6 +22,9 @@ from supervision.store import alerts, hooks, sessions
 from supervision.store.runs.locked_run import LockedRun
 from supervision.wakeup import hints
 from supervision.workflow import ClosedRun
+
+log = logging.getLogger(__name__)
+TOLD = (*FINAL_RUN_STATES, RunState.ERROR)  # the states that are a line in the log
 
 # The newest event of each of these runs, and how many steps it has.
 _NUMBERS = """
@@ -81,6 +85,8 @@ def _call_hooks(changed: Sequence[LockedRun]) -> None:
     calls: dict[tuple[str, int, str], list[ClosedRun]] = {}
     for locked in changed:
         run = locked.run
+        if run.process_state in TOLD:
+            tell_of_ends(run.process_state, [run.key])
         calls.setdefault((run.workflow, run.version, run.process_state), []).append(locked.closed())
     for call, runs in calls.items():
         hooks.tell(*call, runs)
@@ -120,9 +126,21 @@ def after_settling(
         _tell_of_errors(errors)
 
 
+def tell_of_ends(state: str, keys: Sequence[str]) -> None:
+    """Log a line for each of these runs, which have reached a final state or Error, once the transaction has committed."""
+    if keys and log.isEnabledFor(logging.INFO):
+        transaction.on_commit(partial(_log, state, keys))
+
+
+def _log(state: str, keys: Sequence[str]) -> None:
+    for key in keys:
+        log.info("run %s is %s", key, state)
+
+
 def _tell_of_errors(run_ids: Sequence[int]) -> None:
     calls: dict[tuple[str, int], list[ClosedRun]] = {}
     for run in Run.objects.filter(pk__in=run_ids):
+        tell_of_ends(RunState.ERROR, [run.key])
         calls.setdefault((run.workflow, run.version), []).append(ClosedRun(run_id=run.pk, key=run.key, reason="", payload=run.payload))
     for version, runs in calls.items():
         hooks.tell(*version, RunState.ERROR, runs)

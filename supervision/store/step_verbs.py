@@ -216,6 +216,7 @@ def finish_branch(place: StepPosition, successor: Successor, done: Sequence[Done
 def _gone_on(place: StepPosition, successor: Successor, done: Sequence[Done], now: branch_rows.Finished) -> Handover:
     """Do the work that follows from FINISH of a branch."""
     stale = _strays(place, done, now.found) if len(now.found) < len(done) else []
+    run_verbs.tell_of_ends(RunState.PROCESSED, [item.key for item, _ in done if item.run_id in now.ended])
     _close_undone(now.undone)
     started = now.started if successor == Successor.STARTED else []
     due = any((_release(now.ended), _tell_of_children(place, now.ended), now.due, now.undone))
@@ -289,6 +290,7 @@ def _closed(place: StepPosition, done: Sequence[Done], rows: Sequence[tuple[Any,
     found = {run_id for run_id, closed, _ in rows if not closed}
     ended = {run_id: session for run_id, closed, session in rows if closed}
     stale = _strays(place, done, found) if len(found) < len(done) else []
+    run_verbs.tell_of_ends(RunState.PROCESSED, [item.key for item, _ in done if item.run_id in ended])
     _close_undone(found - ended.keys())
     return Handover([], [], stale, wake_scheduler=any((_release(ended), _tell_of_children(place, ended), len(ended) < len(found))))
 
