@@ -185,7 +185,11 @@ class Agent:
     signals: ClassVar[tuple[str, ...]] = ()
 
     def perform(self, request: StepRequest) -> JSON:
-        """Do the step's work once per idempotency key; return a small JSON object that undoing may need."""
+        """Do the step's work once per idempotency key; return a small JSON object that undoing may need.
+
+        It is a dict; None counts as an empty one. The step stops in Error if the agent returns anything else, or a dict that JSON
+        cannot hold (a Decimal, a datetime): its effect is unknown then.
+        """
         raise NotImplementedError
 
     def compensate(self, request: StepRequest) -> JSON:

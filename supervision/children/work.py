@@ -22,7 +22,7 @@ from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.states import RunState
 from supervision.store import run_verbs
-from supervision.store.step_verbs import MOST_RESULT_BYTES
+from supervision.store.records import MOST_RESULT_BYTES
 from supervision.wakeup import hints
 from supervision.workflow import Facts, newest
 

@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError
 from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
-from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal, OutcomeUnknown, TransientFailure
+from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal, TransientFailure
 from supervision.execution import first_operations, handback, inputs, notes
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
@@ -33,7 +33,7 @@ from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Done, Handover, Started
+from supervision.store.records import Done, Handover, Started, UnfitResult, checked
 from supervision.store.step_verbs import Successor
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
@@ -232,8 +232,7 @@ def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handov
         log.exception("could not record %d answers of %s: %s", len(done), place, why, exc_info=not place.step.personal)
         if len(done) > 1:
             return _together([_finish(place, [item], go_on=go_on) for item in done])
-        failure = decisions.as_failure(OutcomeUnknown(f"its answer could not be recorded: {why}", decisions.UNRECORDED))
-        _report_failures(place, [(done[0][0].claim, failure)])
+        _report_failures(place, [(done[0][0].claim, decisions.unrecorded(place, error, why))])
         return Handover([], [], [])
 
 
@@ -310,10 +309,12 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
     try:
         if failpoints.armed:
             failpoints.hit("agent.before_call", steps)
-        result = agent.compensate(request) if undo else agent.perform(request)
+        result = checked(agent.compensate(request) if undo else agent.perform(request))
         if failpoints.armed:
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
-        return Answer(place, started, result or {}, None, notes.left(request), time.monotonic())
+        return Answer(place, started, result, None, notes.left(request), time.monotonic())
+    except UnfitResult as error:
+        return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), time.monotonic())
     except AgentFailure as error:
         failure = _failure_of(place, started, request, error)
         return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
@@ -359,7 +360,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
             if isinstance(result, AgentFailure):
                 failed.append((item.claim, _failure_of(place, item, request, result)))
             else:
-                done.append((item, result))
+                done.append((item, checked(result)))
         if failed:  # first, because it may lock all steps of its runs, and `finish` locks runs
             failures.fail(place, failed)
         return finish(done) if done else Handover([], [], []), failed
@@ -375,9 +376,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
         if len(started) > 1:  # one by one, so that only the faulty one fails
             return _together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
-        # The transaction was rolled back as a whole: certainly nothing was done.
-        failure = decisions.as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
-        _report_failures(place, [(item.claim, failure) for item in started])
+        _report_failures(place, [(item.claim, decisions.rolled_back(place, error)) for item in started])
         return Handover([], [], [])
     if failpoints.armed:
         failpoints.hit("agent.after_finish", [place.label])

@@ -17,8 +17,8 @@ from supervision.operations.previews import is_asleep, may_be_completed, same_pl
 from supervision.postgres import db, json_safe
 from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.store import sleeping
+from supervision.store.records import MOST_RESULT_BYTES
 from supervision.store.runs.locked_run import LockedRun
-from supervision.store.step_verbs import MOST_RESULT_BYTES
 
 # What the step began outside counts as done, or as undone, because the operator says so.
 _SETTLE = """

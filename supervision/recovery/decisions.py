@@ -38,7 +38,8 @@ from supervision.retry import (
     decide,
 )
 from supervision.states import Direction, Effect, ProcessState, RunState
-from supervision.workflow import version_of
+from supervision.store.records import UnfitResult
+from supervision.workflow import StepPosition, version_of
 
 NO_TIME, CLAIM_LOST, UNRECORDED = "no_time", "claim_lost", "unrecorded"
 OUR_OWN = (NO_TIME, CLAIM_LOST, UNRECORDED)  # transient failures for which the remote service is not to blame
@@ -116,6 +117,30 @@ def as_failure(error: BaseException) -> Failure:
         refuses_us=error.refuses_us,
         at=error.since or time.monotonic(),
     )
+
+
+def unfit(place: StepPosition, error: UnfitResult, *, done: bool = True) -> Failure:
+    """What an agent returned cannot be kept: the step stops in Error, whatever its policy says. An operator decides.
+
+    done: whether the step's work may have been done. Then its effect is unknown, and a resubmission keeps its key.
+    """
+    told = f"step {place.label}: the agent {place.agent.name} returned {error}; return a dict of text, numbers, true, false, None, lists"
+    message = f"{told} and dicts, for example str(amount) and moment.isoformat()"
+    return Failure(outcome=Outcome.UNKNOWN if done else Outcome.PERMANENT, message=message, code="unfit_result", reconcile=True)
+
+
+def unrecorded(place: StepPosition, error: Exception, why: str) -> Failure:
+    """The agent has answered, and its answer cannot be recorded. why: the error in words that quote no personal data."""
+    if isinstance(error, UnfitResult):
+        return unfit(place, error)
+    return as_failure(OutcomeUnknown(f"its answer could not be recorded: {why}", UNRECORDED))
+
+
+def rolled_back(place: StepPosition, error: Exception) -> Failure:
+    """A transactional agent's transaction was rolled back as a whole: certainly nothing was done."""
+    if isinstance(error, UnfitResult):
+        return unfit(place, error, done=False)
+    return as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
 
 
 def _pause(seconds: float | None) -> timedelta | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +11,38 @@ from typing import Any, NamedTuple
 from supervision.states import Claim
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+MOST_RESULT_BYTES = 65_536  # a step's result is read with its run, by later steps and by people
+
+
+class UnfitResult(Exception):
+    """What an agent returned cannot be kept as the step's result. Its text says what it is; it quotes no value."""
+
+
+def _refuse(value: Any) -> Any:
+    raise UnfitResult(f"a dict that holds a value of the type {type(value).__name__}")
+
+
+_encode = json.JSONEncoder(allow_nan=False, default=_refuse).encode
+
+
+def as_json(result: Mapping[str, Any]) -> str:
+    """A step's result as it is kept. Raises UnfitResult if JSON cannot hold it, ValueError if it is too large."""
+    try:
+        text = _encode(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnfitResult(f"a dict that JSON cannot hold ({error})") from None
+    if len(text) > MOST_RESULT_BYTES:
+        raise ValueError(f"the result has {len(text):,} bytes of JSON; at most {MOST_RESULT_BYTES:,} are kept")
+    return text
+
+
+def checked(result: Any) -> dict[str, Any]:
+    """What an agent returned, as a dict: None counts as an empty one. Raises UnfitResult for anything else."""
+    if isinstance(result, dict):
+        return result
+    if result is None:
+        return {}
+    raise UnfitResult(f"a value of the type {type(result).__name__}")
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,12 @@ from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
 from supervision.store.claiming import lease
-from supervision.store.records import NOTHING, Done, Handover, LockedSubmission, Start, Started
+from supervision.store.records import NOTHING, Done, Handover, LockedSubmission, Start, Started, as_json
 from supervision.store.runs import branch_rows, branch_sql
 from supervision.wakeup import hints
 from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow, started_by_steps
 
 log = logging.getLogger(__name__)
-
-MOST_RESULT_BYTES = 65_536  # a step's result is read with its run, by later steps and by people
 
 
 def budget(step_within: timedelta) -> float:
@@ -245,14 +243,7 @@ def _of_rows(done: Sequence[Done], rows: Sequence[tuple[Any, ...]]) -> list[Done
 
 
 def _done(place: StepPosition, done: Sequence[Done]) -> dict[str, Any]:
-    return {**addressed(place, [item.claim for item, _ in done]), "results": [_as_json(result) for _, result in done], "me": me()}
-
-
-def _as_json(result: Mapping[str, Any]) -> str:
-    text = json.dumps(result)
-    if len(text) > MOST_RESULT_BYTES:
-        raise ValueError(f"the result has {len(text):,} bytes of JSON; at most {MOST_RESULT_BYTES:,} are kept")
-    return text
+    return {**addressed(place, [item.claim for item, _ in done]), "results": [as_json(result) for _, result in done], "me": me()}
 
 
 def _following(place: StepPosition, successor: Successor) -> dict[str, Any]:
@@ -367,6 +358,8 @@ def finish_undo(place: StepPosition, done: Sequence[Done]) -> Handover:
     """Record that these steps are undone; the next step before each becomes due to be undone."""
 
     def work() -> set[int]:
+        for _, result in done:
+            as_json(result)  # raises before anything is written
         held = hold(place, [item.claim for item, _ in done])
         finished = {item.run_id: result for item, result in done if item.run_id in held}
         for locked in run_verbs.lock(sorted(finished)):

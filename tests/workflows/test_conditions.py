@@ -10,7 +10,7 @@ from supervision import Agent, AwaitSignal, Facts, PermanentFailure, Step, Timer
 from supervision.agent import registered
 from supervision.errors import DefinitionError
 from supervision.models import Alert
-from supervision.store.step_verbs import MOST_RESULT_BYTES
+from supervision.store.records import MOST_RESULT_BYTES
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, HOUR
 
