@@ -19,8 +19,9 @@ An agent that raises anything else is treated as if it had raised `OutcomeUnknow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 
 class SupervisionError(Exception):
@@ -203,3 +204,9 @@ class NotNeeded(AgentFailure):
     """Not a failure: there is nothing to do. The step is Skipped, without an alert."""
 
     code = "not_needed"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint at the known name that this one resembles most; empty if it resembles none."""
+    close = get_close_matches(name, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

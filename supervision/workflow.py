@@ -10,12 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from supervision.agent import CHILD, JSON, WAIT, Agent, ChildAgent, WaitAgent, get_agent, registered
-from supervision.errors import DefinitionError, UnreadableSubmission
+from supervision.errors import DefinitionError, UnreadableSubmission, did_you_mean
 from supervision.retry import RetryPolicy
 from supervision.states import Direction
 
@@ -84,8 +83,6 @@ class Intake:
 
 
 ANY_JSON = Intake()
-
-
 Hook = Callable[[Sequence[ClosedRun]], None]
 
 
@@ -202,6 +199,8 @@ class Workflow:
     def __post_init__(self) -> None:
         if not self.name:
             raise DefinitionError("a workflow needs a name")
+        if wrong := [self.steps] if not isinstance(self.steps, tuple | list) else [it for it in self.steps if not isinstance(it, Step)]:
+            raise DefinitionError(f"workflow {self.name!r}: steps must be a tuple of steps (@step makes one), got {wrong[0]!r}")
         if not self.steps:
             raise DefinitionError(f"workflow {self.name!r} has no steps")
         if len(self.steps) > MOST_STEPS:
@@ -219,7 +218,10 @@ class Workflow:
                 raise DefinitionError(f"step {step.name!r}: {what} must be a tuple of names of steps, got {names!r}")
             for what, names in (("reads", step.reads), ("comes after", step.after or ())):
                 if unknown := [name for name in names if name not in seen]:
-                    raise DefinitionError(f"workflow {self.name!r}: step {step.name!r} {what} {unknown[0]!r}, which is no earlier step")
+                    hint = did_you_mean(unknown[0], seen)
+                    raise DefinitionError(
+                        f"workflow {self.name!r}: step {step.name!r} {what} {unknown[0]!r}, which is no earlier step{hint}"
+                    )
             seen.add(step.name)
             if step.complete_within <= timedelta(0):
                 raise DefinitionError(f"step {step.name!r}: complete_within must be positive")
@@ -304,9 +306,7 @@ def newest(name: str) -> Workflow:
     try:
         return _newest[name]
     except KeyError:
-        close = get_close_matches(name, _newest, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise UnreadableSubmission(f"no workflow named {name!r} is registered{hint}") from None
+        raise UnreadableSubmission(f"no workflow named {name!r} is registered{did_you_mean(name, _newest)}") from None
 
 
 def version_of(name: str, version: int) -> Workflow:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from supervision.agent import JSON, Agent, StepRequest, register_agent, registered
-from supervision.errors import DefinitionError, PermanentFailure
+from supervision.errors import DefinitionError, PermanentFailure, did_you_mean
 from supervision.retry import RetryPolicy
 from supervision.workflow import Condition, Step
 
@@ -43,6 +44,7 @@ class FunctionAgent(Agent):
 
     def undone_by(self, undo: Work) -> None:
         """Undo the step by this function. Raises DefinitionError if it has another one."""
+        _check(f"the undo of {self.name}", undo)
         if self.undo is not None and _place(self.undo) != _place(undo):
             raise DefinitionError(f"step {self.name!r} has two undos: {_place(self.undo)} and {_place(undo)}")
         self.undo, self.undoable = undo, True  # type: ignore[misc]
@@ -99,7 +101,10 @@ def step(
         if not callable(function):
             raise DefinitionError(f"@step decorates a function, got {function!r}; @step(name=...) gives the step its name")
         given: Any = dict(options)
+        if unknown := sorted(set(given) - set(Options.__annotations__)):
+            raise DefinitionError(f"@step takes no {unknown[0]!r}{did_you_mean(unknown[0], Options.__annotations__)}")
         name = given.pop("name", None) or getattr(function, "__name__", type(function).__name__).replace("_", "-")
+        _check(name, function)
         known = registered.get(name)
         if isinstance(known, FunctionAgent) and _name_of(known.work) != _name_of(function):
             raise DefinitionError(f"two functions are the step {name!r}: {_place(known.work)} and {_place(function)}; give one a name=")
@@ -109,11 +114,25 @@ def step(
     return make if work is None else make(work)
 
 
+def _check(what: str, function: Work) -> None:
+    """Refuse a function that cannot be called with a request. Agents' calls run in threads."""
+    if inspect.iscoroutinefunction(function):
+        raise DefinitionError(f"{what!r} is a coroutine function, and steps are called in threads: {_place(function)}; write `def`")
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError:
+        raise DefinitionError(f"{what!r} has to take one argument, the request: {_place(function)}") from None
+    except ValueError:  # a function that is not written in Python
+        return
+
+
 def _name_of(function: Work) -> tuple[str, str]:
     """The function's module and name, the same when its module is loaded again."""
     return function.__module__, getattr(function, "__qualname__", "")
 
 
-def _place(function: Work) -> str:
+def _place(function: object) -> str:
     code = getattr(function, "__code__", None)
-    return f"{function.__module__}.{getattr(function, '__qualname__', '')}" + (f" (line {code.co_firstlineno})" if code else "")
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}" + (
+        f" (line {code.co_firstlineno})" if code else ""
+    )

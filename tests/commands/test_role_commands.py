@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from django.core.management import CommandError
 
 from supervision import testing
+from supervision.management.commands import work
 from supervision.management.commands.work import agent_queues
 from supervision.models import DeadLetter
 from tests.commands.conftest import Manage
@@ -69,6 +71,17 @@ def test_an_agent_that_no_workflow_has_is_refused_and_the_others_are_named(name:
 def test_only_belongs_to_the_agents(manage: Manage):
     with pytest.raises(CommandError, match="--only belongs to the role agents"):
         manage("work", "scheduler", "--only", "payment")
+
+
+def test_the_log_leaves_messages_and_tasks_out_unless_the_project_wants_them(monkeypatch):
+    theirs, ours = "celery.app.trace", "celery.worker.strategy"
+    for name, level in ((theirs, logging.DEBUG), (ours, logging.NOTSET)):
+        monkeypatch.setattr(logging.getLogger(name), "level", level)
+
+    work.quieten()
+
+    assert logging.getLogger(theirs).level == logging.DEBUG
+    assert logging.getLogger(ours).level == logging.WARNING
 
 
 @pytest.mark.slow

@@ -133,6 +133,39 @@ def test_two_functions_of_one_name_and_two_undos_are_refused_with_their_places()
         step(lambda request: None)
 
 
+def test_functions_that_cannot_be_a_step_are_refused_with_what_to_write():
+    async def wait_for(request):
+        """A coroutine."""
+
+    def alone():
+        """Takes no request."""
+
+    for function, what in ((wait_for, "coroutine function.*write `def`"), (alone, "'alone' has to take one argument, the request")):
+        with pytest.raises(DefinitionError, match=what):
+            step(function)
+        with pytest.raises(DefinitionError, match="the undo of kept"):
+            step(name="kept")(lambda request: None).undo(function)
+        agent.registered.clear()
+    with pytest.raises(DefinitionError, match="@step takes no 'completes_within', did you mean 'complete_within'"):
+        step(completes_within=3)(lambda request: None)
+
+
+def test_a_workflow_of_something_else_than_steps_is_refused():
+    @step
+    def charge(request):
+        """A step."""
+
+    for steps in ((charge, alone_function), charge, (alone_function)):
+        with pytest.raises(DefinitionError, match=r"steps must be a tuple of steps \(@step makes one\), got "):
+            Workflow("wrong", steps)
+    with pytest.raises(DefinitionError, match="reads 'charg', which is no earlier step, did you mean 'charge'"):
+        Workflow("wrong", (charge, supervision.Step("next", agent="charge", reads=("charg",))))
+
+
+def alone_function(request):
+    """Not decorated."""
+
+
 def test_a_module_that_is_loaded_again_registers_its_functions_again():
     def loaded():
         @step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ class Command(Base):
         role, app = options["role"], current_app._get_current_object()  # type: ignore[attr-defined]
         if options["only"] is not None and role != "agents":
             raise CommandError("--only belongs to the role agents")
+        quieten()
         if role == "beat":
             app.Beat(loglevel=options["loglevel"]).run()
             return
@@ -86,6 +88,21 @@ class Command(Base):
             raise CommandError(f"the database at {where()} lacks {named(lacking)}: run manage.py migrate")
         if others:
             self.stderr.write(f"the database at {where()} lacks {named(others)}: run manage.py migrate soon")
+
+
+NOISY = {
+    "celery.worker.strategy": logging.WARNING,  # a line for each message
+    "celery.app.trace": logging.WARNING,  # a line for each task, most of them the canaries of idle processes
+    "kombu.connection": logging.ERROR,  # pgmq:// has no host
+}
+
+
+def quieten() -> None:
+    """Let the log tell of runs and troubles. A level that the project's LOGGING gives to one of these loggers stays."""
+    for name, level in NOISY.items():
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(level)
 
 
 def named(migrations: Sequence[Migration]) -> str:
