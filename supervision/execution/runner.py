@@ -309,10 +309,10 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
     try:
         if failpoints.armed:
             failpoints.hit("agent.before_call", steps)
-        result = checked(agent.compensate(request) if undo else agent.perform(request))
+        result = agent.compensate(request) if undo else agent.perform(request)
         if failpoints.armed:
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
-        return Answer(place, started, result, None, notes.left(request), time.monotonic())
+        return Answer(place, started, result if isinstance(result, dict) else checked(result), None, notes.left(request), time.monotonic())
     except UnfitResult as error:
         return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), time.monotonic())
     except AgentFailure as error:
@@ -360,7 +360,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
             if isinstance(result, AgentFailure):
                 failed.append((item.claim, _failure_of(place, item, request, result)))
             else:
-                done.append((item, checked(result)))
+                done.append((item, result if isinstance(result, dict) else checked(result)))
         if failed:  # first, because it may lock all steps of its runs, and `finish` locks runs
             failures.fail(place, failed)
         return finish(done) if done else Handover([], [], []), failed

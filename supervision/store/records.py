@@ -22,18 +22,7 @@ def _refuse(value: Any) -> Any:
     raise UnfitResult(f"a dict that holds a value of the type {type(value).__name__}")
 
 
-_encode = json.JSONEncoder(allow_nan=False, default=_refuse).encode
-
-
-def as_json(result: Mapping[str, Any]) -> str:
-    """A step's result as it is kept. Raises UnfitResult if JSON cannot hold it, ValueError if it is too large."""
-    try:
-        text = _encode(result)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UnfitResult(f"a dict that JSON cannot hold ({error})") from None
-    if len(text) > MOST_RESULT_BYTES:
-        raise ValueError(f"the result has {len(text):,} bytes of JSON; at most {MOST_RESULT_BYTES:,} are kept")
-    return text
+encode = json.JSONEncoder(allow_nan=False, default=_refuse).encode  # of a step's result
 
 
 def checked(result: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
 from supervision.store.claiming import lease
-from supervision.store.records import NOTHING, Done, Handover, LockedSubmission, Start, Started, as_json
+from supervision.store.records import MOST_RESULT_BYTES, NOTHING, Done, Handover, LockedSubmission, Start, Started, UnfitResult, encode
 from supervision.store.runs import branch_rows, branch_sql
 from supervision.wakeup import hints
 from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow, started_by_steps
@@ -242,8 +242,19 @@ def _of_rows(done: Sequence[Done], rows: Sequence[tuple[Any, ...]]) -> list[Done
     return [(item, result) for item, result in done if item.run_id in ours]
 
 
+def _as_json(result: Mapping[str, Any]) -> str:
+    """A step's result as it is kept. Raises UnfitResult if JSON cannot hold it, ValueError if it is too large."""
+    try:
+        text = encode(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnfitResult(f"a dict that JSON cannot hold ({error})") from None
+    if len(text) > MOST_RESULT_BYTES:
+        raise ValueError(f"the result has {len(text):,} bytes of JSON; at most {MOST_RESULT_BYTES:,} are kept")
+    return text
+
+
 def _done(place: StepPosition, done: Sequence[Done]) -> dict[str, Any]:
-    return {**addressed(place, [item.claim for item, _ in done]), "results": [as_json(result) for _, result in done], "me": me()}
+    return {**addressed(place, [item.claim for item, _ in done]), "results": [_as_json(result) for _, result in done], "me": me()}
 
 
 def _following(place: StepPosition, successor: Successor) -> dict[str, Any]:
@@ -358,8 +369,7 @@ def finish_undo(place: StepPosition, done: Sequence[Done]) -> Handover:
     """Record that these steps are undone; the next step before each becomes due to be undone."""
 
     def work() -> set[int]:
-        for _, result in done:
-            as_json(result)  # raises before anything is written
+        _done(place, done)  # raises before anything is written
         held = hold(place, [item.claim for item, _ in done])
         finished = {item.run_id: result for item, result in done if item.run_id in held}
         for locked in run_verbs.lock(sorted(finished)):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervision.errors import OutcomeUnknown, PermanentFailure, Refused, TransientFailure
+from supervision.errors import OutcomeUnknown, PermanentFailure, Refused, TransientFailure, UnknownRun
 from supervision.execution import runner
 from supervision.intake import consuming
 from supervision.models import Run, StepEvent
@@ -62,7 +62,7 @@ def test_every_invariant_holds_when_everybody_works_at_once(seed):
         mine = random.Random(seed)
         for _ in range(60):
             verb = mine.choice([operator_verbs.resubmit, operator_verbs.skip, operator_verbs.compensate, operator_verbs.cancel])
-            with contextlib.suppress(Refused, operator_verbs.UnknownRun):
+            with contextlib.suppress(Refused, UnknownRun):
                 verb(mine.choice(keys), by="olga", reason="r")
 
     answers = kit.at_once(worker, worker, supervise, supervise, meddle)

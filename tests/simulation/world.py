@@ -14,7 +14,7 @@ from django.db import connection
 
 from supervision import testing
 from supervision.audit import registry
-from supervision.errors import AgentFailure, OutcomeUnknown, PermanentFailure, Postpone, Refused, TransientFailure
+from supervision.errors import AgentFailure, OutcomeUnknown, PermanentFailure, Postpone, Refused, TransientFailure, UnknownRun
 from supervision.intake import consuming, submission
 from supervision.models import DeadLetter, StrayReply, Submission
 from supervision.operations import operator_verbs
@@ -294,7 +294,7 @@ class World:
         try:
             verb()
             acted = True
-        except (Refused, operator_verbs.UnknownRun):
+        except (Refused, UnknownRun):
             acted = False
         self.look()
         if acted != allowed:

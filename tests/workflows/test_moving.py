@@ -367,3 +367,11 @@ def test_all_runs_of_a_version_move_and_each_that_cannot_says_why(sas, version, 
     assert Run.objects.filter(version=2).count() == 5
     assert [one.code for one in moving.move_many(["nothing"], by="olga", reason="r")] == ["unknown_run"]
     sas.assert_healthy()
+
+
+def test_a_run_that_waits_for_its_turn_in_its_session_is_healthy(sas, version):
+    version(1, A, PAID, intake=InSession())
+    first, second = (sas.submit("moved", {"session_key": "s"}, session_key="s") for _ in range(2))
+    sas.run()
+    assert (first.state, second.state) == ("Processing", "Pending")
+    sas.assert_healthy()

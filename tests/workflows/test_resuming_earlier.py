@@ -12,7 +12,7 @@ from supervision.operations import completing, operator_verbs, previews, resumin
 from supervision.signals.sending import send_signal
 from tests.engine import kit
 from tests.support import toy
-from tests.workflows.test_moving import HOUR, PAID, A, B, C, D, InSession, rows, version
+from tests.workflows.test_moving import HOUR, PAID, A, B, C, D, rows, version
 
 __all__ = ["version"]
 
@@ -395,11 +395,3 @@ def test_the_plan_of_a_cancellation_names_the_undos_that_it_adds_and_their_keys(
     written = StepState.objects.filter(run__key=failed.key, direction="undo")
     assert planned == set(written.values_list("idempotency_key", flat=True))
     assert f"{failed.key}:b:undo:2" in planned
-
-
-def test_a_run_that_waits_for_its_turn_in_its_session_is_healthy(sas, version):
-    version(1, A, PAID, intake=InSession())
-    first, second = (sas.submit("moved", {"session_key": "s"}, session_key="s") for _ in range(2))
-    sas.run()
-    assert (first.state, second.state) == ("Processing", "Pending")
-    sas.assert_healthy()
