@@ -11,7 +11,7 @@ import pytest
 from supervision import Agent, Step, testing
 from supervision.agent import registered
 from supervision.models import Alert, Effect
-from supervision.store import records
+from supervision.store import step_verbs
 from tests.support import toy
 from tests.workflows.conftest import BETA
 
@@ -141,8 +141,8 @@ def test_none_counts_as_an_empty_result(sas, flow, monkeypatch, agent):
 
 def test_a_result_is_encoded_once(sas, flow, monkeypatch):
     encoded = []
-    before = records._encode
-    monkeypatch.setattr(records, "_encode", lambda value: encoded.append(value) or before(value))
+    before = step_verbs.encode
+    monkeypatch.setattr(step_verbs, "encode", lambda value: encoded.append(value) or before(value))
     monkeypatch.setitem(registered, "answering", Answering({"card": "1"}))
     flow(Step("issue", agent="answering", retry=toy.RETRY), Step("again", agent="answering", retry=toy.RETRY))
     sas.start("waiting").assert_state("Processed")
