@@ -120,7 +120,7 @@ def as_failure(error: BaseException) -> Failure:
 
 
 def unfit(place: StepPosition, error: UnfitResult, *, done: bool = True) -> Failure:
-    """What an agent returned cannot be kept: the step stops in Error, whatever its policy says. An operator decides.
+    """What an agent returned cannot be kept: the step stops in Error under every policy. An operator decides.
 
     done: whether the step's work may have been done. Then its effect is unknown, and a resubmission keeps its key.
     """

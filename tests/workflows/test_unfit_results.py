@@ -29,7 +29,7 @@ UNFIT = [
     ({(1, 2): "x"}, "a dict that JSON cannot hold (keys must be str"),
 ]
 NAMES = [f"{number}" for number in range(len(UNFIT))]
-TODO = "; return a dict of text, numbers, true, false, None, lists and dicts, for example str(amount) and moment.isoformat()"
+WHAT_TO_RETURN = "; return a dict of text, numbers, true, false, None, lists and dicts, for example str(amount) and moment.isoformat()"
 
 
 class Answering(Agent):
@@ -79,7 +79,7 @@ def test_what_is_no_result_ends_the_step_at_once_and_a_resubmission_keeps_the_ke
     run.assert_state("Error")
     told = error_of(run.key, "issue")
     assert told.startswith(f"step issue: the agent answering returned {what}")
-    assert told.endswith(TODO)
+    assert told.endswith(WHAT_TO_RETURN)
     assert testing.step(run.key, "issue").effect == "unknown"  # the agent has done its work
     assert [row.outcome for row in Effect.objects.all()] == ["done"]
     before = testing.step(run.key, "issue").idempotency_key
