@@ -9,10 +9,11 @@ from typing import Any
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from supervision.agent import CHILD
 from supervision.errors import ChangedMeanwhile, Refused
-from supervision.models import StepState
+from supervision.models import Child, ChildState, StepState
 from supervision.operations.audit_log import Actor, name_of
-from supervision.operations.operator_verbs import carry_out, close_alerts_of, commit, demand_reason, locked_run
+from supervision.operations.operator_verbs import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
 from supervision.operations.previews import is_asleep, may_be_completed, same_plan
 from supervision.postgres import db, json_safe
 from supervision.states import Direction, Effect, ProcessState, RunState
@@ -90,6 +91,9 @@ def _chosen(locked: LockedRun, name: str | None, attempt: int | None) -> StepSta
 
 def _complete(locked: LockedRun, step: StepState, actor: str, why: str, result: Mapping[str, Any]) -> None:
     undoing = locked.run.direction == Direction.UNDO
+    drop_waiting_children(step, locked.run.key)
+    if undoing:
+        _refuse_children_under_way(step, locked.run.key)
     if is_asleep(step):
         sleeping.hold_back(step.run_id, step.direction, step.position)  # the rest of its wait no longer counts as held
     locked.move(
@@ -101,3 +105,16 @@ def _complete(locked: LockedRun, step: StepState, actor: str, why: str, result: 
     if undoing and not locked.failed:
         locked.move_run(RunState.COMPENSATING, actor, why)
     locked.go_on(actor, why)
+
+
+def _refuse_children_under_way(step: StepState, key: str) -> None:
+    """Raise Refused if runs that the step has started are not over: they would go on below a step that counts as undone."""
+    under_way = Child.objects.filter(parent_key=key, step=step.name, state__in=[ChildState.STARTED.value, ChildState.UNDOING.value])
+    first = under_way.order_by("number").values_list("key", flat=True).first() if step.agent == CHILD else None
+    if first is not None:
+        facts = {"number": under_way.count(), "step": step.name, "first": first}
+        raise Refused(
+            _("%(number)s of the runs that %(step)s has started are under way, the first is %(first)s: cancel them, or resubmit the undo.")
+            % facts,
+            "children_under_way",
+        )

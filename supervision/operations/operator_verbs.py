@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from supervision.agent import CHILD
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnreadableSubmission
 from supervision.incidents import incident_sql
-from supervision.models import Alert, DeadLetter, Incident, Run, StepState, Submission
+from supervision.models import Alert, Child, ChildState, DeadLetter, Incident, Run, StepState, Submission
 from supervision.operations import requeue
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.operations.previews import key_of, same_plan, still_here, without_run
@@ -142,6 +143,7 @@ def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_v
 
         def act() -> None:
             actor = name_of(by)
+            drop_waiting_children(failed[0], key)
             locked.move(failed[0], ProcessState.SKIPPED, actor, reason, finished_at=Now())
             close_alerts_of(failed[0], actor)
             if locked.run.direction == Direction.UNDO and not locked.failed:
@@ -305,6 +307,13 @@ def close_alerts_of(step: StepState, actor: str) -> None:
     standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
     standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
     standing.update(closed_at=Now())
+
+
+def drop_waiting_children(step: StepState, key: str) -> None:
+    """The step of the run `key` is settled by hand: its child runs that were never started never will be."""
+    if step.agent == CHILD:
+        waiting = Child.objects.filter(parent_key=key, step=step.name, state=ChildState.WAITING.value)
+        waiting.update(state=ChildState.CANCELLED.value, ended_at=Now())
 
 
 def _amended(locked: LockedRun, failed: Sequence[StepState], amend: Mapping[str, Any]) -> str:

@@ -112,7 +112,9 @@ def _not_undoable(step: StepState, unsettled: bool) -> str:
         return ""  # said already
     if step.agent == CHILD:
         return ""  # its children are in this database, and each is undone or cancelled
-    if step.effect == Effect.UNKNOWN or unsettled:
+    # A skipped step cannot be resubmitted: its undo settles what is not known, as when the whole order is undone.
+    skipped = step.process_state == ProcessState.SKIPPED and step.effect == Effect.UNKNOWN
+    if not skipped and (step.effect == Effect.UNKNOWN or unsettled):
         return _("What %(step)s did is not known: resubmit it, or record by hand what was done, or undo the order.") % {"step": step.name}
     if step.effect == Effect.NONE or step.agent == WAIT:
         return ""
@@ -120,6 +122,10 @@ def _not_undoable(step: StepState, unsettled: bool) -> str:
         undoable = get_agent(step.agent).undoable
     except DefinitionError as error:
         return _("%(step)s cannot be undone: %(why)s.") % {"step": step.name, "why": error}
+    if skipped and not undoable:
+        return _("What %(step)s did before it was skipped is not known, and the agent %(agent)s has no undo: go back to a later step.") % {
+            "step": step.name, "agent": step.agent,
+        }  # fmt: skip
     return "" if undoable else _("%(step)s is done and cannot be undone: the agent %(agent)s has no undo.") % {
         "step": step.name, "agent": step.agent,
     }  # fmt: skip

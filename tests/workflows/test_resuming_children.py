@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from supervision import ChildRun, ForEach, PermanentFailure
-from supervision.models import Run
-from supervision.operations import operator_verbs
+from supervision.children import work
+from supervision.errors import Refused
+from supervision.models import Child, Run
+from supervision.operations import completing, operator_verbs
 from supervision.signals.sending import send_signal
 from tests.workflows.test_moving import PAID, A, B, C, version
 from tests.workflows.test_resuming_earlier import back
@@ -124,3 +128,66 @@ def test_a_signal_for_a_wait_that_is_to_come_again_is_not_called_late(sas, versi
     sas.run()
     run.assert_state("Processed")
     assert run.results["paid"]["payload"] == {"n": 2}
+
+
+# ------------------------------------------------------------------------------------- steps settled by hand
+
+
+@pytest.fixture
+def items(sas, version):
+    """A run that waits for two of three items; its last step will fail once."""
+    version(1, B, PAID, name="kid")
+    version(1, A, ForEach("each", workflow="kid", items=lambda _facts: [1, 2, 3], at_once=2), C)
+    sas.fake("c", raises=PermanentFailure("no"), times=1)
+    return sas.start("moved")
+
+
+def states(run):
+    return list(Child.objects.filter(parent_key=run.key).order_by("generation", "number").values_list("state", flat=True))
+
+
+def by_hand(run):
+    return completing.complete(run.key, by="olga", reason="packed by hand", result={}, step="each")
+
+
+@pytest.mark.parametrize("verb", ["complete", "complete in error", "skip"])
+def test_children_under_way_of_a_step_settled_by_hand_are_undone_and_new_ones_are_made(sas, items, verb):
+    if verb != "complete":
+        operator_verbs.cancel(children(items)[0].key, by="olga", reason="r")
+        sas.run()
+    if verb == "skip":
+        operator_verbs.skip(items.key, by="olga", reason="r")
+    else:
+        by_hand(items)
+    sas.run()
+    items.assert_state("Error")
+    assert states(items) == ["Started" if verb == "complete" else "Cancelled", "Started", "Cancelled"]
+    back(items, "a")
+    sas.run()
+    assert states(items) == ["Replaced"] * 3 + ["Started", "Started", "Waiting"]
+    assert {child.process_state for child in children(items)[:2]} == {"Cancelled"}
+    sas.assert_healthy()
+
+
+def test_an_undo_is_not_recorded_by_hand_while_children_are_under_way(sas, items):
+    by_hand(items)
+    sas.run()
+    one, two = children(items)
+    send_signal(one.key, "paid", {})
+    sas.run()
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(work, "compensate", lambda requests: [PermanentFailure("no") for _ in requests])
+        back(items, "a")
+        sas.run()
+    items.assert_state("Error")
+    words = f"1 of the runs that each has started are under way, the first is {two.key}: cancel them, or resubmit the undo."
+    with pytest.raises(Refused, match=re.escape(words)) as problem:
+        by_hand(items)
+    assert problem.value.code == "children_under_way"
+
+    operator_verbs.cancel(two.key, by="olga", reason="r")
+    sas.run()
+    by_hand(items)  # the operator says that the child that is Processed was undone, too
+    sas.run()
+    assert states(items) == ["Replaced"] * 3 + ["Started", "Started", "Waiting"]
+    sas.assert_healthy()

@@ -96,7 +96,8 @@ def turn_round(locked: LockedRun, actor: str, why: str) -> None:
         raise ChangedMeanwhile("the order changed meanwhile")
     StepState.objects.bulk_create(fresh.values())
     # The children of the undone steps are over. A step that is done anew finds their payloads anew.
-    given_up = Child.objects.filter(parent_key=run.key, step__in=[step.name for step in fresh.values()], state=ChildState.CANCELLED.value)
+    over = [ChildState.CANCELLED.value, ChildState.PROCESSED.value]  # Processed: an operator has recorded that it was undone
+    given_up = Child.objects.filter(parent_key=run.key, step__in=[step.name for step in fresh.values()], state__in=over)
     given_up.update(state=ChildState.REPLACED.value)
     for step in again:
         if step.process_state != ProcessState.PENDING:
