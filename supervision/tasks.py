@@ -58,7 +58,8 @@ def _cohort(claims: Any, *place: Any) -> tuple[StepPosition, list[Claim]]:
 
 
 # `reads`: a malformed message is found before it is acknowledged, and kept byte for byte (`deadletters.validation`).
-@shared_task(name="supervision.perform", bind=True, ignore_result=True, reads=staticmethod(_cohort))
+# `resultrepr_maxsize`: Celery describes each result for its log, and would walk all claims of a cohort.
+@shared_task(name="supervision.perform", bind=True, ignore_result=True, resultrepr_maxsize=16, reads=staticmethod(_cohort))
 def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
     """One link of a chain: a cohort at one step. Returns the next link's claims; ends the chain when none are left."""
     links = self.request.chain or []

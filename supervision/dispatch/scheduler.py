@@ -75,13 +75,11 @@ def _hops_after(place: StepPosition) -> Iterator[tuple[int, str]]:
 def _chain(place: StepPosition, hops: tuple[tuple[int, str], ...]) -> Any:
     """One link per hop: the steps from this place on. A link's first argument is its claims: it gets them from the one before it.
 
-    The chain is built once for all its cohorts. Celery copies the links when it sends them (ADR 25).
+    The chain is built once for all its cohorts. Celery copies the links when it sends them (ADR 25). It would describe every
+    claim for its own logs, so each link brings a description (`argsrepr`).
     """
-    links = [
-        signature(PERFORM, args=tuple(place._replace(position=position)), queue=queue, ignore_result=True, retry=False)
-        for position, queue in hops
-    ]
-    return chain(*links)
+    options = {"ignore_result": True, "retry": False, "argsrepr": f"({place.workflow} {place.version})"}
+    return chain(*(signature(PERFORM, args=tuple(place._replace(position=at)), queue=queue, **options) for at, queue in hops))
 
 
 def hand_out(places: Mapping[StepPosition, Sequence[Claim]], send: Dispatch = dispatch) -> int:

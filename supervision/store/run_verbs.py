@@ -85,10 +85,10 @@ def _call_hooks(changed: Sequence[LockedRun]) -> None:
     calls: dict[tuple[str, int, str], list[ClosedRun]] = {}
     for locked in changed:
         run = locked.run
-        if run.process_state in TOLD:
-            tell_of_ends(run.process_state, [run.key])
         calls.setdefault((run.workflow, run.version, run.process_state), []).append(locked.closed())
     for call, runs in calls.items():
+        if call[2] in TOLD:
+            tell_of_ends(call[2], [run.key for run in runs])
         hooks.tell(*call, runs)
 
 
@@ -127,22 +127,18 @@ def after_settling(
 
 
 def tell_of_ends(state: str, keys: Sequence[str]) -> None:
-    """Log a line for each of these runs, which have reached a final state or Error, once the transaction has committed."""
+    """Log one line that names these runs, which have reached a final state or Error, once the transaction has committed."""
     if keys and log.isEnabledFor(logging.INFO):
-        transaction.on_commit(partial(_log, state, keys))
-
-
-def _log(state: str, keys: Sequence[str]) -> None:
-    for key in keys:
-        log.info("run %s is %s", key, state)
+        some = f"run {keys[0]} is" if len(keys) == 1 else f"{len(keys)} runs ({' '.join(keys)}) are"
+        transaction.on_commit(partial(log.info, "%s %s", some, state))
 
 
 def _tell_of_errors(run_ids: Sequence[int]) -> None:
     calls: dict[tuple[str, int], list[ClosedRun]] = {}
     for run in Run.objects.filter(pk__in=run_ids):
-        tell_of_ends(RunState.ERROR, [run.key])
         calls.setdefault((run.workflow, run.version), []).append(ClosedRun(run_id=run.pk, key=run.key, reason="", payload=run.payload))
     for version, runs in calls.items():
+        tell_of_ends(RunState.ERROR, [run.key for run in runs])
         hooks.tell(*version, RunState.ERROR, runs)
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from celery import current_app, signature
 from celery.app.trace import build_tracer
+from celery.signals import before_task_publish
 from celery.utils import uuid
 
 from supervision import tasks
@@ -159,6 +160,27 @@ def test_a_chain_carries_a_cohort_through_all_queues(worker):
 
     assert [kit.state(key) for key in keys] == ["Processed"] * 5
     assert kit.healthy()
+
+
+def test_celery_describes_no_claims_for_its_logs(worker, caplog):
+    """It would walk every claim of every link, which took 40 us for each order of four steps."""
+    described: list[str] = []
+
+    def listen(headers=None, **_):
+        described.append(headers["argsrepr"])
+
+    submit_many("toy", [{"n": n} for n in range(20)])
+    before_task_publish.connect(listen)
+    caplog.set_level("INFO", logger="celery.app.trace")
+    try:
+        scheduler.schedule_once()
+        worker(*AGENTS)
+    finally:
+        before_task_publish.disconnect(listen)
+
+    assert [told for told in described if "20 orders" in told or told == "(toy 1)"] == described
+    assert len(described) == 3
+    assert all(len(record.getMessage()) < 150 for record in caplog.records if "succeeded" in record.getMessage())
 
 
 def test_a_chain_of_the_release_before_is_performed(worker):

@@ -1,4 +1,4 @@
-"""The log has one line for each run that ends or goes to Error, and none for the steps on the way."""
+"""The log names each run that ends or goes to Error, runs of one commit on one line, and no steps on the way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.workflows.conftest import ALPHA, BETA
 def ends(caplog):
     """The lines about runs so far."""
     caplog.set_level(logging.INFO, logger="supervision")
-    return lambda: [(record.levelname, record.getMessage()) for record in caplog.records if record.getMessage().startswith("run ")]
+    return lambda: [(it.levelname, it.getMessage()) for it in caplog.records if it.name == run_verbs.__name__]
 
 
 def line(run, state):
@@ -32,11 +32,23 @@ def branching():
 
 
 @pytest.mark.parametrize("shape", [lambda: (ALPHA, BETA), branching], ids=["a list", "branches"])
-def test_each_run_that_ends_is_one_line(sas, flow, ends, shape):
+def test_each_run_that_ends_is_named_once(sas, flow, ends, shape):
     flow(*shape())
     runs = [sas.submit("waiting") for _ in range(3)]
     sas.run()
-    assert sorted(ends()) == sorted(line(run, "Processed") for run in runs)
+    told = " ".join(message for _, message in ends())
+    assert [told.count(run.key) for run in runs] == [1, 1, 1]
+    assert {level for level, _ in ends()} == {"INFO"}
+
+
+def test_runs_that_end_in_one_commit_share_a_line(sas, flow, ends):
+    flow(ALPHA, BETA)
+    runs = [sas.submit("waiting") for _ in range(3)]
+    sas.run()
+    ((_, told),) = ends()
+    assert told.startswith("3 runs (")
+    assert told.endswith(") are Processed")
+    assert all(run.key in told for run in runs)
 
 
 @pytest.mark.parametrize("shape", [lambda: (ALPHA, BETA), branching], ids=["a list", "branches"])
