@@ -21,6 +21,7 @@ from unfold.decorators import display
 
 from orders import queries
 from orders.documents.issuing import of_order as documents_of
+from orders.filters import OrderFilters
 from orders.models import Order, Product
 from orders.payments.state import adjustments
 from orders.returns.answers import of_order
@@ -74,6 +75,7 @@ class OrderAdmin(RunConsole):
     newest_first = ("-created_at", "-id")
     list_display = ["number", "email", "money", "state", "step", "attempts", "age", "error"]
     list_select_related = ["run"]
+    filters = OrderFilters()
     search_words = _("order number, public id or e-mail")
     amend_labels = {
         "payment_method": _("Payment method"),

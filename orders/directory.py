@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from orders import queries
 from orders.api.permissions import is_client
 from orders.documents.issuing import of_order as documents_of
+from orders.filters import OrderFilters
 from orders.payments.state import adjustments
 from orders.returns import answers
 from orders.returns import shown as returned
@@ -26,6 +27,7 @@ class OrderDirectory(Directory):
     """Orders, archived ones and ones without a run included. A number is understood with and without its separators."""
 
     known_by = "public id or its number"
+    filters = OrderFilters()
     columns = ("ID", "NUMBER", "STATE", "CREATED", "TOTAL", "E-MAIL")
 
     def find(self, said: str) -> Entry | None:
@@ -68,10 +70,9 @@ class OrderDirectory(Directory):
         """Shops' own servers are clients."""
         return client_of(account, None) if is_client(account) else None
 
-    def newest(self, state: str | None, most: int) -> list[dict[str, Any]]:
-        """The newest orders with a run."""
-        listed = queries.all_orders() if state is None else queries.in_state(queries.all_orders(), state)
-        orders = queries.with_runs(listed[:most])
+    def newest(self, given: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+        """The newest orders with a run that fit these filters."""
+        orders = queries.with_runs(self.filters.found(given)[:most])
         steps = engine.steps_of([order.run_id for order in orders])
         return [
             {"id": order.public_id, "number": order.number}

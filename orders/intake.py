@@ -39,6 +39,7 @@ class Facts:
     total: str
     currency: str
     lines: list[dict[str, Any]]
+    customer: str = ""
 
 
 def read(body: str) -> NewRun:
@@ -58,7 +59,7 @@ def read(body: str) -> NewRun:
         "lines": lines,
         "total": total,
         "currency": currency,
-        "shipping_address": _address(data),
+        "shipping_address": (address := _address(data)),
         "payment_method": _text(data, "payment_method", 200),
     }
     session_key = _optional(data, "session_key")
@@ -71,7 +72,7 @@ def read(body: str) -> NewRun:
         priority=_priority(data),
         session_key=session_key,
         reply_to=reply_to,
-        facts=Facts(_account(data), email, total, currency, lines),
+        facts=Facts(_account(data), email, total, currency, lines, address["name"]),
         version=_version(data) if "warehouse" not in lines[0] else splitting.version_for(lines, _version(data)),
     )
 
@@ -80,7 +81,7 @@ def write(runs: Sequence[AcceptedRun]) -> None:
     """Insert the orders of these runs with their lines, and their accounting events: two statements, in the runs' transaction."""
     if not runs:
         return
-    keys, numbers, run_ids, accounts, emails, totals, currencies, times = [], [], [], [], [], [], [], []
+    keys, numbers, run_ids, accounts, emails, totals, currencies, times, names_of = [], [], [], [], [], [], [], [], []
     line_runs, skus, names, quantities, prices = [], [], [], [], []
     for run in runs:
         facts: Facts = run.new.facts
@@ -92,13 +93,14 @@ def write(runs: Sequence[AcceptedRun]) -> None:
         totals.append(facts.total)
         currencies.append(facts.currency)
         times.append(run.submitted_at)
+        names_of.append(facts.customer)
         for line in facts.lines:
             line_runs.append(run.run_id)
             skus.append(line["sku"])
             names.append(line["name"])
             quantities.append(line["quantity"])
             prices.append(line["unit_price"])
-    orders: list[Any] = [keys, numbers, run_ids, accounts, emails, totals, currencies, times]
+    orders: list[Any] = [keys, numbers, run_ids, accounts, emails, totals, currencies, times, names_of]
     with connection.cursor() as cursor:
         cursor.execute(_FILE_ORDERS, [*orders, line_runs, skus, names, quantities, prices])
     entries.append(accounting.KEY, accounting.received(runs, numbers))
@@ -107,11 +109,11 @@ def write(runs: Sequence[AcceptedRun]) -> None:
 # If the account was deleted meanwhile, the order has none. The join also saves one query per order.
 _FILE_ORDERS = """
 WITH filed AS (
-    INSERT INTO orders_order (public_id, number, run_id, account_id, email, total, currency, created_at)
-    SELECT o.public_id, o.number, o.run_id, u.id, o.email, o.total::numeric, o.currency, o.created_at
+    INSERT INTO orders_order (public_id, number, run_id, account_id, email, total, currency, created_at, customer)
+    SELECT o.public_id, o.number, o.run_id, u.id, o.email, o.total::numeric, o.currency, o.created_at, o.customer
     FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::int[], %s::text[], %s::text[], %s::text[],
-                %s::timestamptz[])
-         WITH ORDINALITY AS o (public_id, number, run_id, account_id, email, total, currency, created_at, place)
+                %s::timestamptz[], %s::text[])
+         WITH ORDINALITY AS o (public_id, number, run_id, account_id, email, total, currency, created_at, customer, place)
     LEFT JOIN auth_user u ON u.id = o.account_id
     ORDER BY o.place
     RETURNING id, run_id

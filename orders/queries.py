@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from orders.lifecycle import STOCK_STEP
@@ -233,13 +233,6 @@ def _has_run(order: Order) -> bool:
         return order.run is not None
     except Run.DoesNotExist:
         return False
-
-
-def in_state(orders: QuerySet[Order], state: str) -> QuerySet[Order]:
-    """The orders whose run is in this state, archived ones included."""
-    live = Run.objects.filter(pk=OuterRef("run_id"), process_state=state)
-    archived = ArchivedRun.objects.filter(run_id=OuterRef("run_id"), process_state=state)
-    return orders.filter(Exists(live) | Exists(archived))
 
 
 def products() -> QuerySet[Product]:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -31,18 +27,17 @@ from orders.api.serializers import (
     OrderPage,
     ProblemAnswer,
 )
-from orders.models import Order
+from orders.filters import OrderFilters
 from orders.validation import OrderRequestSerializer, key_problem
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Clients, operates, sees_all
-from supervision.api.requests import PAGING, page_of, refuse_unknown
-from supervision.api.shapes import RUN_STATES, ReasonSerializer
-from supervision.models import StepState
-from supervision.states import ProcessState
+from supervision.api.requests import PAGING, filter_parameters, filtered, page_of, refuse_unknown
+from supervision.api.shapes import ReasonSerializer
 
 PLACED = OpenApiResponse(OrderAnswer, description="Accepted: the order is committed and will be processed. `Location` is its address.")
-FILTERS = ("process_state", "email", "created_after", "step", "ordering", "cursor", "page_size")
+LIST = OrderFilters()
+PAGES = ("ordering", "cursor", "page_size")
 
 
 def accepted(answer: dict[str, Any]) -> Response:
@@ -59,10 +54,7 @@ class OrdersView(Door):
     @extend_schema(
         operation_id="list_orders",
         parameters=[
-            OpenApiParameter("process_state", OpenApiTypes.STR, enum=RUN_STATES),
-            OpenApiParameter("email", OpenApiTypes.STR),
-            OpenApiParameter("created_after", OpenApiTypes.DATETIME),
-            OpenApiParameter("step", OpenApiTypes.STR, description="orders that are at this step now"),
+            *filter_parameters(LIST),
             OpenApiParameter("ordering", OpenApiTypes.STR, enum=["created_at", "-created_at"]),
             *PAGING,
         ],
@@ -70,10 +62,10 @@ class OrdersView(Door):
     )
     def get(self, request: Request) -> Response:
         """One page of orders, newest first unless `ordering` says otherwise."""
-        refuse_unknown(request, FILTERS)
+        refuse_unknown(request, [*LIST.fields, *PAGES])
         found = queries.all_orders() if sees_all(request.user) else queries.orders_of(account_of(request))
         ordering = _choice(request, "ordering", ["created_at", "-created_at"]) or "-created_at"
-        rows, links = page_of(_filtered(found, request), request, field="created_at", descending=ordering.startswith("-"))
+        rows, links = page_of(filtered(LIST, found, request), request, field="created_at", descending=ordering.startswith("-"))
         return Response({"results": [queries.answer(view) for view in queries.order_views(rows, inside=sees_all(request.user))], **links})
 
     @extend_schema(
@@ -158,44 +150,8 @@ def _items(request: Request) -> list[services.Item]:
     return items
 
 
-def _filtered(orders: QuerySet[Order], request: Request) -> QuerySet[Order]:
-    if state := _choice(request, "process_state", RUN_STATES):
-        orders = queries.in_state(orders, state)
-    if email := _plain(request, "email"):
-        orders = orders.filter(email=email)
-    if after := _moment(request, "created_after"):
-        orders = orders.filter(created_at__gt=after)
-    if step := _plain(request, "step"):
-        current = Q(process_state__in=[ProcessState.PROCESSING, ProcessState.ERROR]) | Q(
-            process_state=ProcessState.PENDING, not_before__isnull=False
-        )
-        orders = orders.filter(Exists(StepState.objects.filter(current, run_id=OuterRef("run_id"), name=step)))
-    return orders
-
-
-def _plain(request: Request, name: str) -> str:
-    value = request.query_params.get(name, "")
-    if not value.isprintable():
-        raise ValidationError({name: [_("Control characters are not allowed.")]})
-    return value
-
-
 def _choice(request: Request, name: str, choices: list[str]) -> str | None:
     value = request.query_params.get(name)
     if value is not None and value not in choices:
         raise ValidationError({name: [_("Expected one of: %(words)s.") % {"words": ", ".join(choices)}]})
     return value
-
-
-def _moment(request: Request, name: str) -> datetime | None:
-    raw = request.query_params.get(name)
-    if raw is None:
-        return None
-    try:
-        # A plus sign in a query string arrives as a space.
-        moment = parse_datetime(raw.replace(" ", "+")) if "T" in raw.upper() else parse_datetime(raw)
-    except ValueError:
-        moment = None
-    if moment is None:
-        raise ValidationError({name: [_("Expected a time, such as 2026-11-21T10:00:00Z.")]})
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

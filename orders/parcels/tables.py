@@ -40,6 +40,7 @@ class Parcel(models.Model):
         ]
         indexes = [
             models.Index(name="parcel_of_order", fields=["order_key"]),
+            models.Index(name="parcel_tracked", fields=["tracking_number"]),
             # A delivered parcel is in none of these two: the looks cost nothing for it.
             models.Index(name="parcel_to_look_at", fields=["look_at"], condition=Q(look_at__isnull=False)),
             models.Index(name="parcel_in_trouble", fields=["trouble_at"], condition=Q(trouble__isnull=False)),

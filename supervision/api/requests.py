@@ -23,6 +23,7 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from supervision.api.errors import TooLarge
+from supervision.insight.filters import STATES, BadFilter, Filters
 
 BODY_LIMIT = 1024 * 1024
 MAX_DEPTH = 16
@@ -86,6 +87,29 @@ def refuse_unknown(request: Request, known: Sequence[str]) -> None:
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         raise ValidationError({name[:100]: [_("This parameter is not known.")] for name in unknown[:20]})
+
+
+def filter_parameters(filters: Filters) -> list[OpenApiParameter]:
+    """These filters in the OpenAPI schema."""
+    kinds = {"time": OpenApiTypes.DATETIME, "number": OpenApiTypes.INT}
+    return [
+        OpenApiParameter(
+            name,
+            kinds.get(field.kind, OpenApiTypes.STR),
+            enum=STATES if field.kind == "state" else None,
+            description=str(field.help or field.label),
+        )
+        for name, field in filters.fields.items()
+    ]
+
+
+def filtered(filters: Filters, rows: QuerySet[Any], request: Request) -> QuerySet[Any]:
+    """The rows that fit the filters in the query. A value that makes no sense is refused at its name."""
+    query = request.query_params
+    try:
+        return filters.narrowed(rows, filters.read({name: query[name] for name in filters.fields if name in query}))
+    except BadFilter as bad:
+        raise ValidationError({bad.name: [str(bad)]}) from None
 
 
 def yes_or_no(request: Request, name: str) -> bool | None:

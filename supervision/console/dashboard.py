@@ -106,7 +106,7 @@ def state_counts() -> list[dict[str, Any]]:
             "count": newest[state.value] if state in FINAL_RUN_STATES else counts.get(state.value, 0),
             "of": COUNTED_UP_TO if cut and state in FINAL_RUN_STATES else None,
             "tone": TONES[state],
-            "address": list_address(state=state.value),
+            "address": list_address(process_state=state.value),
         }
         for state in order
     ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from supervision.agent import agents
+from supervision.insight.filters import BadFilter, Filters
 from supervision.models import Alert, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
@@ -34,30 +37,51 @@ class RunFilter(admin.SimpleListFilter):
         return self.on_run(rows, pk__in=steps.values("run_id"))
 
 
-class StateFilter(RunFilter):
-    title = _("state")
-    parameter_name = "state"
+class ListFilters(admin.ListFilter):
+    """The filters that the API and the commands have as well (`supervision.insight.filters`), as one form."""
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(state.value, label) for state, label in RUN_LABELS.items()]
+    title = _("fields")
+    template = "admin/supervision/_filters.html"
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return self.on_run(queryset, process_state=self.value()) if self.value() else queryset
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.filters: Filters = model_admin.filters
+        self.used_parameters = {name: params.pop(name)[-1] for name in self.filters.fields if name in params}
 
+    def has_output(self) -> bool:
+        return True
 
-class FailingStepFilter(RunFilter):
-    title = _("failing step")
-    parameter_name = "step"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        names = dict.fromkeys(step.name for workflow in workflows() for step in workflow.steps)
-        return [(name, name) for name in names]
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.filters.fields)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if not self.value():
-            return queryset
-        failing = StepState.objects.filter(process_state=ProcessState.ERROR, name=self.value())
-        return self.with_step(queryset, failing)
+        try:
+            return self.filters.narrowed(queryset, self.filters.read(self.used_parameters))
+        except BadFilter as bad:
+            said = f"{self.filters.fields[bad.name].label}: {bad}"
+            if said not in (str(message) for message in messages.get_messages(request)):
+                messages.error(request, said)
+            return queryset.none()
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Each field with what is typed into it, and the other parameters of the address."""
+        steps = dict.fromkeys(step.name for workflow in workflows() for step in workflow.steps)
+        known: dict[str, list[tuple[str, Any]]] = {
+            "process_state": [(state.value, label) for state, label in RUN_LABELS.items()],
+            "step": [(name, name) for name in steps],
+        }
+        for name, field in self.filters.fields.items():
+            said = str(self.used_parameters.get(name, ""))
+            offers = [*known.get(name, [])]
+            if said and offers and said not in dict(offers):
+                offers.append((said, said))
+            yield {"name": name, "field": field, "value": said, "offers": offers, "selected": bool(said)}
+        others: dict[str, Any] = {name: value for name, value in changelist.get_filters_params().items() if name not in self.filters.fields}
+        for name, values in others.items():
+            for value in values if isinstance(values, list) else [values]:
+                yield {"name": name, "hidden": True, "value": value}
+        if changelist.query:
+            yield {"name": SEARCH_VAR, "hidden": True, "value": changelist.query}
 
 
 class AgeFilter(RunFilter):
@@ -138,4 +162,4 @@ class ChildFilter(RunFilter):
         return self.on_run(queryset, parent_key__isnull=self.value() == "no")
 
 
-RUN_FILTERS = (StateFilter, FailingStepFilter, AgeFilter, AlertFilter, PlaceFilter, ChildFilter)
+RUN_FILTERS = (ListFilters, AgeFilter, AlertFilter, PlaceFilter, ChildFilter)

@@ -26,6 +26,7 @@ from supervision.console.verb_forms import Verb, failed_names, failed_step, verb
 from supervision.console.verb_pages import RunVerbs
 from supervision.incidents import lifecycle
 from supervision.insight import family, queries
+from supervision.insight.filters import Filters
 from supervision.insight.waiting import why_waiting
 from supervision.models import Alert, Incident, Run, Signal
 from supervision.models.labels import RUN_LABELS
@@ -60,6 +61,7 @@ class RunConsole(RunVerbs):
     search_words = _("public id")
     actions = ["resubmit_selected", "cancel_selected"]
     list_filter = RUN_FILTERS
+    filters = Filters()
     list_filter_submit = False
     aged_from = "created_at"
     search_fields = ["pk"]  # makes the search box appear; `get_search_results` does the searching

@@ -6,13 +6,14 @@ Runs are found by their public ids. An application whose runs have other names, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
 from supervision.insight import queries
+from supervision.insight.filters import Filters
 from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
 from supervision.models import Run, StepState, Submission
@@ -36,10 +37,11 @@ class Entry:
 
 
 class Directory:
-    """The engine's own, by public ids. known_by: what names a run. columns: the headers of a list, as in `cells`."""
+    """The engine's own, by public ids. known_by: what names a run. columns: the headers of a list, as in `cells`. filters: of its list."""
 
     known_by = "public id"
     columns: Sequence[str] = ("ID", "WORKFLOW", "STATE", "CREATED")
+    filters = Filters()
 
     def find(self, said: str) -> Entry | None:
         """The run that an operator names; None if there is none."""
@@ -59,10 +61,9 @@ class Directory:
         """The client name under which this account's submissions and webhooks are stored; None: it may have no webhooks."""
         return f"user:{account.pk}" if account.has_perm("supervision.add_webhookendpoint") else None  # type: ignore[attr-defined]
 
-    def newest(self, state: str | None, most: int) -> list[dict[str, Any]]:
-        """The newest runs, or the newest in one state, as JSON values with at least the names of `state_facts`."""
-        runs = Run.objects.filter(process_state=state) if state else Run.objects.all()
-        listed = list(runs.order_by("-created_at", "-pk")[:most])
+    def newest(self, given: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+        """The newest runs that fit these filters, as JSON values with at least the names of `state_facts`. Raises BadFilter."""
+        listed = list(self.filters.found(given)[:most])
         steps = queries.steps_of([run.pk for run in listed])
         return [{"id": run.key, "workflow": run.workflow, **state_facts(run, steps[run.pk])} for run in listed]
 

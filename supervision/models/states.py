@@ -135,6 +135,11 @@ class Run(models.Model):
                 condition=Q(process_state__in=["Pending", "Processing", "Error", "Compensating"]),
             ),
             models.Index(
+                name="run_cancelled",
+                fields=["created_at"],
+                condition=Q(process_state="Cancelled"),
+            ),
+            models.Index(
                 name="run_session",
                 fields=["session_key", "session_client", "id"],
                 condition=Q(session_key__isnull=False, finished_at__isnull=True),

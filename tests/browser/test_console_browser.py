@@ -118,7 +118,7 @@ def test_an_operator_who_is_too_late_is_told_and_nothing_happens(open_console: O
 def test_many_orders_are_resubmitted_from_the_list_after_a_look(open_console: Open):
     failed = fail(3)
     page = open_console("operator")
-    page.goto("/admin/orders/order/?state=Error")
+    page.goto("/admin/orders/order/?process_state=Error")
 
     page.locator("#action-toggle").first.check()
     page.locator("select[name=action]").select_option("resubmit_selected")

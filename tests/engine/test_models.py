@@ -148,6 +148,7 @@ INDEXES = {
     "a_submission_becomes_one_run",  # API, shop and console, by public id
     "run_overdue",  # the sweep
     "run_unfinished",  # the console, metrics
+    "run_cancelled",  # lists; empty without any
     "run_session",  # sessions; empty without any
     "supervision_stepstate_pkey",  # all roles
     "a_branch_processes_one_step_at_a_time",  # guards; the sweep
@@ -166,6 +167,8 @@ INDEXES = {
     "orders_order_number_key",  # shop and console
     "orders_order_run_id_key",  # lists, the archive
     "order_newest_first",  # lists
+    "order_total",  # lists, filtered
+    "order_customer",  # lists, filtered
     "orders_orderline_pkey",
     "orders_stockreservation_pkey",
     "a_key_reserves_a_product_once",  # the stock agent

@@ -70,9 +70,9 @@ def test_the_second_page_goes_on_where_the_first_ended():
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("?state=Error", {"failed"}),
-        ("?state=Processing", {"waiting"}),
-        ("?state=nonsense", set()),
+        ("?process_state=Error", {"failed"}),
+        ("?process_state=Processing", {"waiting"}),
+        ("?process_state=nonsense", set()),
         ("?step=charge-payment", {"failed"}),
         ("?step=book-shipment", set()),
         ("?age=1h", {"failed"}),

@@ -7,14 +7,15 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from supervision.insight import directory
+from supervision.insight.filters import BadFilter
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
+from supervision.management.filtering import add_filters, given_filters, in_one_line
 from supervision.models import Submission
-from supervision.states import RunState
 
 
 class Command(Base):
-    """Lists the newest orders first, optionally only those in one state."""
+    """Lists the newest orders first, optionally only those that fit filters."""
 
     help = (
         "List orders, the newest first, with the step that failed where one did. Orders whose submission is not consumed "
@@ -22,13 +23,16 @@ class Command(Base):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--state", choices=[str(state) for state in RunState], help="only orders in this state")
+        add_filters(parser)
         parser.add_argument("--limit", type=at_least(1), default=100, metavar="N", help="most orders shown (default 100)")
         parser.add_argument("--json", action="store_true", help="a JSON list instead of a table")
 
     def handle(self, *args: Any, **options: Any) -> None:
         shown = directory.current()
-        rows = shown.newest(options["state"], options["limit"] + 1)
+        try:
+            rows = shown.newest(given_filters(options), options["limit"] + 1)
+        except BadFilter as bad:
+            raise in_one_line(bad) from bad
         more, rows = len(rows) > options["limit"], rows[: options["limit"]]
         if options["json"]:
             self.say_json(rows)

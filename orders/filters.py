@@ -1,0 +1,70 @@
+"""The filters of the list of orders: the engine's, and what the shop knows: mail, amounts, customers, parcels."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.postgres.search import SearchQuery, SearchVector
+from django.db.models import QuerySet, Sum
+from django.utils.translation import gettext_lazy as _
+
+from orders.models import Order, Parcel
+from supervision.insight.filters import Field, Filters, amount, text
+
+NAMES = SearchVector("customer", config="simple")
+
+
+class OrderFilters(Filters):
+    """Orders by their run and by what the customer agreed to."""
+
+    model = Order
+    run = "run_id"
+    newest_first = ("-created_at", "-id")
+    fields = {
+        **Filters.fields,
+        "email": Field(_("E-mail"), text, help=_("the whole address")),
+        "min_total": Field(_("Total from"), amount, "amount"),
+        "max_total": Field(_("Total to"), amount, "amount"),
+        "customer": Field(_("Customer"), text, help=_("the beginnings of words of the name on the parcel")),
+        "tracking_number": Field(_("Tracking number"), text, help=_("of one of the order's parcels")),
+    }
+
+    def rows(self) -> QuerySet[Order]:
+        """Every order with its run, newest first."""
+        return super().rows().prefetch_related("run")
+
+    def worth(self, rows: QuerySet[Order]) -> list[tuple[str, Decimal]]:
+        """The orders' totals."""
+        return list(rows.order_by("currency").values_list("currency").annotate(Sum("total")))
+
+    def by_email(self, rows: QuerySet[Order], value: str) -> QuerySet[Order]:
+        """The address as it was typed when the order was placed."""
+        return rows.filter(email=value)
+
+    def by_min_total(self, rows: QuerySet[Order], value: Decimal) -> QuerySet[Order]:
+        """The total is this or more."""
+        return rows.filter(total__gte=value)
+
+    def by_max_total(self, rows: QuerySet[Order], value: Decimal) -> QuerySet[Order]:
+        """The total is this or less."""
+        return rows.filter(total__lte=value)
+
+    def by_customer(self, rows: QuerySet[Order], value: str) -> QuerySet[Order]:
+        """Every word begins a word of the customer's name."""
+        return named(rows, value)
+
+    def by_tracking_number(self, rows: QuerySet[Order], value: str) -> QuerySet[Order]:
+        """An order of several parcels is found by each of them."""
+        return rows.filter(public_id__in=Parcel.objects.filter(tracking_number=value).values("order_key"))
+
+
+def named(rows: QuerySet[Any], name: str) -> QuerySet[Any]:
+    """The orders with a customer of this name."""
+    words = re.findall(r"\w+", name.lower())
+    if not words:
+        return rows.none()
+    query = SearchQuery(" & ".join(f"'{word}':*" for word in words), search_type="raw", config="simple")
+    found: QuerySet[Any] = rows.alias(name_words=NAMES).filter(name_words=query)
+    return found
