@@ -158,7 +158,7 @@ class Filters:
         live = Run.objects.filter(process_state=value)
         if self.run == "pk":
             return rows.filter(process_state=value)
-        if value not in FINAL_RUN_STATES:
+        if value not in FINAL_RUN_STATES or not ArchivedRun.objects.filter(process_state=value).exists():
             return self.of_runs(rows, live.values("pk"))
         here, archived = live.filter(pk=OuterRef(self.run)), ArchivedRun.objects.filter(run_id=OuterRef(self.run), process_state=value)
         if value == RunState.PROCESSED:  # most of all: the newest are found at once
