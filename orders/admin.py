@@ -23,6 +23,7 @@ from orders import queries
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
 from orders.models import Order, Product
+from orders.payments import codes
 from orders.payments.state import adjustments
 from orders.returns.answers import of_order
 from orders.returns.shown import str_of
@@ -30,9 +31,21 @@ from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
 from supervision.console.run_lists import RunConsole
 from supervision.console.shared import run_address
-from supervision.models import Run
+from supervision.models import Run, StepState
 
 shared.show_runs_at("orders_order")
+
+_UNPAID = _("%(total)s will not be charged, and the goods are still sent. To send nothing, cancel the order.")
+_SAID_TO_BE_PAID = _("You say that %(total)s are paid, and the goods are sent. Look first whether the payment service has the payment.")
+
+
+class _InTheList(forms.ModelForm):  # type: ignore[type-arg]  # it takes no argument at run time
+    """A row of the list of products. Its fields have no labels of their own: each says for screen readers what it is."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            field.widget.attrs["aria-label"] = f"{self.instance.name}: {field.label}"
 
 
 @admin.register(Product)
@@ -52,6 +65,10 @@ class ProductAdmin(ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Product | None = None) -> bool:
         return False
+
+    def get_changelist_form(self, request: HttpRequest, **kwargs: Any) -> type[forms.ModelForm[Any]]:
+        form: type[forms.ModelForm[Any]] = super().get_changelist_form(request, form=_InTheList, **kwargs)
+        return form
 
     def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
         # Orders take from the stock while an operator has this form open: the number is saved only if the operator changed it.
@@ -102,6 +119,12 @@ class OrderAdmin(RunConsole):
         digits = term.replace("-", "").replace(" ", "")
         number = "-".join(part for part in (digits[:3], digits[3:6], digits[6:9], digits[9:]) if part)
         return Q(public_id=term) | Q(number=number) | by_email
+
+    def caution(self, obj: Order, verb: str, steps: Sequence[StepState]) -> str:
+        if verb not in ("skip", "complete") or not any(step.direction == "do" and step.name in codes.TAKES_MONEY for step in steps):
+            return ""
+        words = _UNPAID if verb == "skip" else _SAID_TO_BE_PAID
+        return str(words % {"total": money(obj.total, obj.currency)})
 
     @display(description=_("Total"))
     def money(self, obj: Order) -> str:

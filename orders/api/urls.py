@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.utils.translation import gettext as _
@@ -25,6 +27,15 @@ def nowhere(request: HttpRequest, rest: str) -> HttpResponse:
     return problem(404, " ".join(filter(None, [_("There is nothing here, or it is not yours to see."), hint])))
 
 
+class Schema(SpectacularAPIView):
+    """The OpenAPI schema, as YAML or JSON by the Accept header; `?format=json` and `?format=yaml` choose for browsers."""
+
+    def get_renderers(self) -> list[Any]:
+        """Those of the format asked for; all of them where it is unknown."""
+        every = super().get_renderers()
+        return [one for one in every if one.format == self.request.GET.get("format")] or every
+
+
 order_patterns = [
     path("", views.OrderDetailView.as_view(), name="order"),
     path("events/", EventsView.as_view(), name="events"),
@@ -46,7 +57,7 @@ version_1: list[URLPattern | URLResolver] = [
 
 urlpatterns = [
     path("v1/", include(version_1)),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", Schema.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerView.as_view(url_name="api:schema"), name="docs"),
     re_path(r"^(?P<rest>.*)$", nowhere),
 ]

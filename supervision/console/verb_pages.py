@@ -61,6 +61,10 @@ class RunVerbs(PageAdmin):
         """The run of a row of this admin."""
         raise NotImplementedError
 
+    def caution(self, obj: Any, verb: str, steps: Sequence[StepState]) -> str:
+        """What the application warns of before this verb acts on these steps, which are in Error; empty if there is nothing."""
+        return ""
+
     def has_operate_permission(self, request: HttpRequest) -> bool:
         """Whether this account may act. Django calls it before it offers an action."""
         return may_operate(request) and self.has_view_permission(request)
@@ -143,7 +147,7 @@ class RunVerbs(PageAdmin):
             return ResumeForm(data, initial=initial, names=begun(run))
         if verb.name == "complete":
             return CompleteForm(data, initial=initial, names=completable(run))
-        failed = [step for step in steps if step.process_state == ProcessState.ERROR and step.direction == run.direction]
+        failed = failed_steps(run, steps)
         if verb.name not in ("resubmit", "skip"):
             return VerbForm(data, initial=initial)
         form = (ResubmitForm if verb.name == "resubmit" else VerbForm)(data, initial=initial)
@@ -196,7 +200,8 @@ class RunVerbs(PageAdmin):
         return self.page(
             request, "operate.html", 409 if typed is not None or refusal else 200,
             title=verb.label, subtitle=str(obj), verb=verb, object=obj, run=run, step=step, plan=plan, rows=rows, form=form,
-            amend=amend, refusal=refusal, changed=typed is not None, back=self._address("change", obj.pk),
+            amend=amend, refusal=refusal, changed=typed is not None,
+            caution=self.caution(obj, verb.name, failed_steps(run, steps)), back=self._address("change", obj.pk),
         )  # fmt: skip
 
     # --- Many runs ----------------------------------------------------------------------------------------------------
@@ -264,6 +269,11 @@ class RunVerbs(PageAdmin):
             except Refused:
                 refused += 1
         return done, changed, refused
+
+
+def failed_steps(run: Run, steps: Sequence[StepState]) -> list[StepState]:
+    """The steps in Error that a verb would act on."""
+    return [step for step in steps if step.process_state == ProcessState.ERROR and step.direction == run.direction]
 
 
 def must_still_fail(key: str, attempt: int | None) -> None:

@@ -55,6 +55,19 @@ def test_the_schema_and_its_pages_are_served_without_the_internet(db, settings):
     assert "https://" not in page
 
 
+@pytest.mark.parametrize(
+    ("asked", "begins"), [("?format=json", b"{"), ("?format=yaml", b"openapi:"), ("", b"openapi:"), ("?format=x", b"openapi:")]
+)
+def test_a_browser_chooses_the_schemas_format(db, settings, asked, begins):
+    settings.API_THROTTLE = None
+
+    answer = a_client().get(f"/api/schema/{asked}")
+
+    assert answer.status_code == 200
+    assert answer.content.startswith(b"{" if "json" in asked else b"openapi: 3.1.0")
+    assert ("json" in answer["Content-Type"]) is ("json" in asked)
+
+
 @pytest.fixture
 def shop(db, settings):
     """A shop with a row of every kind, and the token of an account that may do everything."""

@@ -38,6 +38,26 @@ def test_a_verbs_page_shows_its_plan_and_does_nothing(operator: Client, name: st
     assert StepEvent.objects.count() == events
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "warning"),
+    [
+        ("skip", "charge-payment", "will not be charged, and the goods are still sent"),
+        ("complete", "charge-payment", "are paid, and the goods are sent"),
+        ("resubmit", "charge-payment", None),
+        ("skip", "book-shipment", None),
+    ],
+)
+def test_a_verb_that_gives_goods_away_says_so_in_money(operator: Client, name: str, step: str, warning: str | None):
+    (order,) = fail(at=step)
+
+    html = operator.get(verb(order, name)).content.decode()
+
+    if warning:
+        assert f"{order.total} {order.currency} {warning}" in html
+    else:
+        assert "goods are" not in html
+
+
 @pytest.mark.parametrize("name", SHOPS_VERBS)
 def test_nobody_acts_without_a_reason(operator: Client, name: str):
     (order,) = fail()

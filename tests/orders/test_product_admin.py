@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -30,6 +31,17 @@ def test_the_stock_is_edited_in_the_form_and_in_the_list(operator: Client):
     operator.post("/admin/orders/product/", {**shown, "form-0-available": "15", "form-0-active": "on", "_save": "Save"})
     product.refresh_from_db()
     assert product.available == 15
+
+
+def test_every_field_in_the_list_has_a_name_for_screen_readers(operator: Client):
+    product = mug(available=10)
+
+    html = operator.get("/admin/orders/product/").content.decode()
+
+    fields = re.findall(r"<input[^>]*name=\"form-0-(available|active)\"[^>]*>", html)
+    assert sorted(fields) == ["active", "available"]
+    for tag in re.findall(r"<input[^>]*name=\"form-0-(?:available|active)\"[^>]*>", html):
+        assert f'aria-label="{product.name}: ' in tag, tag
 
 
 def test_stock_sold_while_the_form_was_open_is_not_put_back(operator: Client):
