@@ -22,10 +22,11 @@ from unfold.decorators import display
 from orders import queries
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
-from orders.models import Order, Product
+from orders.models import Order, Product, Return
 from orders.payments import codes
 from orders.payments.state import adjustments
 from orders.returns.answers import of_order
+from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
@@ -88,6 +89,7 @@ class ProductAdmin(ModelAdmin):
 class OrderAdmin(RunConsole):
     """The operators' list of orders."""
 
+    empty_means = _("No order has been placed yet.")
     run_path = "run__"
     newest_first = ("-created_at", "-id")
     list_display = ["number", "email", "money", "state", "step", "attempts", "age", "error"]
@@ -193,35 +195,34 @@ def money(amount: Decimal, currency: str) -> str:
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The console's side bar: the shop first, the engine below."""
+    """The console's side bar: the daily work first, then the shop's catalogue, the engine's supervision and its machinery."""
     shown = sidebar.badges(request)
-    shop = [
-        sidebar.overview_entry(),
+    daily = [
+        sidebar.overview_entry(shown),
         *sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),
+        *sidebar.entry(request, Return, "assignment_return", permission=SEES_RETURNS),
+        *sidebar.dead_letter_entry(request),
         *sidebar.entry(request, Product, "inventory_2"),
     ]
-    return [{"title": "", "items": shop}, *sidebar.engine_groups(request, shown), *project_groups(request)]
+    groups = sidebar.engine_groups(request, shown, schedules=project_entries(request, SCHEDULES))
+    people = {"title": _("People"), "separator": True, "items": project_entries(request, PEOPLE)}
+    return [{"title": _("Daily work"), "items": daily}, *groups, people]
 
 
-def project_groups(request: HttpRequest) -> list[dict[str, Any]]:
-    """The side bar's groups for the models of other packages: schedules and people."""
-    groups = [
-        (_("Schedules"), "django_celery_beat", [
-            ("periodictask", "schedule", _("Periodic tasks")), ("intervalschedule", "timer", _("Intervals")),
-            ("crontabschedule", "calendar_month", _("Crontabs")), ("clockedschedule", "alarm", _("Clocked")),
-            ("solarschedule", "wb_sunny", _("Solar events")),
-        ]),
-        (_("People"), "auth", [("user", "person", _("Users")), ("group", "group", _("Groups"))]),
-    ]  # fmt: skip
+SCHEDULES = [
+    ("django_celery_beat", "periodictask", "schedule", _("Schedules")),
+    ("django_celery_beat", "intervalschedule", "timer", _("Intervals")),
+    ("django_celery_beat", "crontabschedule", "calendar_month", _("Crontabs")),
+    ("django_celery_beat", "clockedschedule", "alarm", _("Clocked")),
+    ("django_celery_beat", "solarschedule", "wb_sunny", _("Solar events")),
+]
+PEOPLE = [("auth", "user", "person", _("Users")), ("auth", "group", "group", _("Groups"))]
+
+
+def project_entries(request: HttpRequest, models: Sequence[tuple[str, str, str, Any]]) -> list[dict[str, Any]]:
+    """The side bar's entries for models of other packages: schedules and people."""
     return [
-        {
-            "title": title,
-            "separator": True,
-            "items": [
-                {"title": label, "icon": icon, "link": reverse(f"admin:{app}_{model}_changelist")}
-                for model, icon, label in entries
-                if request.user.has_perm(f"{app}.view_{model}")
-            ],
-        }
-        for title, app, entries in groups
+        {"title": label, "icon": icon, "link": reverse(f"admin:{app}_{model}_changelist")}
+        for app, model, icon, label in models
+        if request.user.has_perm(f"{app}.view_{model}")
     ]

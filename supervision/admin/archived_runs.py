@@ -26,6 +26,7 @@ LABELS = {RunState.PROCESSED.value: "success", RunState.CANCELLED.value: None}
 class ArchivedRunAdmin(PageAdmin):
     """Archived runs, the newest first."""
 
+    empty_means = _("No order has been archived. Finished orders move here after the days that ARCHIVE_DAYS sets.")
     list_display = ["order", "state", "workflow", "created_at", "finished_at", "archived_at"]
     ordering = ["-run_id"]
     search_fields = ["=key"]

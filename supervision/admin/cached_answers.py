@@ -21,6 +21,7 @@ from supervision.models import CachedResult
 class CachedResultAdmin(ReadOnlyAdmin):
     """Answers of services, kept so that pages need not wait for the services."""
 
+    empty_means = _("No result is cached: no agent that caches its answers has been asked.")
     list_display = ["key", "cache", "answer", "age", "refresh_at", "expires_at", "last_error"]
     list_filter = [("cache", admin.AllValuesFieldListFilter)]
     ordering = ["cache", "key"]

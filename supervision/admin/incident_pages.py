@@ -30,6 +30,7 @@ TONES = {"info": "info", "warning": "warning", "critical": "danger"}
 class IncidentAdmin(PageAdmin):
     """The list of incidents, the open ones first."""
 
+    empty_means = _("No incident: nothing holds orders up.")
     list_display = ["what", "grade", "standing", "holds", "kind", "acknowledgement"]
     list_filter = [OpenFilter, ("severity", admin.ChoicesFieldListFilter), ("kind", admin.AllValuesFieldListFilter)]
     ordering = [F("closed_at").desc(nulls_first=True), "-opened_at"]

@@ -48,6 +48,7 @@ class FateFilter(admin.SimpleListFilter):
 class JournalFileAdmin(ReadOnlyAdmin):
     """The files. Above them, per key: the waiting entries, the writer, the last error."""
 
+    empty_means = _("No journal file has been written yet.")
     list_display = ["path", "kind", "entries", "size", "opened_at", "closed_at", "machine", "download"]
     list_display_links = None
     list_filter = [("event_type", admin.AllValuesFieldListFilter)]
@@ -112,6 +113,7 @@ def _pieces(place: Path, length: int) -> Iterator[bytes]:
 class JournalEntryAdmin(ReadOnlyAdmin):
     """Events: those that wait to be written, those in files and those that failed."""
 
+    empty_means = _("No journal entry: no step has written one.")
     list_display = ["event_id", "event_type", "fate", "appended_at", "settled_at", "trouble"]
     list_filter = [FateFilter]
     ordering = ["-pk"]

@@ -26,6 +26,7 @@ SENT_AGAIN_AT_ONCE = 1000
 class WebhookEndpointAdmin(ReadOnlyAdmin):
     """The webhook addresses of accounts. An operator can switch one off. The admin never shows its secret."""
 
+    empty_means = _("No client has registered a webhook.")
     list_display = ["url", "client", "state", "failures", "created_at"]
     list_filter = ["active"]
     fields = ["url", "client", "events", "active", "failures", "failing_since", "retry_at", "created_at", "removed_at"]
@@ -52,6 +53,7 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
 class ReplyTokenAdmin(ReadOnlyAdmin):
     """Private reply queues."""
 
+    empty_means = _("No client has asked for a reply queue.")
     list_display = ["queue", "client", "created_at", "revoked_at"]
     fields = ["queue", "client", "created_at", "revoked_at"]
     ordering = ["-id"]
@@ -82,6 +84,7 @@ class DeliveryStateFilter(admin.SimpleListFilter):
 class DeliveryAdmin(ReadOnlyAdmin):
     """The log of messages to the systems of client accounts."""
 
+    empty_means = _("No delivery: no message to a client waits or fails.")
     list_display = ["event", "order", "seq", "receiver", "state", "tries", "trouble", "age"]
     list_filter = [DeliveryStateFilter]
     list_select_related = ["endpoint", "reply_token"]

@@ -64,6 +64,7 @@ class UndeliveredFilter(FlagFilter):
 class RunAdmin(RunConsole):
     """The engine's own list of runs, for workflows whose application offers operators no list of its own."""
 
+    empty_means = _("No order has been taken up yet. Submitted orders appear here within seconds while a scheduler runs.")
     list_display = ["key", "workflow", "state", "step", "attempts", "age", "error"]
 
     def run_of(self, obj: Run) -> Run:
@@ -86,6 +87,7 @@ class RunAdmin(RunConsole):
 class AlertAdmin(ReadOnlyAdmin):
     """Alerts for operators, newest first."""
 
+    empty_means = _("No order needs an operator.")
     list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
     list_display_links = None
     list_filter = [OpenFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
@@ -145,6 +147,7 @@ class AlertAdmin(ReadOnlyAdmin):
 class DeadLetterAdmin(PageAdmin):
     """Messages and submissions that could not be read, byte for byte. An operator requeues or discards each."""
 
+    empty_means = _("No dead letter: every message that arrived could be read.")
     list_display = ["source", "why", "size", "deliveries", "received", "resolution"]
     list_filter = [OpenDeadLetterFilter]
     ordering = ["-created_at"]
@@ -204,6 +207,7 @@ class DeadLetterAdmin(PageAdmin):
 class SubmissionAdmin(ReadOnlyAdmin):
     """Accepted orders, before and after they became runs."""
 
+    empty_means = _("No submission: every accepted order has been taken up.")
     list_display = ["public_id", "workflow", "client", "age", "consumed_at", "cancel_requested_at"]
     list_filter = [WaitingFilter]
     ordering = ["-id"]
@@ -217,6 +221,7 @@ class SubmissionAdmin(ReadOnlyAdmin):
 class NotificationAdmin(ReadOnlyAdmin):
     """The outbox: notifications and how far their delivery has got."""
 
+    empty_means = _("No notification waits: all were delivered.")
     list_display = ["kind", "created_at", "tries", "trouble", "delivered_at"]
     list_filter = [UndeliveredFilter]
     ordering = ["-id"]
@@ -230,6 +235,7 @@ class NotificationAdmin(ReadOnlyAdmin):
 class HeartbeatAdmin(ReadOnlyAdmin):
     """The processes and their last heartbeats."""
 
+    empty_means = _("No process has reported. Start the scheduler, the supervisor and the agents.")
     list_display = ["incarnation", "role", "life", "seen", "started_at"]
     list_filter = [("role", admin.AllValuesFieldListFilter)]
     ordering = ["-seen_at"]
@@ -248,6 +254,7 @@ class HeartbeatAdmin(ReadOnlyAdmin):
 class LeaderLeaseAdmin(ReadOnlyAdmin):
     """The leader leases, with holder and expiry."""
 
+    empty_means = _("No supervisor has led yet. Start one.")
     list_display = ["name", "holder", "term", "elected_at", "left"]
     ordering = ["name"]
 

@@ -21,6 +21,8 @@ from supervision.runtime.humanize import age_in_words
 from supervision.states import RunState
 
 COUNTED_UP_TO = 10_000
+# The filters that the side bar's own links set. A list that is empty under one of them says what that means.
+USUAL_FILTERS = {("open", "yes"), ("unseen", "yes"), ("waiting", "yes"), ("undelivered", "yes"), ("active", "yes"), ("state", "failing")}
 
 
 class BoundedChangeList(ChangeList):
@@ -30,6 +32,15 @@ class BoundedChangeList(ChangeList):
         super().get_results(request)
         if not self.has_active_filters and not self.query:
             self.full_result_count = self.result_count
+
+    @property
+    def empty_words(self) -> Any:
+        """What it means that the list is empty, for its page."""
+        if self.query:
+            return _("No entry matches the search.")
+        if set(self.params.items()) - USUAL_FILTERS:
+            return _("No entry matches these filters.")
+        return self.model_admin.empty_means
 
 
 class FlagFilter(SimpleListFilter):
@@ -57,10 +68,12 @@ class ReadOnlyAdmin(ModelAdmin):
     """Rows that the engine writes and people only view. They are counted up to a bound only.
 
     aged_from: the column from which `age` counts. found_by: the columns that may equal what is typed into the search box.
+    empty_means: what it means that there is no row.
     """
 
     aged_from = ""
     found_by: Sequence[str] = ()
+    empty_means: Any = _("There is no entry.")
     sortable_by: Sequence[str] = ()
     show_full_result_count = False
     list_per_page = 50

@@ -103,6 +103,7 @@ class ActiveFilter(admin.SimpleListFilter):
 class PauseAdmin(PageAdmin):
     """An account that may see orders may see their pauses. An account that may operate may pause and resume."""
 
+    empty_means = _("Nothing is paused: all orders may move.")
     list_display = ["what", "standing", "why", "paused_by", "paused_at", "until", "ended"]
     list_filter = [ActiveFilter, ("scope", admin.ChoicesFieldListFilter)]
     ordering = ["-paused_at", "-pk"]

@@ -38,6 +38,11 @@ SIGNALS_SHOWN = 20  # the newest; each may have 64 kB
 LABELS = {state.value: {"neutral": None}.get(tone, tone) for state, tone in TONES.items()}
 
 
+def labelled(state: str) -> tuple[str, Any]:
+    """A state with its words, for a column whose colours are `LABELS`."""
+    return state, RUN_LABELS[RunState(state)]
+
+
 class RunChangeList(BoundedChangeList):
     """Reads the steps of the page's runs in one query and attaches them to the rows."""
 
@@ -102,8 +107,7 @@ class RunConsole(RunVerbs):
 
     @display(description=_("State"), label=LABELS)
     def state(self, obj: Any) -> tuple[str, Any]:
-        run = self.run_of(obj)
-        return run.process_state, RUN_LABELS[RunState(run.process_state)]
+        return labelled(self.run_of(obj).process_state)
 
     @display(description=_("Step"), empty_value="")
     def step(self, obj: Any) -> str | None:

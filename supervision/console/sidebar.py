@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Model
@@ -34,11 +35,11 @@ from supervision.states import RunState
 
 
 def entry(
-    request: HttpRequest, model: type[Model], icon: str, *, title: str = "", query: str = "", badge: str = ""
+    request: HttpRequest, model: type[Model], icon: str, *, title: str = "", query: str = "", badge: str = "", permission: str = ""
 ) -> list[dict[str, Any]]:
-    """A side bar entry for a model's list; empty if the account may not see it."""
+    """A side bar entry for a model's list; empty if the account may not see it. permission: the one that the list asks for."""
     meta = model._meta
-    if not request.user.has_perm(f"{meta.app_label}.view_{meta.model_name}"):
+    if not request.user.has_perm(permission or f"{meta.app_label}.view_{meta.model_name}"):
         return []
     address = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist")
     item: dict[str, Any] = {"title": title or str(meta.verbose_name_plural).capitalize(), "icon": icon}
@@ -60,39 +61,48 @@ def badges(request: HttpRequest) -> dict[str, str]:
     }
 
 
-def overview_entry() -> dict[str, Any]:
-    """The link to the landing page."""
-    return {"title": _("Overview"), "icon": "dashboard", "link": reverse("admin:index")}
+def overview_entry(shown: dict[str, str]) -> dict[str, Any]:
+    """The link to the landing page, which is the list of open incidents."""
+    item = {"title": _("Incidents"), "icon": "crisis_alert", "link": reverse("admin:index")}
+    return item | {"badge": shown["incidents"]} if shown["incidents"] not in ("", "0") else item
 
 
-def engine_groups(request: HttpRequest, shown: dict[str, str]) -> list[dict[str, Any]]:
-    """The engine's part of the side bar."""
+def dead_letter_entry(request: HttpRequest) -> list[dict[str, Any]]:
+    """The last entry of the daily work."""
+    return entry(request, DeadLetter, "mark_email_unread", query="?open=yes")
+
+
+def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The engine's part of the side bar below the daily work. schedules: the application's entries that belong to them."""
+    queues = [{"title": _("Queues"), "icon": "stacked_bar_chart", "link": reverse("admin:index") + "#sc-queues"}]
+    may_view = request.user.has_perm("supervision.view_run")
     return [
         {
             "title": _("Supervision"),
             "separator": True,
             "items": [
-                *entry(request, Incident, "crisis_alert", query="?open=yes", badge=shown["incidents"]),
-                *entry(request, Alert, "notifications", query="?open=yes", badge=shown["alerts"]),
-                *entry(request, DeadLetter, "mark_email_unread", query="?open=yes"),
-                *entry(request, Submission, "inbox", query="?waiting=yes"),
+                *entry(request, Resource, "electrical_services", title=_("Breakers and capacity")),
                 *entry(request, Pause, "pause_circle", query="?active=yes"),
-                *entry(request, Notification, "outgoing_mail", query="?undelivered=yes"),
-                *entry(request, Delivery, "send", query="?state=failing"),
-                *entry(request, WebhookEndpoint, "webhook"),
-                *entry(request, ReplyToken, "reply"),
-                *entry(request, Run, "account_tree"),
-                *entry(request, ArchivedRun, "archive"),
+                *(queues if may_view else []),
+                *schedules,
+                *entry(request, Incident, "history", title=_("All incidents")),
+                *entry(request, Alert, "notifications", query="?open=yes", badge=shown["alerts"]),
             ],
         },
         {
             "title": _("Machinery"),
             "separator": True,
             "items": [
-                *entry(request, Resource, "electrical_services"),
+                *entry(request, Run, "account_tree"),
+                *entry(request, ArchivedRun, "archive"),
+                *entry(request, Submission, "inbox", query="?waiting=yes"),
                 *entry(request, ResourceRoute, "alt_route"),
                 *entry(request, JournalFile, "receipt"),
                 *entry(request, JournalEntry, "format_list_bulleted"),
+                *entry(request, Delivery, "send", query="?state=failing"),
+                *entry(request, WebhookEndpoint, "webhook"),
+                *entry(request, ReplyToken, "reply"),
+                *entry(request, Notification, "outgoing_mail", query="?undelivered=yes"),
                 *entry(request, CachedResult, "cached"),
                 *entry(request, Heartbeat, "monitor_heart"),
                 *entry(request, LeaderLease, "shield_person"),
@@ -102,7 +112,10 @@ def engine_groups(request: HttpRequest, shown: dict[str, str]) -> list[dict[str,
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The side bar of an installation without an application's own entries."""
+    """The side bar of an installation without an application's own entries: its runs are the daily work."""
     shown = badges(request)
-    first = {"title": "", "items": [overview_entry()]}
-    return [first, *engine_groups(request, shown)]
+    daily = [overview_entry(shown), *entry(request, Run, "receipt_long", badge=shown["error"]), *dead_letter_entry(request)]
+    supervision, machinery = engine_groups(request, shown)
+    runs = reverse("admin:supervision_run_changelist")
+    machinery["items"] = [item for item in machinery["items"] if item["link"] != runs]
+    return [{"title": _("Daily work"), "items": daily}, supervision, machinery]

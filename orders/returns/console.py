@@ -1,0 +1,59 @@
+"""The operators' list of returns. Each row leads to the run that carries the return out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import OuterRef, Subquery
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from orders.models import Return
+from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.run_lists import LABELS, labelled
+from supervision.console.shared import run_address
+from supervision.models import Run
+
+SEES_RETURNS = "orders.view_order"  # an account that may see orders may see what comes back of them
+
+
+@admin.register(Return)
+class ReturnAdmin(ReadOnlyAdmin):
+    """Returns, newest first, with the state of each one's run."""
+
+    list_display = ["name", "state", "asked_by", "why", "age"]
+    list_display_links = None
+    ordering = ["-pk"]
+    aged_from = "created_at"
+    search_fields = ["number"]
+    search_help_text = _("number of the return, or the order's public id")
+    found_by = ("number", "order_key")
+    empty_means = _("No customer has asked to give goods back.")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(SEES_RETURNS)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        run = Run.objects.filter(key=OuterRef("public_id"))
+        rows = super().get_queryset(request)
+        return rows.annotate(run_id=Subquery(run.values("pk")[:1]), run_state=Subquery(run.values("process_state")[:1]))
+
+    @display(description=_("number"))
+    def name(self, obj: Any) -> str:
+        if obj.run_id is None:  # not yet taken up, or archived
+            return str(obj.number)
+        return format_html('<a class="sc-link" href="{}">{}</a>', run_address(obj.run_id), obj.number)
+
+    @display(description=_("State"), label=LABELS)
+    def state(self, obj: Any) -> tuple[str, Any] | None:
+        return None if obj.run_state is None else labelled(obj.run_state)
+
+    @display(description=_("Reason"))
+    def why(self, obj: Return) -> str:
+        return obj.reason[:80]
