@@ -1,4 +1,4 @@
-"""A Content-Security-Policy on each answer: what a page may load and run.
+"""Headers on each answer: its name (`Request-Id`), what is left of a client's rate, and what a page may load and run.
 
 The storefront and the API use only this site's files, and no inline scripts or styles. The admin's theme needs inline
 scripts and evaluated expressions, so the paths in THEMED_PATHS get a looser policy. They too load nothing from other sites.
@@ -6,10 +6,13 @@ scripts and evaluated expressions, so the paths in THEMED_PATHS get a looser pol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
 from typing import Any
+from uuid import uuid4
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
@@ -26,23 +29,47 @@ THEMED = (
 THEMED_PATHS = ("/admin/", "/api/docs/", "/api/redoc/")
 
 
-@sync_and_async_middleware
-def content_security_policy(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+
+def _added(headers: Callable[[HttpRequest, HttpResponseBase], None]) -> Callable[..., Any]:
+    """A middleware, for sync and async servers, that adds these headers to each answer."""
+
+    @sync_and_async_middleware
+    def middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+        if iscoroutinefunction(get_response):
+
+            async def answer_async(request: HttpRequest) -> HttpResponseBase:
+                response: HttpResponseBase = await get_response(request)
+                headers(request, response)
+                return response
+
+            return answer_async
+
+        def answer(request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+            response: HttpResponseBase = get_response(request)
+            headers(request, response)
+            return response
+
+        return answer
+
+    return middleware
+
+
+@_added
+def content_security_policy(request: HttpRequest, response: HttpResponseBase) -> None:
     """Add the policy for the page's path, unless the view has set its own."""
+    response.headers.setdefault("Content-Security-Policy", THEMED if request.path_info.startswith(THEMED_PATHS) else STRICT)
 
-    def protected(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        policy = THEMED if request.path_info.startswith(THEMED_PATHS) else STRICT
-        response.headers.setdefault("Content-Security-Policy", policy)
-        return response
 
-    if iscoroutinefunction(get_response):
+@_added
+def request_headers(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Name the request, and say what is left of the client's rate where it was counted (`orders.api.throttling`).
 
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            return protected(request, await get_response(request))
-
-        return answer_async
-
-    def answer(request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        return protected(request, get_response(request))
-
-    return answer
+    A trusted proxy may name it (`X-Request-Id`), so that its log and the client's have one name.
+    """
+    named = request.headers.get("X-Request-Id", "") if settings.TRUST_PROXY else ""
+    response.headers["Request-Id"] = named if _ID.fullmatch(named) else uuid4().hex
+    if quota := getattr(request, "quota", None):
+        response.headers["RateLimit-Policy"] = f'"default";q={quota.most};w={quota.seconds}'
+        response.headers["RateLimit"] = f'"default";r={quota.left};t={quota.wait}'

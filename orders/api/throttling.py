@@ -6,10 +6,11 @@ processes that read before they write would let too many requests through.
 
 from __future__ import annotations
 
+import math
 import random
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -65,6 +66,15 @@ def address_of(request: Any) -> str:
     return str(parsed)
 
 
+class Quota(NamedTuple):
+    """What a request has left of its rate: requests, until the window ends in `wait` seconds."""
+
+    most: int
+    seconds: int
+    left: int
+    wait: int
+
+
 class AccountAndAddressThrottle(BaseThrottle):
     """Allows API_THROTTLE requests per account, and as many per address."""
 
@@ -80,6 +90,8 @@ class AccountAndAddressThrottle(BaseThrottle):
             buckets.append(f"user:{request.user.pk}")
         counted = db.run(_COUNT, {"seconds": seconds, "buckets": buckets}, patience=PATIENCE_SECONDS)
         waits = [wait for hits, wait in counted if hits > most]
+        hits, wait = max(counted)
+        request._request.quota = Quota(most, seconds, max(0, most - hits), math.ceil(wait))  # type: ignore[attr-defined]  # `orders.middleware` writes it
         if random.randrange(_FORGET_ONE_IN) == 0:  # noqa: S311 - only chooses when to clean up
             db.run(_FORGET, patience=PATIENCE_SECONDS)
         self.remaining_seconds = max(waits, default=None)

@@ -40,10 +40,10 @@ LIST = OrderFilters()
 PAGES = ("ordering", "cursor", "page_size")
 
 
-def accepted(answer: dict[str, Any]) -> Response:
-    """202 with the order's address."""
-    location = reverse("api:order", args=[answer["id"]])
-    return Response(answer, status=202, headers={"Location": location})
+def accepted(answer: dict[str, Any], *, replayed: bool = False) -> Response:
+    """202 with the order's address. replayed: an earlier request with the same key has placed it, and a header says so."""
+    headers = {"Location": reverse("api:order", args=[answer["id"]])}
+    return Response(answer, status=202, headers=headers | ({"Idempotent-Replayed": "true"} if replayed else {}))
 
 
 class OrdersView(Door):
@@ -77,7 +77,8 @@ class OrdersView(Door):
     def post(self, request: Request) -> Response:
         """Place an order: 202 once it is committed. Later failures of processes or of the broker cannot lose it."""
         key = request.headers.get("Idempotency-Key")
-        return accepted(services.place_order(request.data, account=account_of(request), idempotency_key=key).answer)
+        placed = services.place_order(request.data, account=account_of(request), idempotency_key=key)
+        return accepted(placed.answer, replayed=placed.replayed)
 
 
 class BatchView(Door):

@@ -27,6 +27,7 @@ def test_a_repeated_request_gets_the_first_answer_to_the_letter(customer):
     )
 
     assert (again.status_code, again.content, again["Location"]) == (202, first.content, first["Location"])
+    assert ("Idempotent-Replayed" in first, again["Idempotent-Replayed"]) == (False, "true")
     assert Submission.objects.count() == 1
 
 

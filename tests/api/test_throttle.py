@@ -25,6 +25,33 @@ def test_an_account_is_told_when_to_come_back_after_too_many_requests(throttled)
     assert 0 < int(answers[-1]["Retry-After"]) <= 60
 
 
+def test_every_answer_says_what_is_left_of_the_rate(throttled):
+    throttled.API_THROTTLE = "3/min"
+
+    answers = [a_client().get(PRODUCTS) for _ in range(4)]
+
+    assert [answer["RateLimit-Policy"] for answer in answers] == ['"default";q=3;w=60'] * 4
+    left = [answer["RateLimit"].partition(";t=") for answer in answers]
+    assert [one for one, _, _ in left] == ['"default";r=2', '"default";r=1', '"default";r=0', '"default";r=0']
+    assert all(0 < int(wait) <= 60 for _, _, wait in left)
+
+
+def test_an_answer_without_a_limit_says_nothing_of_one(throttled):
+    throttled.API_THROTTLE = None
+    assert "RateLimit" not in a_client().get(PRODUCTS)
+
+
+def test_each_request_has_a_name_and_a_trusted_proxy_may_give_it(throttled):
+    named = {"X-Request-Id": "edge-7"}
+    first, again = a_client().get(PRODUCTS, headers=named), a_client().get("/api/v1/unknown/", headers=named)
+    assert first["Request-Id"] != again["Request-Id"]
+    assert {len(first["Request-Id"]), len(again["Request-Id"])} == {32}
+
+    throttled.TRUST_PROXY = True
+    assert a_client().get(PRODUCTS, headers=named)["Request-Id"] == "edge-7"
+    assert a_client().get(PRODUCTS, headers={"X-Request-Id": "a b\tc"})["Request-Id"] != "a b\tc"
+
+
 def test_an_address_is_counted_whoever_asks_and_others_are_not_held_up(throttled):
     throttled.API_THROTTLE = "3/min"
     clients = [signed_in(f"user{n}", "customer") for n in range(4)]
