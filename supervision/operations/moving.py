@@ -11,6 +11,7 @@ from itertools import islice
 
 from django.utils.translation import gettext as _
 
+from supervision.agent import CHILD
 from supervision.errors import DefinitionError, PlanChanged, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Child, Run, StepState
 from supervision.operations.audit_log import Actor, name_of
@@ -97,6 +98,11 @@ def move_many(keys: Iterable[str], *, by: Actor, reason: str, version: int | Non
     while batch := list(islice(rest, BATCH)):
         yield from db.transact(lambda batch=batch: _move_batch(batch, by, reason, version, dry_run=dry_run))  # type: ignore[misc]
         hints.send(hints.SCHEDULE)
+
+
+def count_of(workflow: str, version: int) -> int:
+    """How many unfinished runs this version has."""
+    return Run.objects.filter(workflow=workflow, version=version, process_state__in=UNFINISHED).count()
 
 
 def runs_of(workflow: str, version: int) -> Iterator[str]:
@@ -225,6 +231,8 @@ def _waits_elsewhere(step: StepState, workflow: Workflow) -> str:
 
 def _starts_others(locked: LockedRun, step: StepState, workflow: Workflow) -> str:
     """Why the runs that this step has started are not those that it starts in this version."""
+    if step.agent != CHILD:
+        return ""
     child = Child.objects.filter(parent_key=locked.run.key, step=step.name).first()
     definition = workflow.steps[step.position]
     if child is None or (child.workflow == definition.starts and child.many == hasattr(definition, "items")):

@@ -51,9 +51,11 @@ class Command(OperatorCommand):
         moved = refused = 0
         keys = moving.runs_of(options["workflow"], options["old"])
         try:
-            for one in moving.move_many(keys, by=by, reason=reason, version=options["to"], dry_run=options["dry_run"]):
-                moved, refused = moved + (not one.code), refused + bool(one.code)
-                self._tell(one, options)
+            with self.progress(moving.count_of(options["workflow"], options["old"]), "orders") as progress:
+                for one in moving.move_many(keys, by=by, reason=reason, version=options["to"], dry_run=options["dry_run"]):
+                    moved, refused = moved + (not one.code), refused + bool(one.code)
+                    self._tell(one, options)
+                    progress.advance()
         except (Refused, UnknownRun) as problem:
             raise CommandError(str(problem)) from None
         if not options["json"]:

@@ -43,13 +43,14 @@ def rewrite(locked: LockedRun, workflow: Workflow, actor: str, why: str) -> None
     """
     run, old = locked.run, {step.position: step for step in locked.steps}
     kept = {place: step for place, step in old.items() if may_have_begun(step)}
+    before = {place: _plan_of(step) for place, step in kept.items()}
     steps = [kept.get(place) or _new(locked, workflow, place) for place in range(len(workflow.steps))]
     _shape(steps, workflow.shape, held=run.process_state == RunState.ERROR)
     begins = next((step for place, step in sorted(old.items()) if place not in kept and step.not_before is not None), None)
     for step in steps:
         if step.process_state == ProcessState.PENDING and step.not_before is None and not step.waits_for and _is_next(step, steps):
             _make_due(step, begins, run)
-    _write(run.pk, list(old.values()), steps)
+    _write(run.pk, list(old.values()), steps, before)
     _close_alerts(run.pk, old, steps)
     numbered = None if workflow.shape is None else 0  # `save` writes the number of the newest event
     counted = {"event_seq": numbered, "open_steps": numbered}
@@ -112,7 +113,7 @@ def _make_due(step: StepState, begins: StepState | None, run: Run) -> None:
 # Pending rows that a claim may be reading are deleted and written anew. A claim reads the run's version from the snapshot in
 # which it found the row, and waits for no lock: with the same row it would take the step under the old version. A row asleep is
 # not found by claims, but by a signal that is on its way, so it is changed in its place, like what is done or in Error.
-def _write(run_id: int, old: Sequence[StepState], steps: Sequence[StepState]) -> None:
+def _write(run_id: int, old: Sequence[StepState], steps: Sequence[StepState], before: Mapping[int, Mapping[str, Any]]) -> None:
     again = [step for step in old if step.process_state == ProcessState.PENDING and not _asleep(step)]
     places = {step.position for step in again}
     mine = StepState.objects.filter(run_id=run_id, direction=Direction.DO.value)
@@ -121,11 +122,14 @@ def _write(run_id: int, old: Sequence[StepState], steps: Sequence[StepState]) ->
         raise ChangedMeanwhile("the order changed meanwhile")
     here = {step.position for step in old} - places
     StepState.objects.bulk_create([step for step in steps if step.position not in here])
-    for step in steps:
-        if step.position in here:
-            plan: Mapping[str, Any] = {"after": step.after, "branch": step.branch, "waits_for": step.waits_for}
-            if not mine.filter(position=step.position, process_state=step.process_state, attempt=step.attempt).update(**plan):
-                raise ChangedMeanwhile(f"step {step.name} changed meanwhile")
+    for step in (step for step in steps if step.position in here and _plan_of(step) != before[step.position]):
+        if not mine.filter(position=step.position, process_state=step.process_state, attempt=step.attempt).update(**_plan_of(step)):
+            raise ChangedMeanwhile(f"step {step.name} changed meanwhile")
+
+
+def _plan_of(step: StepState) -> Mapping[str, Any]:
+    """How the step depends on others."""
+    return {"after": step.after, "branch": step.branch, "waits_for": step.waits_for}
 
 
 def _asleep(step: StepState) -> bool:
