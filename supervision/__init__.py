@@ -26,6 +26,7 @@ from supervision.signals.waits import OnTimeout, Timer, WaitForSignal
 from supervision.workflow import AcceptedRun, ClosedRun, Facts, Intake, NewRun, Step, Workflow, register
 
 if TYPE_CHECKING:
+    from supervision.execution.task_agent import beat
     from supervision.insight.results import RunResult, aresult, astate, result, state
     from supervision.intake.submitting import submit
     from supervision.signals.sending import send_signal
@@ -60,6 +61,7 @@ __all__ = [
     "Workflow",
     "aresult",
     "astate",
+    "beat",
     "parallel",
     "plan",
     "register",
@@ -73,6 +75,7 @@ __all__ = [
 
 _VERBS = {
     **dict.fromkeys(("RunResult", "aresult", "astate", "result", "state"), "supervision.insight.results"),
+    "beat": "supervision.execution.task_agent",
     "send_signal": "supervision.signals.sending",
     "submit": "supervision.intake.submitting",
 }

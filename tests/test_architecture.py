@@ -18,6 +18,7 @@ MOST_LINES = 400
 
 FACADE = "supervision"  # the names that an application needs to define its workflows; it imports no ORM
 FACADE_READS = {
+    "supervision.execution.task_agent",
     "supervision.insight.results",
     "supervision.intake.submitting",
     "supervision.signals.sending",

@@ -6,6 +6,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,19 @@ from celery.exceptions import Ignore, MaxRetriesExceededError, Retry
 from supervision.agent import JSON, Agent, StepRequest
 from supervision.errors import DefinitionError, OutcomeUnknown, PermanentFailure
 from supervision.states import ATTEMPTS_PER_EPOCH
+
+_request: ContextVar[StepRequest | None] = ContextVar("request", default=None)
+
+
+def beat() -> bool:
+    """Call this in the work of a long task, more often than its step's `complete_within`: the task goes on.
+
+    It does what `request.heartbeat()` does for an agent, for the step whose `TaskAgent` called the task; its step needs `longest`.
+    False once the order is being undone. Where the task runs as an ordinary task of its queue it does nothing and returns True.
+    """
+    request = _request.get()
+    return request is None or request.heartbeat()
+
 
 Arguments = Callable[[StepRequest], Mapping[str, Any]]
 
@@ -30,7 +44,8 @@ class TaskAgent(Agent):
     In the task, `self.request.id` is the step's idempotency key, the same in every attempt; `self.request.retries` counts earlier
     attempts, and `self.request.timelimit[0]` is the seconds that are left. `self.retry` ends the attempt. The step's own policy
     decides whether there is a next one, also where `max_retries` is reached; it begins no sooner than the countdown says. Any
-    other exception leaves the outcome unknown. A result that is no JSON object is kept as {"result": ...}.
+    other exception leaves the outcome unknown. A result that is no JSON object is kept as {"result": ...}. In long work, the task
+    calls `supervision.beat()`.
     """
 
     def __init__(
@@ -71,6 +86,7 @@ class TaskAgent(Agent):
             called_directly=False,
             is_eager=True,  # `self.retry` then raises Retry and sends nothing
         )
+        called = _request.set(request)
         try:
             result = task.run(**arguments)
         except Retry as retry:
@@ -82,6 +98,7 @@ class TaskAgent(Agent):
         except self._refusals as refusal:
             raise PermanentFailure(f"{type(refusal).__name__}: {refusal}") from refusal
         finally:
+            _request.reset(called)
             task.pop_request()
         return _as_json(task, result)
 

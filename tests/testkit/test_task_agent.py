@@ -9,12 +9,15 @@ import pytest
 from celery import Task, current_app
 from celery.exceptions import Ignore
 
-from supervision import Step, Workflow
+import supervision
+from supervision import Step, Workflow, testing
 from supervision.agent import registered
 from supervision.errors import DefinitionError
+from supervision.execution import extension
 from supervision.execution.task_agent import TaskAgent
 from supervision.intake.consuming import consume_batch
 from supervision.models import StepState
+from supervision.recovery import supervisor
 from supervision.states import ATTEMPTS_PER_EPOCH
 from supervision.workflow import _newest, _workflows
 from tests.support import toy
@@ -169,3 +172,46 @@ def broker_is_silent(monkeypatch):
     monkeypatch.setattr(Task, "apply_async", lambda *args, **kwargs: sent.append(args))
     yield
     assert sent == []
+
+
+@pytest.mark.parametrize("beats", [True, False])
+def test_a_long_task_that_beats_keeps_its_claim_beyond_its_budget(shelves, monkeypatch, beats):
+    budget = timedelta(seconds=30)
+    steps = (Step("reserve", agent="shelves", complete_within=budget, longest=timedelta(minutes=2), retry=toy.RETRY),)
+    workflow = Workflow("shelves", steps)
+    monkeypatch.setitem(_workflows, ("shelves", 1), workflow)
+    monkeypatch.setitem(_newest, "shelves", workflow)
+    monkeypatch.setattr(extension, "SHARE", 0.0)
+    wanted = []
+
+    def work(_task):
+        for _ in range(4):
+            testing.let_pass(20)
+            supervisor.sweep_once()
+            if beats:
+                wanted.append(supervision.beat())
+        DO.clear()
+        return {"shelf": 4}
+
+    DO["reserve"] = work
+    run = shelves.start("shelves", {"sku": "MUG"})
+    assert wanted == ([True] * 4 if beats else [])
+    shelves.advance("5m")
+    run.assert_state("Processed")
+    assert StepState.objects.get(run__key=run.key).attempt == (1 if beats else 2)
+    shelves.assert_healthy()
+
+
+def test_a_beat_of_a_step_without_a_longest_time_says_what_is_missing_and_outside_of_steps_it_does_nothing(shelves):
+    said = []
+
+    def work(_task):
+        try:
+            supervision.beat()
+        except DefinitionError as problem:
+            said.append(str(problem))
+
+    DO["reserve"] = work
+    shelves.start("shelves", {"sku": "MUG"})
+    assert "give its Step the longest time that it may take" in said[0]
+    assert supervision.beat() is True
