@@ -36,7 +36,7 @@ class RunResult:
 
     state: Processed, Cancelled or Error. In Error an operator decides, and the run may go on. results: what the steps that are
     done returned, by name; of a cancelled run also those that were undone since. failed_step, error: the step that stopped the
-    run and why, in Error; `undo:` before the name of an undo.
+    run and why, in Error, and of a run that was undone afterwards; `undo:` before the name of an undo.
     """
 
     key: str
@@ -166,7 +166,7 @@ def _ended(seen: _Seen) -> RunResult | None:
     done = [step for step in seen.steps if step["direction"] == Direction.DO and step["process_state"] == ProcessState.PROCESSED]
     results = {step["name"]: step["result"] for step in done}
     failed = next((step for step in reversed(seen.steps) if step["process_state"] == ProcessState.ERROR), None)
-    if state != RunState.ERROR or failed is None:
+    if failed is None:
         return RunResult(key=seen.key, state=state, results=results)
     prefix = "undo:" if failed["direction"] == Direction.UNDO else ""
     return RunResult(key=seen.key, state=state, results=results, failed_step=prefix + failed["name"], error=failed.get("last_error"))

@@ -116,6 +116,22 @@ def _silence(seen: World, queue: str) -> str:
     return _("no process that serves the queue %(queue)s has been seen for %(age)s") % {"queue": queue, "age": age_in_words(age)}
 
 
+def no_workers() -> list[str]:
+    """One sentence for each role of which no process is alive, of those that an order needs to go on."""
+    seen = world().consumers
+    serving = {
+        "scheduler": [age for queue, age in seen.items() if queue in (SCHEDULER_QUEUE, SUBMISSIONS_QUEUE)],
+        "agents": [age for queue, age in seen.items() if queue.startswith("agent.")],
+    }
+    return [
+        _("no process of the role %(role)s has been seen for %(age)s") % {"role": role, "age": age_in_words(min(ages))}
+        if ages
+        else _("no process of the role %(role)s has ever been seen") % {"role": role}
+        for role, ages in serving.items()
+        if not ages or min(ages) > ALIVE_SECONDS
+    ]
+
+
 def _queue_of(where: Where) -> str:
     agent = next((agent for agent in agents() if agent.name == where.agent), None)
     if agent is None:

@@ -163,15 +163,25 @@ def first_difference(here: Definition, there: Definition) -> str:
             if what in ours and what in theirs and ours[what] != theirs[what]:
                 of = f"step {number}" if what == "name" else f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(ours[what])} in this code and {_said(theirs[what])} in the registered plan"
-        for what, default in (("signal", ""), ("conditional", False), ("after", None)):  # written only where they are set
+        for what, default in (("signal", ""), ("conditional", False)):  # written only where they are set
             mine, other = ours.get(what, default), theirs.get(what, default)
             if mine != other:
                 of = f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(mine)} in this code and {_said(other)} in the registered plan"
+    for number, step in enumerate(here["steps"], start=1):
+        mine, other = _after(here, number), _after(there, number)
+        if mine != other:
+            return f"after of step {number} ({step['name']}) is {_said(mine)} in this code and {_said(other)} in the registered plan"
     return ""
+
+
+def _after(definition: Definition, number: int) -> list[str]:
+    """The names of the steps that this one comes after. In a list that is the step before it."""
+    steps = definition["steps"]
+    return list(steps[number - 1].get("after", [step["name"] for step in steps[max(0, number - 2) : number - 1]]))
 
 
 def _said(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value) or "no step"
-    return {True: "yes", False: "no", None: "the step before it"}[value] if isinstance(value, bool | None) else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -67,15 +67,25 @@ def send_signal(
     [outcome] = send_all([signal])
     if outcome == Sent.UNKNOWN_RUN:
         raise UnknownRun(run)
+    if outcome == Sent.NOT_AWAITED:
+        raise Refused(_not_awaited(run, name), f"signal_{outcome}")
     refusals = {
         Sent.ENDED: _("The order has ended, or is being undone, and takes no signal any more."),
         Sent.TOO_MANY: _("The order has %(most)d signals and takes no more.") % {"most": MOST_SIGNALS},
-        Sent.NOT_AWAITED: _("No step of this order waits for a signal named %(name)s.") % {"name": name},
         Sent.KEY_REUSED: _("Another signal was sent under this key."),
     }
     if outcome in refusals:
         raise Refused(refusals[outcome], f"signal_{outcome}")
     return outcome
+
+
+def _not_awaited(run: str, name: str) -> str:
+    """Says so, and which signals the steps of this run's workflow wait for."""
+    said = _("No step of this order waits for a signal named %(name)s.") % {"name": name}
+    [(workflow, version)] = db.fetch(_WORKFLOW, {"key": run})
+    known = newest(workflow) if version is None else version_of(workflow, version)
+    names = ", ".join(sorted(known.signals))
+    return f"{said} {_('Its signals: %(names)s.') % {'names': names} if names else _('It waits for no signal.')}"
 
 
 def told(run: str, outcome: Sent) -> str:
@@ -147,6 +157,12 @@ def _holds(value: Any) -> bool:
     return isinstance(value, Mapping | list | tuple)
 
 
+_WORKFLOW = """
+SELECT workflow, version FROM supervision_run WHERE key = %(key)s
+UNION ALL
+SELECT workflow, NULL FROM supervision_submission
+ WHERE public_id = %(key)s AND NOT EXISTS (SELECT FROM supervision_run WHERE key = %(key)s)
+"""
 # The steps of a run that goes back to an earlier step are open from there on: they are done anew.
 _RUNS = """
 SELECT r.key, r.id, r.workflow, r.version,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.db.models.functions import Now
+
 from supervision import models
-from supervision.models import Alert, StepEvent, StepState
+from supervision.models import Alert, Signal, StepEvent, StepState
 from supervision.operations import completing, operator_verbs, resuming
 from supervision.signals.sending import Sent, send_signal
 
@@ -74,12 +76,34 @@ class Run:
         """Undo it, as an operator does."""
         operator_verbs.compensate(self.key, by="test", reason=reason)
 
+    def __repr__(self) -> str:
+        """For failed assertions: the run, and what a test may have forgotten."""
+        return " ".join([f"<run {self.key} is {self.state}>", *self._hints()])
+
     def assert_state(self, state: str) -> None:
         """Raises AssertionError with the steps, their errors and the history if the run is in another state."""
         if (now := self.state) == state:
             return
         steps = [f"  {_label(row)}: {row.process_state}  {row.last_error or ''}".rstrip() for row in self._rows()]
-        raise AssertionError("\n".join([f"run {self.key} is {now}, expected {state}", *steps, "history:", *self.history]))
+        raise AssertionError("\n".join([f"run {self.key} is {now}, expected {state}", *self._hints(), *steps, "history:", *self.history]))
+
+    def _hints(self) -> list[str]:
+        """What has not happened yet though it was begun: one sentence each."""
+        mine = StepState.objects.filter(run__key=self.key)
+        running = mine.filter(process_state="Processing")
+        found = [
+            f"{_label(row)} is still running: its call has not ended, or its process was killed (sas.advance() recovers it)"
+            for row in running
+        ]
+        if found or self.state in ("Processed", "Cancelled", "Error"):
+            return found
+        if not mine:
+            return ["it is only submitted: sas.run() is missing"]
+        if not mine.filter(process_state="Pending", not_before__lte=Now(), turn_at__isnull=False):
+            return []
+        came = Signal.objects.filter(run_key=self.key, taken_at__isnull=True).order_by("sent_at")
+        signals = [f"the signal {signal.name} has come" for signal in came if not signal.name.startswith("child:")]
+        return [f"{', '.join(signals) or 'a step is due'}: sas.run() is missing"]
 
     def _rows(self) -> list[StepState]:
         return list(StepState.objects.filter(run__key=self.key).order_by("direction", "position"))

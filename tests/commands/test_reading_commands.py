@@ -12,7 +12,8 @@ from django.utils.timezone import now
 from orders.models import Order
 from supervision import testing
 from supervision.deadletters import dead_letters
-from supervision.models import DeadLetter, StepState
+from supervision.models import DeadLetter, Heartbeat, StepState
+from supervision.worker import heartbeats
 from tests.commands.conftest import Manage
 from tests.shopping import place
 
@@ -74,6 +75,19 @@ def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: obje
 
     assert manage("order", public_id, "--json").json["process_state"] == "Pending"
     assert "not consumed yet" in manage("order", public_id).out
+
+
+def test_order_says_that_no_process_is_there_to_go_on_with_it(manage: Manage, mug: object):
+    public_id = place()
+    nothing = "no process of the role {} has ever been seen"
+    told = f"{nothing.format('scheduler')}; {nothing.format('agents')}: start the workers, for example with manage.py work all"
+    assert told in manage("order", public_id).out
+
+    heartbeats.beat("scheduler")
+    heartbeats.beat("agents", {"queues": ["agent.stock"]}, name="agents@somewhere")
+    assert "start the workers" not in manage("order", public_id).out
+    Heartbeat.objects.filter(role="agents").update(seen_at=now() - timedelta(minutes=10))
+    assert re.search(r"no process of the role agents has been seen for \d+\sminutes: start the workers", manage("order", public_id).out)
 
 
 def test_order_writes_every_time_in_one_form(manage: Manage, an_order: str):

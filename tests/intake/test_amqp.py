@@ -391,7 +391,7 @@ def test_a_producer_sends_a_signal_to_its_own_order_and_a_wrong_one_is_set_aside
     assert (kept.run_key, kept.key, kept.payload, kept.sent_by) == (mine, "signal-0", {"amount": "3"}, PRODUCER)
     reasons = [letter.reason.splitlines()[0] for letter in letters()]
     assert sorted(set(reasons)) == [
-        "No step of this order waits for a signal named payed.",
+        "No step of this order waits for a signal named payed. Its signals: paid.",
         "expected {order: text, name: text, payload: object}, and nothing else",
         f"no order '{foreign}' is known",
     ]

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 
 from sasproject.roles import ROOT
-from supervision import Agent, Intention, OutcomeUnknown, PermanentFailure, Step, TransientFailure, Workflow
-from supervision.agent import registered
+from supervision import Agent, Intention, OutcomeUnknown, PermanentFailure, Step, TransientFailure, WaitForSignal, Workflow
+from supervision.agent import WAIT, WaitAgent, registered
 from supervision.errors import UnreadableSubmission
 from supervision.models import Effect, StrayReply
 from supervision.workflow import _newest, _workflows
@@ -352,3 +352,33 @@ def test_one_of_two_supervisors_can_be_killed(sas):
 
     run.assert_state("Processed")
     sas.assert_healthy()
+
+
+class TestHints:
+    """What a failed assertion says about a run to which something has not happened yet."""
+
+    def failed(self, run):
+        with pytest.raises(AssertionError) as problem:
+            run.assert_state("Cancelled")
+        assert str(problem.value).splitlines()[1] in repr(run)
+        return str(problem.value).splitlines()[1]
+
+    def test_a_submission_that_nothing_has_taken_up(self, sas):
+        assert self.failed(sas.submit("toy", {"n": 1})) == "it is only submitted: sas.run() is missing"
+
+    def test_a_call_that_has_not_ended(self, sas):
+        sas.kill("beta-step")
+        assert self.failed(sas.start("toy", {"n": 1})).startswith("beta-step is still running: its call has not ended, or its process")
+
+    def test_a_signal_that_came_and_a_run_that_ended(self, sas, monkeypatch):
+        monkeypatch.setitem(registered, WAIT, WaitAgent())
+        workflow = Workflow("hints", (WaitForSignal("paid"), *toy.steps()[:1]))
+        monkeypatch.setitem(_workflows, ("hints", 1), workflow)
+        monkeypatch.setitem(_newest, "hints", workflow)
+        run = sas.start("hints")
+        assert run._hints() == []
+        run.signal("paid")
+        assert self.failed(run) == "the signal paid has come: sas.run() is missing"
+        sas.run()
+        run.assert_state("Processed")
+        assert run._hints() == []

@@ -101,7 +101,7 @@ def test_the_command_sends_a_signal_with_its_payload_and_reason(sas, run, capsys
     [
         (["--name", "paid", "--payload", "{"], "--payload: expected a JSON object: "),
         (["--name", "paid", "--payload", "[1]"], "The payload must be a JSON object."),
-        (["--name", "payed"], "No step of this order waits for a signal named payed."),
+        (["--name", "payed"], "No step of this order waits for a signal named payed. Its signals: paid."),
     ],
 )
 def test_the_command_says_what_is_wrong_with_a_signal(run, words, told):

@@ -21,8 +21,9 @@ from chaos.look import until
 from supervision import PermanentFailure, testing
 from supervision.errors import SupervisionError, UnknownRun, UnreadableSubmission
 from supervision.insight import results
+from supervision.insight.directory import state_facts
 from supervision.intake import consuming
-from supervision.models import Run
+from supervision.models import Run, StepState
 from supervision.operations import archive, operator_verbs
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, BETA, paid
@@ -97,6 +98,10 @@ def connections():
 # ----------------------------------------------------------------------------------------------------- at rest
 
 
+def refuse(request):
+    raise PermanentFailure("the address does not exist")
+
+
 def test_a_run_that_is_done_gives_its_state_and_what_its_steps_returned(sas, both):
     run = sas.start("both", {"n": 7})
 
@@ -116,10 +121,20 @@ def test_an_archived_run_answers_as_before(sas, both):
     assert (supervision.state(run.key), Run.objects.count()) == ("Processed", 0)
 
 
-def test_a_run_in_error_says_where_and_why_and_may_go_on(sas, both):
-    def refuse(request):
-        raise PermanentFailure("the address does not exist")
+def test_a_run_that_was_undone_says_what_stopped_it_like_the_list_of_runs(sas, both):
+    toy.BETA.on_perform = refuse
+    run = sas.start("both", {"n": 1})
+    run.compensate()
+    sas.run()
 
+    found = settle(run.key)
+    assert (found.state, found.succeeded, found.failed_step) == ("Cancelled", False, "beta-step")
+    steps = list(StepState.objects.filter(run__key=run.key).order_by("direction", "position"))
+    listed = state_facts(Run.objects.get(key=run.key), steps)
+    assert (listed["failed_step"], listed["last_error"]) == (found.failed_step, found.error)
+
+
+def test_a_run_in_error_says_where_and_why_and_may_go_on(sas, both):
     toy.BETA.on_perform = refuse
     run = sas.start("both", {"n": 1})
 

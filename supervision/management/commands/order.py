@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision.insight import family, queries
+from supervision.insight import family, queries, waiting
 from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.management.acting import OrderCommand, find_order
@@ -48,6 +48,9 @@ class Command(OrderCommand):
         because = f" ({facts['waiting_because']})" if facts["waiting_because"] else ""
         self.stdout.write(view.title)
         self.stdout.write(f"state {facts['process_state']}, direction {facts['direction']}{because}")
+        silent = [] if facts["finished_at"] else waiting.no_workers()
+        if silent:
+            self.stdout.write(f"{'; '.join(silent)}: start the workers, for example with manage.py work all")
         self.stdout.write(f"placed {facts['created_at']}, finished {facts['finished_at'] or '-'}")
         if facts["cancel_requested_at"]:
             self.stdout.write(f"cancellation asked for {facts['cancel_requested_at']}")
