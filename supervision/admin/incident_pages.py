@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from supervision.console.bounded_lists import OpenFilter, PageAdmin
-from supervision.console.shared import may_operate, person, run_address
+from supervision.console.incident_rows import way_out
+from supervision.console.shared import list_address, may_operate, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.errors import Refused
 from supervision.incidents import lifecycle
-from supervision.models import Incident, Run
+from supervision.models import Incident, IncidentNote, Resource, Run
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import amounts
 from supervision.runtime.humanize import age_in_words
 
-ORDERS_SHOWN = 100
+ORDERS_SHOWN, NOTES_SHOWN, OPERATORS_SHOWN = 100, 100, 500
 TONES = {"info": "info", "warning": "warning", "critical": "danger"}
+
+
+class OwnerForm(forms.Form):
+    """Who looks after the incident."""
+
+    owner = forms.ChoiceField(label=_("Owner"), required=False, widget=UnfoldAdminSelectWidget)
+
+    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["owner"].choices = [("", _("no owner")), *((name, name) for name in names)]  # type: ignore[attr-defined]
+
+
+class NoteForm(forms.Form):
+    """What the next operator should know."""
+
+    text = forms.CharField(
+        label=_("Note"), max_length=operator_verbs.LONGEST_NOTE, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        help_text=_("What the next operator should know. Kept with your name and the time; it cannot be changed."),
+    )  # fmt: skip
 
 
 @admin.register(Incident)
@@ -31,7 +55,7 @@ class IncidentAdmin(PageAdmin):
     """The list of incidents, the open ones first."""
 
     empty_means = _("No incident: nothing holds orders up.")
-    list_display = ["what", "grade", "standing", "holds", "kind", "acknowledgement"]
+    list_display = ["what", "grade", "standing", "holds", "kind", "owner", "acknowledgement"]
     list_filter = [OpenFilter, ("severity", admin.ChoicesFieldListFilter), ("kind", admin.AllValuesFieldListFilter)]
     ordering = [F("closed_at").desc(nulls_first=True), "-opened_at"]
     aged_from = "opened_at"
@@ -60,20 +84,20 @@ class IncidentAdmin(PageAdmin):
         return obj.acknowledged_by or None
 
     def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
-        """One incident with the orders that it holds; while it is open, the form that acknowledges it."""
-        may_acknowledge = may_operate(request) and row.closed_at is None and row.acknowledged_at is None
-        form = ReasonForm(request.POST if request.method == "POST" else None)
+        """One incident with the orders that it holds and its notes; while it is open, the forms of who looks after it."""
+        may_act = may_operate(request) and row.closed_at is None
+        said = request.POST if request.method == "POST" else None
+        verb = said.get("verb", "acknowledge") if said is not None else ""
+        form = ReasonForm(said if verb == "acknowledge" else None)
         form.fields["reason"].help_text = _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")
-        if request.method == "POST":
+        owner = OwnerForm(
+            said if verb == "assign" else None, names=operators(), initial={"owner": row.owner or person(request).get_username()}
+        )
+        note = NoteForm(said if verb == "note" else None)
+        if said is not None:
             if not may_operate(request):
                 raise PermissionDenied
-            if form.is_valid():
-                try:
-                    operator_verbs.acknowledge_incident(row.pk, by=person(request), reason=form.cleaned_data["reason"])
-                except Refused as refusal:
-                    messages.warning(request, str(refusal))
-                else:
-                    messages.success(request, _("The incident is acknowledged."))
+            if self._act(request, row, {"acknowledge": form, "assign": owner, "note": note}.get(verb)):
                 return HttpResponseRedirect(request.path)
         runs = lifecycle.runs_of(row.kind, row.cause) if row.closed_at is None else []
         shown = Run.objects.filter(pk__in=runs[:ORDERS_SHOWN]).order_by("pk")
@@ -81,5 +105,36 @@ class IncidentAdmin(PageAdmin):
             request, "incident.html", title=row.title, object=row, original=row, incident=row,
             tone=TONES.get(row.severity, "neutral"), age=self.age(row),
             held=amounts(lifecycle.held(runs)), orders=[(run, run_address(run.pk)) for run in shown],
-            more=max(0, len(runs) - ORDERS_SHOWN), form=form if may_acknowledge else None,
+            more=max(0, len(runs) - ORDERS_SHOWN), form=form if may_act and row.acknowledged_at is None else None,
+            owner=owner if may_act else None, note=note if may_act else None,
+            notes=IncidentNote.objects.filter(incident=row).order_by("-pk")[:NOTES_SHOWN], all_orders=list_address(incident=row.pk),
+            way=way_out(row, dict(Resource.objects.filter(name=row.resource).values_list("name", "pk"))) if may_act else None,
         )  # fmt: skip
+
+    def _act(self, request: HttpRequest, row: Incident, form: Any) -> bool:
+        """Do what the form asks for; False if it has to be shown again."""
+        if form is None or not form.is_valid():
+            return form is None
+        by, said = person(request), form.cleaned_data
+        try:
+            if "owner" in said:
+                operator_verbs.assign_incident(row.pk, said["owner"], by=by)
+                done = _("The owner is noted.")
+            elif "text" in said:
+                operator_verbs.note_incident(row.pk, said["text"], by=by)
+                done = _("The note is added.")
+            else:
+                operator_verbs.acknowledge_incident(row.pk, by=by, reason=said["reason"])
+                done = _("The incident is acknowledged.")
+        except Refused as refusal:
+            messages.warning(request, str(refusal))
+        else:
+            messages.success(request, done)
+        return True
+
+
+def operators() -> list[str]:
+    """The names of the accounts that may act, to one of whom an incident can be given."""
+    accounts: Any = get_user_model()._default_manager
+    found = accounts.with_perm("supervision.operate", backend="django.contrib.auth.backends.ModelBackend")
+    return sorted(account.get_username() for account in found[:OPERATORS_SHOWN])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Case, Count, DurationField, ExpressionWrapper, F, IntegerField, Max, Model, Q, QuerySet, When
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Max, Model, Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
@@ -19,6 +19,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from supervision import conf
+from supervision.console.incident_rows import incident_rows
+from supervision.console.pulse_charts import pulse
 from supervision.console.shared import (
     COUNTED_UP_TO,
     STALE_AFTER,
@@ -28,7 +30,6 @@ from supervision.console.shared import (
     may_operate,
     open_alerts,
     open_dead_letters,
-    open_incidents,
     pause_address,
     resume_address,
     run_address,
@@ -43,7 +44,7 @@ from supervision.operations.resource_limits import figures
 from supervision.runtime.humanize import age_in_words
 from supervision.states import FINAL_RUN_STATES, RunState
 
-ALERTS_SHOWN, INCIDENTS_SHOWN = 8, 10
+ALERTS_SHOWN = 8
 PAUSES_READ, PAUSES_SHOWN = 200, 6
 ROLES = {
     "supervisor": gettext_lazy("Supervisor"),
@@ -51,7 +52,6 @@ ROLES = {
     "scheduler": gettext_lazy("Scheduler"),
     "agents": gettext_lazy("Agents"),
 }
-SEVERITY_TONES = {"info": "info", "warning": "warning", "critical": "danger"}
 BREAKER_TONES = {"closed": "success", "half-open": "warning", "open": "danger"}
 
 
@@ -171,20 +171,10 @@ def newest_alerts(alerts: Sequence[Alert]) -> list[dict[str, Any]]:
     return [{"alert": alert, "address": run_address(alert.run_id)} for alert in alerts]
 
 
-def incident_rows() -> dict[str, Any]:
-    """The open incidents, the worst first, and the severity of the worst."""
-    rank = Case(When(severity="critical", then=0), When(severity="warning", then=1), default=2, output_field=IntegerField())
-    rows = list(open_incidents().order_by(rank, "opened_at")[:INCIDENTS_SHOWN])
-    return {
-        "incidents": [(row, reverse("admin:supervision_incident_change", args=[row.pk]), SEVERITY_TONES[row.severity]) for row in rows],
-        "worst": rows[0].severity if rows else "",
-    }
-
-
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The landing page's context. An account that may not see runs gets no data."""
     may_view = request.user.has_perm("supervision.view_run")
-    context.update({"title": _("Overview"), "may_view": may_view, "may_operate": may_operate(request)})
+    context.update({"title": _("Incidents"), "may_view": may_view, "may_operate": may_operate(request)})
     if not may_view:
         return context
     overdue = queries.overdue_count()
@@ -193,6 +183,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     context.update(
         {
             **incident_rows(),
+            "pulse": pulse(request.GET.get("pulse")),
             "states": state_counts(),
             "tallies": [
                 (_("overdue steps"), overdue, list_address(at="overdue"), overdue > 0),

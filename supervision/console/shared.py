@@ -49,6 +49,11 @@ def list_address(**filters: Any) -> str:
     return f"{address}?{urlencode(filters)}" if filters else address
 
 
+def bulk_address(verb: str, **filters: Any) -> str:
+    """The page that does this verb to all runs that the filters find."""
+    return f"{reverse(f'admin:{_runs_at}_bulk', args=[verb])}?{urlencode(filters)}"
+
+
 def run_address(run_id: int) -> str:
     """The page of one run."""
     return reverse(f"admin:{_runs_at}_of_run", args=[run_id])

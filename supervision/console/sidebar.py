@@ -74,7 +74,7 @@ def dead_letter_entry(request: HttpRequest) -> list[dict[str, Any]]:
 
 def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
     """The engine's part of the side bar below the daily work. schedules: the application's entries that belong to them."""
-    queues = [{"title": _("Queues"), "icon": "stacked_bar_chart", "link": reverse("admin:index") + "#sc-queues"}]
+    queues = [{"title": _("Queues"), "icon": "stacked_bar_chart", "link": reverse("admin:index") + "#sc-queues", "active": False}]
     may_view = request.user.has_perm("supervision.view_run")
     return [
         {

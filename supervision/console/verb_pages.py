@@ -11,6 +11,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models.expressions import RawSQL
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
@@ -38,8 +39,9 @@ from supervision.console.verb_forms import (
     verbs_for,
 )
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun
+from supervision.incidents import lifecycle
 from supervision.insight import queries
-from supervision.models import Run, StepState
+from supervision.models import Incident, Run, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
 from supervision.signals.sending import told
@@ -235,13 +237,16 @@ class RunVerbs(PageAdmin):
         )  # fmt: skip
 
     def bulk_view(self, request: HttpRequest, verb: str) -> HttpResponse:
-        """Act on each order of the confirmed list by itself. One that has changed since is left alone and counted."""
+        """Act on each order of the confirmed list by itself. One that has changed since is left alone and counted.
+
+        GET with `incident` shows the page that confirms the verb for the orders which this open incident holds.
+        """
         if not self.has_operate_permission(request):
             raise PermissionDenied
         if verb not in BULK_VERBS:
             raise Http404
         if request.method != "POST":
-            return HttpResponseRedirect(self._address("changelist"))
+            return self._confirm_incident(request, verb) or HttpResponseRedirect(self._address("changelist"))
         form = BulkForm(request.POST)
         if not form.is_valid():
             if form.has_error("chosen"):
@@ -253,6 +258,14 @@ class RunVerbs(PageAdmin):
         level = messages.WARNING if changed or refused else messages.SUCCESS
         messages.add_message(request, level, bulk_report(done, changed, refused))
         return HttpResponseRedirect(self._address("changelist"))
+
+    def _confirm_incident(self, request: HttpRequest, verb: str) -> HttpResponse | None:
+        said = request.GET.get("incident", "")
+        row = Incident.objects.filter(pk=int(said), closed_at=None).first() if said.isdecimal() and len(said) < 19 else None
+        if row is None:
+            return None
+        held = RawSQL("SELECT unnest(%s::bigint[])", [lifecycle.runs_of(row.kind, row.cause)])
+        return self.confirm_bulk(request, self.get_queryset(request).filter(**{f"{self.run_path}pk__in": held}), verb)
 
     def _act_on_many(self, request: HttpRequest, verb: str, seen: Mapping[str, Any]) -> tuple[int, int, int]:
         done = changed = refused = 0

@@ -3,7 +3,7 @@
 from supervision.models.archive import ArchivedRun
 from supervision.models.audience import Audience
 from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
-from supervision.models.incidents import Alert, Incident
+from supervision.models.incidents import Alert, Incident, IncidentNote, Pulse
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch
 from supervision.models.outbound import Delivery, ReplyToken, WebhookEndpoint
@@ -37,11 +37,13 @@ __all__ = [
     "Finding",
     "Heartbeat",
     "Incident",
+    "IncidentNote",
     "JournalEntry",
     "JournalFile",
     "LeaderLease",
     "Notification",
     "Pause",
+    "Pulse",
     "Receipt",
     "Reconciliation",
     "ReplyToken",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -16,7 +17,7 @@ class Incident(models.Model):
     cause: the stable key of the cause; at most one open incident has it. orders: how many unfinished orders it holds now.
     reopened_at: when its cause last returned soon after it had closed. notified_at: when operators were last notified;
     told_severity: the highest severity they were notified of, empty before that; told_closed_at: when they were notified
-    that it is over.
+    that it is over. owner: the operator who looks after it. held: the worth of its orders, as [amount, currency], at `held_at`.
     """
 
     class Severity(models.TextChoices):
@@ -41,6 +42,9 @@ class Incident(models.Model):
     notified_at = models.DateTimeField(_("notified at"), null=True)
     told_severity = models.TextField(_("severity told"), db_default="", default="")
     told_closed_at = models.DateTimeField(_("told of its end at"), null=True)
+    owner = models.TextField(_("owner"), db_default="", default="")
+    held = models.JSONField(_("money held"), db_default=[], default=list)
+    held_at = models.DateTimeField(_("money counted at"), null=True)
 
     class Meta:
         verbose_name = _("incident")
@@ -59,6 +63,52 @@ class Incident(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.cause
+
+
+class IncidentNote(models.Model):
+    """What an operator noted about an incident, and each change of its owner. Rows are added, never changed."""
+
+    incident = models.ForeignKey(
+        Incident, on_delete=models.DO_NOTHING, db_constraint=False, related_name="notes", verbose_name=_("incident")
+    )
+    author = models.TextField(_("author"))
+    text = models.TextField(_("text"))
+    at = models.DateTimeField(_("at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("note")
+        verbose_name_plural = _("notes")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.author}: {self.text}"
+
+
+class Pulse(models.Model):
+    """The figures of one minute. `incidents.pulse` writes a row for each, also for those in which nothing happened.
+
+    stopped: errors that stopped an order. oldest_seconds: how long the work that waited longest had waited; null: not looked at.
+    classes, counts: how many orders became Processed within which class of time. incidents: the orders that each open
+    incident held; null: not looked at.
+    """
+
+    minute = models.DateTimeField(_("minute"), primary_key=True)
+    recorded_at = models.DateTimeField(_("recorded at"), db_default=Now())
+    processed = models.IntegerField(_("processed"), db_default=0)
+    cancelled = models.IntegerField(_("cancelled"), db_default=0)
+    stopped = models.IntegerField(_("stopped by an error"), db_default=0)
+    oldest_seconds = models.FloatField(_("age of the oldest waiting work"), null=True)
+    classes = ArrayField(models.SmallIntegerField(), verbose_name=_("classes of duration"), db_default=[])
+    counts = ArrayField(models.IntegerField(), verbose_name=_("orders in each class"), db_default=[])
+    incidents = models.JSONField(_("orders held by each incident"), null=True)
+
+    class Meta:
+        verbose_name = _("minute")
+        verbose_name_plural = _("minutes")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M}"
 
 
 class Alert(models.Model):
@@ -113,6 +163,7 @@ class Alert(models.Model):
         indexes = [
             models.Index(name="alert_open", fields=["-raised_at"], condition=Q(closed_at__isnull=True)),
             models.Index(name="alert_standing", fields=["id"], condition=Q(closed_at__isnull=True)),
+            models.Index(name="alert_raised", fields=["raised_at"], condition=Q(kind="error")),
             models.Index(name="alert_by_cause", fields=["cause", "run"], condition=Q(closed_at__isnull=True)),
         ]
 

@@ -134,6 +134,13 @@ class Run(models.Model):
                 fields=["process_state", "created_at"],
                 condition=Q(process_state__in=["Pending", "Processing", "Error", "Compensating"]),
             ),
+            # For the charts: read without the table.
+            models.Index(
+                name="run_finished",
+                fields=["finished_at"],
+                include=["created_at", "process_state", "parent_key"],
+                condition=Q(finished_at__isnull=False),
+            ),
             models.Index(
                 name="run_cancelled",
                 fields=["created_at"],

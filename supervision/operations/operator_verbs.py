@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from supervision.agent import CHILD
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnreadableSubmission
 from supervision.incidents import incident_sql
-from supervision.models import Alert, Child, ChildState, DeadLetter, Incident, Run, StepState, Submission
+from supervision.models import Alert, Child, ChildState, DeadLetter, Incident, IncidentNote, Run, StepState, Submission
 from supervision.operations import requeue
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.operations.previews import key_of, same_plan, still_here, without_run
@@ -29,6 +29,7 @@ from supervision.store.runs.locked_run import LockedRun, due_now
 from supervision.wakeup import hints
 from supervision.workflow import version_of
 
+LONGEST_NOTE = 2000
 # ------------------------------------------------------------------------------------------------------- verbs
 
 
@@ -211,6 +212,41 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
             log(by, incident, f"acknowledged: {reason}")
 
     db.transact(work)
+
+
+def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
+    """Give an open incident to this operator; an empty name gives it to no one. Raises Refused where it is closed or unknown."""
+
+    def work() -> None:
+        incident = _open_incident(pk)
+        if incident.owner == owner:
+            return
+        Incident.objects.filter(pk=pk).update(owner=owner)
+        text = _("Assigned to %(owner)s.") % {"owner": owner} if owner else _("Without an owner from now on.")
+        IncidentNote.objects.create(incident=incident, author=name_of(by), text=text)
+        log(by, incident, text)
+
+    db.transact(work)
+
+
+def note_incident(pk: int, text: str, *, by: Actor) -> None:
+    """Add a note to an open incident. Raises Refused where the incident is closed or unknown, or the note is empty or too long."""
+    text = text.strip()
+    if not text or len(text) > LONGEST_NOTE:
+        raise Refused(_("A note has between 1 and %(most)d characters.") % {"most": LONGEST_NOTE}, "bad_note")
+
+    def work() -> None:
+        log(by, IncidentNote.objects.create(incident=_open_incident(pk), author=name_of(by), text=text).incident, f"noted: {text}")
+
+    db.transact(work)
+
+
+def _open_incident(pk: int) -> Incident:
+    """The incident under a lock."""
+    incident = Incident.objects.select_for_update().filter(pk=pk, closed_at__isnull=True).first()
+    if incident is None:
+        raise Refused(_("There is no open incident %(number)s.") % {"number": pk}, "unknown_incident")
+    return incident
 
 
 def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:

@@ -147,6 +147,7 @@ INDEXES = {
     "supervision_run_pkey",  # all roles
     "a_submission_becomes_one_run",  # API, shop and console, by public id
     "run_overdue",  # the sweep
+    "run_finished",  # the supervisor, for the figures of each minute
     "run_unfinished",  # the console, metrics
     "run_cancelled",  # lists; empty without any
     "run_session",  # sessions; empty without any

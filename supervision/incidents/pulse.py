@@ -1,0 +1,89 @@
+"""Writes the figures of each minute, and what the incidents hold, so that no page has to count a large table.
+
+It runs at the end of `lifecycle.look`, under the same lock. The last minutes are counted again, because a transaction may commit
+after its minute is over. After a standstill, or on an old database, the missing minutes of the last week are counted, an hour at a time.
+"""
+
+from __future__ import annotations
+
+import json
+
+from supervision.incidents import lifecycle
+from supervision.postgres import db
+
+BASE, FACTOR, LAST = 0.1, 1.25, 80  # class n holds the durations up to BASE * FACTOR ** n seconds
+EVERY = "interval '10 seconds'"
+COUNTED_AT_ONCE = 50  # incidents whose worth one look adds up
+
+_MINUTES = f"""
+WITH newest AS (SELECT minute, recorded_at FROM supervision_pulse ORDER BY minute DESC LIMIT 1),
+clock AS (SELECT date_trunc('minute', now()) AS this),
+begins AS (SELECT c.this, greatest(c.this - interval '7 days', coalesce(n.minute - interval '2 minutes', '-infinity')) AS first
+             FROM clock c LEFT JOIN newest n ON true
+            WHERE n.minute IS NULL OR n.minute < c.this OR n.recorded_at < now() - {EVERY} OR n.recorded_at > now()),
+span AS MATERIALIZED (SELECT first, least(this, first + interval '1 hour') AS last FROM begins),
+ended AS (
+    SELECT minute, sum(n) FILTER (WHERE process_state = 'Processed') AS processed,
+           sum(n) FILTER (WHERE process_state = 'Cancelled') AS cancelled,
+           array_agg(class ORDER BY class) FILTER (WHERE process_state = 'Processed') AS classes,
+           array_agg(n ORDER BY class) FILTER (WHERE process_state = 'Processed') AS counts
+      FROM (SELECT date_trunc('minute', r.finished_at) AS minute, r.process_state, count(*)::int AS n,
+                   greatest(0, least({LAST}, ceil(ln(greatest(extract(epoch FROM r.finished_at - r.created_at)::float8, {BASE}) / {BASE})
+                                                  / ln({FACTOR}::float8))))::smallint AS class
+              FROM supervision_run r
+             WHERE r.finished_at >= (SELECT first FROM span) AND r.finished_at < (SELECT last FROM span) + interval '1 minute'
+               AND r.parent_key IS NULL
+             GROUP BY 1, 2, 4) one
+     GROUP BY minute),
+failed AS (
+    SELECT date_trunc('minute', a.raised_at) AS minute, count(*) AS n FROM supervision_alert a
+     WHERE a.kind = 'error' AND a.raised_at >= (SELECT first FROM span) AND a.raised_at < (SELECT last FROM span) + interval '1 minute'
+     GROUP BY 1)
+INSERT INTO supervision_pulse (minute, recorded_at, processed, cancelled, stopped, classes, counts)
+SELECT m.minute, now(), coalesce(e.processed, 0), coalesce(e.cancelled, 0), coalesce(f.n, 0),
+       coalesce(e.classes, '{{}}'), coalesce(e.counts, '{{}}')
+  FROM span CROSS JOIN LATERAL generate_series(span.first, span.last, interval '1 minute') m(minute)
+  LEFT JOIN ended e ON e.minute = m.minute
+  LEFT JOIN failed f ON f.minute = m.minute
+ON CONFLICT (minute) DO UPDATE SET recorded_at = now(), processed = excluded.processed, cancelled = excluded.cancelled,
+       stopped = excluded.stopped, classes = excluded.classes, counts = excluded.counts
+RETURNING minute = date_trunc('minute', now())
+"""  # noqa: S608 - constants of ours
+
+# What waits longest: a due step among the first by their turn, or a submission that was not taken up.
+_NOW = """
+UPDATE supervision_pulse p
+   SET oldest_seconds = greatest(p.oldest_seconds, 0, extract(epoch FROM now() - least(
+           (SELECT min(s.not_before) FROM (
+                   SELECT not_before FROM supervision_stepstate
+                    WHERE process_state = 'Pending' AND not_before IS NOT NULL AND turn_at <= now() ORDER BY turn_at LIMIT 1000) s),
+           (SELECT min(u.created_at) FROM (
+                   SELECT created_at FROM supervision_submission WHERE consumed_at IS NULL ORDER BY id LIMIT 1000) u)))),
+       incidents = coalesce((SELECT jsonb_object_agg(i.id, i.orders) FROM supervision_incident i WHERE i.closed_at IS NULL), '{}')
+ WHERE p.minute = date_trunc('minute', now())
+"""
+_FORGET = "DELETE FROM supervision_pulse WHERE minute < now() - interval '8 days'"
+
+_TO_COUNT = f"""
+SELECT id, kind, cause FROM supervision_incident
+ WHERE closed_at IS NULL AND orders > 0 AND (held_at IS NULL OR held_at < now() - {EVERY} OR held_at > now())
+ ORDER BY held_at NULLS FIRST LIMIT {COUNTED_AT_ONCE}
+"""  # noqa: S608 - constants of ours
+_HELD = "UPDATE supervision_incident SET held = %(held)s::jsonb, held_at = now() WHERE id = %(id)s"
+
+
+@lifecycle.after_looking
+def record() -> None:
+    """Bring the rows of the minutes up to now, unless that was done a moment ago."""
+    written = [now for (now,) in db.fetch(_MINUTES)]
+    if any(written):
+        db.fetch(_NOW)
+        db.fetch(_FORGET)
+
+
+@lifecycle.after_looking
+def weigh() -> None:
+    """Write down what the orders of each open incident are worth."""
+    for number, kind, cause in db.fetch(_TO_COUNT):
+        held = [[str(amount), currency] for currency, amount in lifecycle.held(lifecycle.runs_of(kind, cause))]
+        db.fetch(_HELD, {"id": number, "held": json.dumps(held)})
