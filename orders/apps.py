@@ -19,4 +19,4 @@ class OrdersConfig(AppConfig):
         from orders.agents import payment_news, rates  # noqa: F401
         from orders.documents import issuing  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
-        from orders.reconciliation import carrier, payment  # noqa: F401
+        from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401

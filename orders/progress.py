@@ -284,6 +284,9 @@ def _money(view: OrderView, do: Any, undo: Any) -> str:
     undoing = view.process_state in (RunState.COMPENSATING, RunState.CANCELLED)
     if view.payment_method == codes.BANK_TRANSFER:
         return _transferred(view)
+    if view.payment.owed:
+        facts = {"owed": money(view.payment.owed, view.currency)}
+        return _("We have sent %(owed)s back to your card, and it did not arrive. We know, and we pay it in another way.") % facts
     if not undoing and view.payment.refunded:
         facts = {"part": money(view.payment.refunded, view.currency), "total": money(view.payment.paid, view.currency)}
         return _("%(part)s of the %(total)s you paid went back to your card.") % facts

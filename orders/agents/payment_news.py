@@ -21,6 +21,7 @@ from supervision.outbox.notifications import handler
 from supervision.postgres import db
 
 SECONDS = 20.0  # for the look
+REFUND_FAILED = "refund-failed"  # the kind of the notification that judges an order with a failed refund
 _RECORD = """
 INSERT INTO orders_paymentadjustment AS a (external_id, kind, intent, order_key, amount, currency, status, gives_back, rank, reason)
 SELECT * FROM unnest(%(ids)s::text[], %(kinds)s::text[], %(intents)s::text[], %(orders)s::text[], %(amounts)s::numeric[],
@@ -47,6 +48,8 @@ def look(notification: Notification) -> None:
     def work() -> None:
         if order:
             record(order, found)
+        if order and any(isinstance(one, Refund) and not one.gives_back for one in found):
+            Notification.objects.create(kind=REFUND_FAILED, payload={"order": order, "intent": event.intent})
         events.applied(event, outcome)
 
     db.transact(work)

@@ -126,7 +126,9 @@ class Part(Calls):
                 continue
             made = by_key.get(row.key)
             if made is None or not made.gives_back:
-                if row.outcome is not EffectOutcome.REFUSED:
+                if row.outcome is EffectOutcome.DONE and made is not None:
+                    row.settle(EffectOutcome.UNDONE, made.id)  # it was given back, and has failed since
+                elif row.outcome is not EffectOutcome.REFUSED:
                     row.settle(EffectOutcome.REFUSED, made.id if made else row.external_id)
             elif row.outcome is not EffectOutcome.DONE:
                 row.settle(EffectOutcome.DONE, made.id)

@@ -111,10 +111,12 @@ class Refund(_AgainstIntent):
     """A refund. Only `succeeded` and `pending` count as given back; a refund may fail weeks later.
 
     of_return, step_key: the return that it was made for, and the first key of the call that made it.
+    replaces: the failed refund whose money it gives back.
     """
 
     of_return: str | None = None
     step_key: str | None = None
+    replaces: str | None = None
 
     @property
     def gives_back(self) -> bool:
@@ -189,7 +191,7 @@ def of_order(order: str) -> list[Intent]:
 def refund(intent: str, *, key: str, amount: int | None = None, metadata: Mapping[str, str] | None = None) -> str:
     """Refund `amount`, or all that was not refunded before; returns the refund's id. Raises WrongState if nothing is left.
 
-    metadata: kept with the refund: `return` and `step_key` (`Refund`).
+    metadata: kept with the refund: `return`, `step_key` and `replaces` (`Refund`).
     """
     params: dict[str, Any] = {"payment_intent": intent} if amount is None else {"payment_intent": intent, "amount": amount}
     params |= {"metadata": dict(metadata)} if metadata else {}
@@ -199,6 +201,11 @@ def refund(intent: str, *, key: str, amount: int | None = None, metadata: Mappin
 def refunded(intent: str) -> int:
     """How much was paid back."""
     return sum(one.amount for one in refunds_of(intent) if one.gives_back)
+
+
+def refund_of(name: str) -> Refund:
+    """The refund with this id, as it is now."""
+    return _refund(_call(lambda client: client.v1.refunds.retrieve(name)))
 
 
 def refunds_of(intent: str) -> list[Refund]:
@@ -320,6 +327,7 @@ def _refund(found: Any) -> Refund:
         reason=getattr(found, "failure_reason", None),
         of_return=getattr(noted, "return", None),
         step_key=getattr(noted, "step_key", None),
+        replaces=getattr(noted, "replaces", None),
     )
 
 

@@ -35,6 +35,9 @@ SELECT a.run_id, a.code FROM supervision_alert a
 _ADJUSTMENTS = """
 SELECT order_key, intent, sum(amount) FROM orders_paymentadjustment
  WHERE order_key = ANY (%(orders)s::text[]) AND gives_back GROUP BY order_key, intent
+UNION ALL
+SELECT order_key, '', sum(amount) FROM supervision_finding
+ WHERE order_key = ANY (%(orders)s::text[]) AND service = 'payment' AND kind = 'refund_failed' AND closed_at IS NULL GROUP BY order_key
 """
 
 
@@ -43,7 +46,7 @@ class Payment:
     """An order's payment. paid, refunded: amounts in the order's currency. refusal: the code of the last refusal.
 
     transfer: whether it waits for a bank transfer; `paid` is then what has come. More than the total has to be paid back.
-    reserved: whether the total is reserved on the card, and not charged yet.
+    reserved: whether the total is reserved on the card, and not charged yet. owed: what was sent back, and has failed to arrive.
     """
 
     state: str = NONE
@@ -53,6 +56,7 @@ class Payment:
     refusal: str = ""
     transfer: bool = False
     reserved: bool = False
+    owed: Decimal = Decimal("0.00")
 
     def answer(self) -> dict[str, Any]:
         """The member `payment` of the order's answer: JSON values."""
@@ -75,7 +79,7 @@ def adjustments(order: str) -> list[PaymentAdjustment]:
     return list(PaymentAdjustment.objects.filter(order_key=order).order_by("pk"))
 
 
-GivenBack = Mapping[tuple[str, str], Decimal]  # by order and payment
+GivenBack = Mapping[tuple[str, str], Decimal]  # by order and payment; without a payment: what has failed to go back
 
 
 def given_back(paid: Sequence[str]) -> GivenBack:
@@ -86,9 +90,10 @@ def given_back(paid: Sequence[str]) -> GivenBack:
 
 
 def is_charged(steps: Sequence[StepState]) -> bool:
-    """Whether the step of these steps that takes the money is done."""
+    """Whether the step of these steps that takes the money is done, or being undone."""
     charge = _step(steps, codes.TAKES_MONEY)
-    return charge is not None and charge.process_state == ProcessState.PROCESSED
+    undone = any(step.name in codes.STEPS and step.direction == Direction.UNDO for step in steps)
+    return undone or (charge is not None and charge.process_state == ProcessState.PROCESSED)
 
 
 def payment_of(run: Run, steps: Sequence[StepState], total: Decimal, *, refusal: str = "", back: GivenBack | None = None) -> Payment:
@@ -96,19 +101,18 @@ def payment_of(run: Run, steps: Sequence[StepState], total: Decimal, *, refusal:
     charge, authorise = _step(steps, codes.TAKES_MONEY), _step(steps, (codes.AUTHORISE,))
     if charge is None:
         return NO_PAYMENT
+    owed = (back or {}).get((run.key, ""), total * 0)
     undos = [step for step in steps if step.name in codes.STEPS and step.direction == Direction.UNDO]
     if undos and all(undo.process_state == ProcessState.PROCESSED for undo in undos):
         # An undo may give back a charge of which the step itself never heard.
         given = any((undo.result or {}).get("refunded") for undo in undos)
-        return Payment(REFUNDED, None, total, total) if given else NO_PAYMENT
+        return _given_back(total, total, owed) if given else NO_PAYMENT
     for done in (authorise, charge):
         if done is not None and done.process_state == ProcessState.PROCESSED and "received" in (done.result or {}):
             return Payment(PAID, None, Decimal((done.result or {})["received"]).quantize(total))
     if charge.process_state == ProcessState.PROCESSED:
         name = str((charge.result or {}).get("intent") or "")
-        refunded = min(total, (back or {}).get((run.key, name), total * 0).quantize(total))
-        state = PAID if not refunded else REFUNDED if refunded >= total else PARTLY_REFUNDED
-        return Payment(state, None, total, refunded)
+        return _given_back(total, (back or {}).get((run.key, name), total * 0) + owed, owed)
     if undos:
         return Payment(PENDING)
     if refusal:
@@ -120,6 +124,13 @@ def payment_of(run: Run, steps: Sequence[StepState], total: Decimal, *, refusal:
     if step.process_state in (ProcessState.SKIPPED, ProcessState.CANCELLED) or not (step.attempt or reserved):
         return NO_PAYMENT
     return _under_way(run, step, total, reserved=reserved and not has_lapsed(authorise, step))
+
+
+def _given_back(total: Decimal, sent: Decimal, owed: Decimal) -> Payment:
+    """A charge of which this much was sent back, of which `owed` has failed to arrive."""
+    refunded = max(total * 0, min(total, (sent - owed).quantize(total)))
+    state = PAID if not refunded else REFUNDED if refunded >= total else PARTLY_REFUNDED
+    return Payment(state, None, total, refunded, owed=owed.quantize(total))
 
 
 def has_lapsed(authorise: StepState | None, charge: StepState) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
 from orders.agents.calls import retried
 from orders.gateways import http
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
-from supervision.ledger.reconciliation import CannotCompare
+from orders.gateways.payment import Broken, KeyConflict, Rejected, Unavailable, WrongState
+from supervision.ledger.reconciliation import CannotCompare, CannotSettle
 
 T = TypeVar("T")
 
@@ -40,3 +42,25 @@ def batched(items: Iterable[T], size: int = PAGE) -> Iterator[list[T]]:
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+def once(keys: list[str], call: Callable[[str], None], done: Callable[[], bool]) -> None:
+    """Call under one key after the other until `done()` is true, which is checked after each call. Raises CannotSettle."""
+    problem: GatewayError | None = None
+    while keys:
+        key = keys.pop(0)
+        try:
+            retried(partial(call, key), on=(NotSent, Unavailable))
+        except (NoAnswer, Broken, KeyConflict, WrongState, Rejected) as unsure:
+            problem = unsure
+            if not isinstance(unsure, NoAnswer):
+                keys = [one for one in keys if one != key]
+        else:
+            # A replayed answer may be older than the present state, so only `done()` decides.
+            if done():
+                return
+            keys = [one for one in keys if one != key]
+            continue
+        if done():
+            return
+    raise CannotSettle(f"the payment service {problem or 'accepted the call, but its list does not show the result'}")

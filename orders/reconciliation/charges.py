@@ -8,7 +8,7 @@ all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from django.utils.translation import gettext as _
@@ -174,18 +174,20 @@ def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
 
 def _own(book: Book, main: Charge) -> Iterator[Found]:
     """The differences of the order's own charge: a wrong amount, or refunds that we did not make."""
-    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | set(book.returned)
-    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in book.returned)
+    returned = for_returns_of(book, main)
+    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | set(returned)
+    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in returned)
     elsewhere = sum(one.amount for one in main.refunds if one.gives_back and one.id not in ours)
     by_us = main.given_back - elsewhere - for_returns
     if elsewhere:
         detail = _("given back in full") if main.kept <= 0 else _("given back in part")
         yield _found("refunded_elsewhere", book, main, elsewhere, (ADOPT,), detail)
+    replaced = {one.replaces for one in main.refunds}
     for one in main.refunds:
-        if one.id in book.returned and not one.gives_back:
-            number = {"id": one.id, "number": book.returned[one.id], "reason": one.reason or "-"}
-            detail = _("refund %(id)s of return %(number)s failed (%(reason)s): pay the customer back in another way") % number
-            yield _found("refund_failed", book, main, one.amount, (ADOPT,), detail)
+        if one.id in returned and not one.gives_back and one.id not in replaced:
+            number = {"id": one.id, "number": returned[one.id], "reason": one.reason or "-"}
+            detail = _("refund %(id)s of return %(number)s failed (%(reason)s): the customer has not got this money") % number
+            yield replace(_found("refund_failed", book, main, one.amount, (REFUND, ADOPT), detail), external_id=one.id)
     wanted, kept = due(book), main.intent.received - by_us
     if kept != wanted or not same_currency(main.intent, book):
         detail = _("charged %(charged)s %(currency)s for an order of %(total)s %(of)s") % {
@@ -196,6 +198,15 @@ def _own(book: Book, main: Charge) -> Iterator[Found]:
         }
         more = same_currency(main.intent, book) and wanted is not None and kept > wanted
         yield _found("amount", book, main, too_much(book, main) if more else kept, (ADOPT, REFUND) if more else (ADOPT,), detail)
+
+
+def for_returns_of(book: Book, charge: Charge) -> dict[str, str]:
+    """The refunds that returns made, with the return's number; and those that gave back the money of one that had failed."""
+    found = dict(book.returned)
+    for one in reversed(charge.refunds):  # the oldest first: a replacement may fail, too
+        if one.replaces in found:
+            found[one.id] = found[one.replaces]
+    return found
 
 
 def too_much(book: Book, charge: Charge) -> int:

@@ -15,8 +15,8 @@ from functools import partial
 from orders.gateways import payment
 from orders.gateways.payment import Broken, Intent, Rejected, Unavailable
 from orders.payments import codes
-from orders.reconciliation import books, listing, payment_verbs
-from orders.reconciliation.asking import asking, batched, patiently
+from orders.reconciliation import again, books, listing, payment_verbs
+from orders.reconciliation.asking import SETTLING_SECONDS, asking, batched, patiently
 from orders.reconciliation.books import Book
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, judge, named
 from orders.reconciliation.comparing import CLOCKS, Comparison, Done
@@ -69,7 +69,7 @@ class PaymentSource(Comparison[Suspect, Charge]):
         suspects: dict[str, Suspect] = {}
         for one in found:
             suspect = suspects.setdefault(one.order, Suspect(one.order))
-            suspect.intents |= {one.external_id} - {""}
+            suspect.intents |= {one.external_id} if one.external_id.startswith("pi_") else set()
             suspect.disputed |= one.kind == "dispute"
         return suspects.values()
 
@@ -80,6 +80,14 @@ class PaymentSource(Comparison[Suspect, Charge]):
     def judge(self, book: Book, held: Sequence[Charge]) -> Iterator[Found]:
         """How the books and these payments of one order differ."""
         return iter(judge(book, held))
+
+    def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
+        """As for every service; then our books hear of a refund that was made again."""
+        said = super().settle(found, verb, by=by, reason=reason, tries=tries)
+        if found.kind == "refund_failed" and found.external_id.startswith("re_"):
+            with asking(SETTLING_SECONDS):
+                again.note(found, by)
+        return said
 
     def act(self, found: Found, verb: str, *, by: str, tries: int) -> Done:
         """Refund, cancel or adopt it."""

@@ -7,16 +7,13 @@ After a stored server error the call needs a new key, once a look at the service
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from orders.agents.calls import retried
 from orders.gateways import payment
-from orders.gateways.http import GatewayError, NoAnswer, NotSent
 from orders.gateways.money import from_minor
-from orders.gateways.payment import Broken, Intent, KeyConflict, Rejected, Unavailable, WrongState
-from orders.reconciliation import books
-from orders.reconciliation.asking import patiently
+from orders.gateways.payment import Broken, Intent, Unavailable
+from orders.reconciliation import again, books
+from orders.reconciliation.asking import once, patiently
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, too_much
 from orders.reconciliation.comparing import Done
 from supervision.ledger import adoption
@@ -27,6 +24,8 @@ def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
     """Do what the verb says. Raises CannotSettle, or the gateway's error if the result is unknown."""
     if verb == ADOPT:
         return _adopt(found, by)
+    if verb == REFUND and found.external_id.startswith("re_"):
+        return again.pay(found, by, tries)
     if verb == REFUND:
         return _refund(found, by, tries)
     if verb == CANCEL:
@@ -76,7 +75,7 @@ def _refund(found: Found, by: str, tries: int) -> Done:
         now = patiently(partial(payment.refunds_of, intent.id), Broken, Unavailable)
         return Charge(intent, tuple(now)).kept <= charge.kept - amount
 
-    _once([first, first, f"{first}:{tries}"], call, given)
+    once([first, first, f"{first}:{tries}"], call, given)
     for one in patiently(partial(payment.refunds_of, intent.id), Broken, Unavailable):
         if book.run_id is not None and one.gives_back and one.id not in {old.id for old in refunds}:
             _write_refund(book, found, intent, one.id, one.amount, by)
@@ -111,29 +110,7 @@ def _cancel(found: Found, by: str) -> Done:
         return patiently(partial(payment.get, found.external_id), Broken, Unavailable).status == payment.CANCELLED
 
     key = f"reconcile:{found.external_id}:cancel"
-    _once([key, key], call, closed)
+    once([key, key], call, closed)
     if found.run_id is not None:
         adoption.note_undone(found.run_id, service=SERVICE, external_id=found.external_id, by=by)
     return Done("cancelled: it can never be charged")
-
-
-def _once(keys: list[str], call: Callable[[str], None], done: Callable[[], bool]) -> None:
-    """Call under one key after the other until `done()` is true, which is checked after each call. Raises CannotSettle."""
-    problem: GatewayError | None = None
-    while keys:
-        key = keys.pop(0)
-        try:
-            retried(partial(call, key), on=(NotSent, Unavailable))
-        except (NoAnswer, Broken, KeyConflict, WrongState, Rejected) as unsure:
-            problem = unsure
-            if not isinstance(unsure, NoAnswer):
-                keys = [one for one in keys if one != key]
-        else:
-            # A replayed answer may be older than the present state, so only `done()` decides.
-            if done():
-                return
-            keys = [one for one in keys if one != key]
-            continue
-        if done():
-            return
-    raise CannotSettle(f"the payment service {problem or 'accepted the call, but its list does not show the result'}")

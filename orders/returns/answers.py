@@ -14,12 +14,26 @@ from supervision.insight import queries as engine
 from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
 from supervision.models import Run, StepState
+from supervision.postgres import db
 from supervision.states import Direction, ProcessState, RunState
+
+# Failed refunds that are not settled yet, with the return that made them. An archived return has those of its result alone.
+_OWED = """
+SELECT f.external_id, f.amount,
+       (SELECT r.key FROM orders_return t JOIN supervision_run r ON r.key = t.public_id
+          JOIN supervision_effect e ON e.run_id = r.id AND e.external_id = f.external_id
+         WHERE t.order_key = f.order_key LIMIT 1)
+  FROM supervision_finding f
+ WHERE f.order_key = ANY (%(orders)s) AND f.service = 'payment' AND f.kind = 'refund_failed' AND f.closed_at IS NULL
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReturnView:
-    """One return with its state. worth: of the accepted pieces, None until the goods came. refunded: what was paid back for it."""
+    """One return with its state. worth: of the accepted pieces, None until the goods came. refunded: what was paid back for it.
+
+    owed: what was sent back, and has failed to arrive.
+    """
 
     row: Return
     lines: Sequence[ReturnLine]
@@ -29,6 +43,7 @@ class ReturnView:
     finished_at: datetime | None = None
     worth: Decimal | None = None
     refunded: Decimal = Decimal("0.00")
+    owed: Decimal = Decimal("0.00")
     run_id: int | None = None
 
     @property
@@ -58,6 +73,7 @@ def views(rows: Sequence[Return], *, inside: bool = False) -> list[ReturnView]:
     runs = {run.key: run for run in Run.objects.filter(key__in=[row.public_id for row in rows])}
     steps = engine.steps_of([run.pk for run in runs.values()])
     because = why_waiting([run.pk for run in runs.values() if run.finished_at is None], inside=inside)
+    owed = db.run(_OWED, {"orders": [row.order_key for row in rows]})
     found = []
     for row in rows:
         run, its = runs.get(row.public_id), []
@@ -65,17 +81,20 @@ def views(rows: Sequence[Return], *, inside: bool = False) -> list[ReturnView]:
             its = steps.get(run.pk, [])
         elif archived := engine.archived_run(row.public_id):
             run, its = archived.run, engine.in_order(archived.steps)
-        found.append(_view(row, lines[row.pk], run, its, because))
+        found.append(_view(row, lines[row.pk], run, its, because, owed))
     return found
 
 
-def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any) -> ReturnView:
+def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any, owed: Any) -> ReturnView:
     if run is None:
         return ReturnView(row=row, lines=lines, waiting_because=why_unconsumed([row.public_id]).get(row.public_id))
     looked_at = all(line.accepted is not None for line in lines)
     worth = sum((line.unit_price * (line.accepted or 0) for line in lines), Decimal("0.00"))
     paid = [step for step in steps if step.name == codes.REFUND and step.direction == Direction.DO]
     result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
+    refunded = codes.amount_said(result.get("refunded"))
+    made = result.get("refunds") or ()
+    failed = sum((amount for name, amount, of in owed if of == row.public_id or name in made), Decimal("0.00"))
     return ReturnView(
         row=row,
         lines=lines,
@@ -85,7 +104,8 @@ def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence
         waiting_because=because.get(run.pk),
         finished_at=run.finished_at,
         worth=worth if looked_at else None,
-        refunded=codes.amount_said(result.get("refunded")),
+        refunded=(refunded - failed).quantize(Decimal("0.01")),
+        owed=failed.quantize(Decimal("0.01")),
     )
 
 
@@ -113,6 +133,7 @@ def answer(view: ReturnView) -> dict[str, Any]:
         ],
         "worth": None if view.worth is None else str(view.worth),
         "refunded": str(view.refunded),
+        "owed": str(view.owed),
         "created_at": iso(view.row.created_at),
         "finished_at": iso(view.finished_at),
     }

@@ -67,6 +67,9 @@ def _words(one: ReturnView) -> tuple[str, str, str]:
         return _("This return has ended"), _("The goods did not come, or it was cancelled. Nothing was paid back."), "calm"
     if one.process_state == RunState.PROCESSED and not one.worth:
         return _("We could not accept the goods"), _("We send them back to you."), "warn"
+    if one.owed:
+        text = _("We have sent %(owed)s back to your card, and it did not arrive. We know, and we pay it in another way.")
+        return _("Your money has not arrived"), text % {"owed": money(one.owed, one.row.currency)}, "warn"
     if one.process_state == RunState.PROCESSED:
         return _("Your return is done"), _("We have paid %(paid)s back.") % {"paid": paid}, "good"
     if one.process_state in (RunState.ERROR, RunState.COMPENSATING):
@@ -85,8 +88,10 @@ def in_words(order_key: str) -> list[str]:
 def str_of(one: ReturnView) -> str:
     """A return in one line, for operators."""
     pieces = ", ".join(f"{line.quantity} x {line.sku}" + _came(line.accepted, line.refused) for line in one.lines)
+    failed = f", {one.owed} failed to arrive" if one.owed else ""
     why = f" ({one.waiting_because})" if one.waiting_because else ""
-    return f"return {one.row.number} {one.row.public_id}: {one.process_state}{why}, {pieces}, refunded {one.refunded} {one.row.currency}"
+    paid = f"refunded {one.refunded} {one.row.currency}{failed}"
+    return f"return {one.row.number} {one.row.public_id}: {one.process_state}{why}, {pieces}, {paid}"
 
 
 def _came(accepted: int | None, refused: int | None) -> str:

@@ -27,8 +27,14 @@ TITLES = {
 # The customer has paid without a delivery, or has not received a refund that is owed.
 _GRAVE = frozenset({"orphan_charge", "live_after_cancel", "refund_failed"})
 
+ONE_BY_ONE = 20  # failed refunds that have an incident each; more are one incident
+
 _OPEN = """
 SELECT service, kind, count(*), min(found_at) FROM supervision_finding WHERE closed_at IS NULL GROUP BY service, kind ORDER BY 1, 2
+"""
+_EACH = """
+SELECT id, order_key, amount, currency, found_at FROM supervision_finding
+ WHERE closed_at IS NULL AND service = %(service)s AND kind = 'refund_failed' ORDER BY id
 """
 _FAILING = "SELECT service, failing_since, last_error FROM supervision_reconciliation WHERE failing_since IS NOT NULL ORDER BY 1"
 
@@ -37,6 +43,9 @@ _FAILING = "SELECT service, failing_since, last_error FROM supervision_reconcili
 def standing() -> Iterator[Cause]:
     """The open findings, counted by service and kind, and the services whose comparison fails."""
     for service, kind, count, since in db.run(_OPEN):
+        if kind == "refund_failed" and count <= ONE_BY_ONE:
+            yield from _each(service)
+            continue
         yield Cause(
             kind=KIND,
             key=f"{KIND}:{service}:{kind}",
@@ -59,9 +68,27 @@ def standing() -> Iterator[Cause]:
         )
 
 
+def _each(service: str) -> Iterator[Cause]:
+    """One cause for each failed refund: each is told once."""
+    for number, order, amount, currency, since in db.run(_EACH, {"service": service}):
+        facts = {"service": service, "amount": f"{amount:.2f} {currency}", "order": order, "number": number}
+        text = _("%(service)s: the refund of %(amount)s for order %(order)s has failed: manage.py reconcile %(number)s --settle refund")
+        yield Cause(
+            kind=KIND,
+            key=f"{KIND}:{service}:refund_failed:{number}",
+            title=text % facts,
+            severity=lifecycle.CRITICAL,
+            resource=service,
+            code="refund_failed",
+            orders=1,
+            since=since,
+        )
+
+
 _RUNS = """
 SELECT DISTINCT run_id FROM supervision_finding
  WHERE closed_at IS NULL AND service = %(service)s AND kind = %(kind)s AND run_id IS NOT NULL
+   AND (%(number)s = '' OR id::text = %(number)s)
 """
 
 
@@ -69,5 +96,5 @@ SELECT DISTINCT run_id FROM supervision_finding
 def concerned(key: str) -> Sequence[int]:
     """The runs that one kind of finding concerns, as far as our books know them."""
     _kind, _colon, rest = key.partition(":")
-    service, _colon, kind = rest.partition(":")
-    return [run_id for (run_id,) in db.run(_RUNS, {"service": service, "kind": kind})]
+    service, kind, number = [*rest.split(":", 2), "", ""][:3]
+    return [run_id for (run_id,) in db.run(_RUNS, {"service": service, "kind": kind, "number": number})]

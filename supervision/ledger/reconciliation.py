@@ -191,6 +191,17 @@ def _look_again(source: Source, began: datetime) -> None:
         db.run(_GONE, {"ids": gone, "began": began, "outcome": "gone: a later look no longer shows it"})
 
 
+def note(service: str, found: Sequence[Found]) -> None:
+    """Record these differences, which the caller has just seen, and ask again: one that was settled meanwhile is closed."""
+    if not found:
+        return
+    ids = _record(service, found)
+    began = db.run("SELECT now()")[0][0]
+    still = {one.identity for one in _sources[service].again(found)}
+    gone = [row.pk for row in Finding.objects.filter(pk__in=ids) if _as_found(row).identity not in still]
+    db.run(_GONE, {"ids": gone, "began": began, "outcome": "gone: a later look no longer shows it"})
+
+
 def _record(service: str, found: Sequence[Found]) -> list[int]:
     unique = {one.identity: one for one in found}
     rows = list(unique.values())
