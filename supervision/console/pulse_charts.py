@@ -78,7 +78,7 @@ def _lines(title: str, now: str, found: Sequence[Point], series: Sequence[tuple[
 
 
 def _label(at: datetime, span: str) -> str:
-    local = timezone.localtime(at)
+    local = at.astimezone(timezone.get_current_timezone())
     return f"{local:%H:%M}" if span != "week" else f"{date_format(local, 'SHORT_DATE_FORMAT')} {local:%H:%M}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from supervision.insight import directory
-from supervision.insight.filters import BadFilter
+from supervision.insight.filters import STATES, BadFilter
 from supervision.postgres import db
 
 SHORT = {"error_code": ["--error"], "process_state": ["--state"], "created_after": ["--after"], "created_before": ["--before"]}
@@ -19,7 +19,8 @@ def add_filters(parser: CommandParser) -> None:
     group = parser.add_argument_group("filters")
     for name, field in directory.current().filters.fields.items():
         words = [f"--{name.replace('_', '-')}", *SHORT.get(name, ())]
-        group.add_argument(*words, dest=f"by_{name}", metavar=field.kind.upper(), help=str(field.help or field.label))
+        choices = STATES if field.kind == "state" else None
+        group.add_argument(*words, dest=f"by_{name}", choices=choices, metavar=field.kind.upper(), help=str(field.help or field.label))
     group.add_argument("--since", metavar="TIME", help="placed within this time, such as 90m, 1h or 2d; or after this moment")
 
 
