@@ -24,9 +24,9 @@ from weakref import WeakSet
 from celery import current_app, signals
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
-from django.db import connections
 
 from supervision import transports
+from supervision.postgres import db
 from supervision.transports import options
 
 CONSUMER = "supervision.deadletters.consumer:Consumer"
@@ -76,7 +76,7 @@ def configure(app: Any) -> None:
     app.set_default()
     app.on_after_configure.connect(_complete, weak=False)
     app.autodiscover_tasks(["supervision"])
-    signals.task_prerun.connect(drop_lost_connections)
+    signals.task_prerun.connect(_drop_lost_connections)
     _configured.add(app)
     if app.configured:
         _complete(source=app.conf)
@@ -93,10 +93,8 @@ def _complete(source: Any, **_: Any) -> None:
         source.update(broker_transport_options=options.of_broker(source.broker_url, settings.DATABASES["default"]))
 
 
-def drop_lost_connections(**_: Any) -> None:
-    """Close connections that the server has ended. Otherwise every later task of their thread would fail."""
-    for connection in connections.all(initialized_only=True):
-        connection.close_if_unusable_or_obsolete()
+def _drop_lost_connections(**_: Any) -> None:
+    db.drop_lost_connections()
 
 
 def broker_in_database() -> bool:

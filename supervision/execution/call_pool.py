@@ -1,7 +1,8 @@
 """Agents' calls run concurrently on a bounded thread pool and are reported in batches.
 
 Bookkeeping costs about a microsecond per call, because it needs no Future. One thread makes the calls of a quick agent; all
-threads of the pool share those of a slow one. The pool's threads never use the database: one writer collects checkpoints.
+threads of the pool share those of a slow one. The engine uses no database on these threads: one writer collects checkpoints.
+An agent may. A connection that was lost since its thread's last calls is replaced before the next ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from supervision.postgres import db
 
 Call = Callable[[Any], None]
 QUICK_SECONDS = 0.0005  # an agent that answers faster than this is not worth a second thread
@@ -81,6 +84,7 @@ class CallPool:
     def _loop(self) -> None:
         while True:
             call, todo, kind = self._jobs.get()
+            db.drop_lost_connections()
             done, pace = 0, float("inf")
             while True:
                 try:

@@ -316,9 +316,11 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
     except UnfitResult as error:
         return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), time.monotonic())
     except AgentFailure as error:
+        db.drop_lost_connections()  # before this thread's next call of the same cohort
         failure = _failure_of(place, started, request, error)
         return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
+        db.drop_lost_connections()
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, decisions.as_failure(error), notes.left(request, error))
 

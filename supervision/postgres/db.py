@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import select
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -183,3 +184,21 @@ def with_lost(statement: Callable[[], list[tuple[Any, ...]]], lost: str, params:
     rows = statement()
     found = {row[0] for row in rows}
     return [*rows, *(row for row in fetch(lost, params) if row[0] not in found)]
+
+
+def drop_lost_connections() -> None:
+    """Close this thread's connections that the server has ended or that have failed, so that their next use connects again.
+
+    It costs no statement while they are well: the server says goodbye on the socket. A connection in a transaction is left alone.
+    """
+    for wrapper in connections.all(initialized_only=True):
+        raw = wrapper.connection
+        if isinstance(raw, psycopg.Connection) and (raw.closed or _has_word(raw)):
+            wrapper.errors_occurred = True  # Django then asks whether it still works
+        wrapper.close_if_unusable_or_obsolete()
+
+
+def _has_word(connection: psycopg.Connection[Any]) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
