@@ -1,0 +1,50 @@
+"""The accessibility check itself: it finds what is wrong in each look, and nothing on a page that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.axe import DARK, LOOKS, WIDE, Look, findings, looking
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+pytestmark = pytest.mark.browser
+
+PAGE = """<!doctype html><html lang="en"><head><title>Orders</title><meta http-equiv="Content-Security-Policy" content="script-src 'none'">
+<style>body {{ background: #fff; color: #222 }} @media (prefers-color-scheme: dark) {{ body {{ background: #111; color: {dark} }} }}</style>
+</head><body><main><h1>Orders</h1><label>Name <input></label><p>All is well.</p>{more}</main></body></html>"""
+
+
+@pytest.fixture(scope="module")
+def chromium(chromium_path: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def found(chromium: Any, look: Look, *, dark: str = "#ddd", more: str = "", without: tuple[str, ...] = ()) -> list[str]:
+    with looking(chromium, look) as context:
+        page = context.new_page()
+        page.set_content(PAGE.format(dark=dark, more=more))
+        assert findings(page, without=without) == findings(page, without=without)  # it may run twice in one page
+        return findings(page, without=without)
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_a_page_that_is_right_has_no_finding(chromium: Any, look: Look):
+    assert found(chromium, look) == []
+
+
+def test_a_field_without_a_name_is_found_in_spite_of_the_content_policy(chromium: Any):
+    (line,) = found(chromium, WIDE, more='<input id="nameless">')
+
+    assert "label (critical): #nameless" in line
+    assert found(chromium, WIDE, more='<input id="nameless">', without=("#nameless",)) == []
+
+
+def test_a_colour_that_is_too_dark_for_the_dark_theme_is_found_there_alone(chromium: Any):
+    assert found(chromium, WIDE, dark="#333") == []
+    assert {line.split()[1] for line in found(chromium, DARK, dark="#333")} == {"color-contrast"}
