@@ -27,7 +27,7 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
     }
     with django_db_blocker.unblock(), testing.quiet():
         with connection.cursor() as cursor:
-            cursor.execute("SET synchronous_commit = off")
+            cursor.execute("SET synchronous_commit = off; SET plan_cache_mode = force_generic_plan")
         empty_the_store()
         registry._register(scenarios.WORKFLOWS)  # a process registers plans before it writes runs
         try:

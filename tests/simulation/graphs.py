@@ -12,29 +12,51 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, testing
 from supervision import workflow as definitions
-from supervision.audit import registry
 from supervision.errors import ChangedMeanwhile, OutcomeUnknown, PermanentFailure, Refused, TransientFailure
+from supervision.incidents import lifecycle
 from supervision.models import Run, StepState
 from supervision.operations import moving, operator_verbs, resuming
+from supervision.postgres import db
 from supervision.recovery import decisions, failures, supervisor
 from supervision.states import Claim
 from supervision.store import step_verbs
 from supervision.store.records import Started
 from supervision.store.step_verbs import Successor
 from supervision.workflow import StepPosition
+from tests.simulation import audit_at_once
 
-NAME = "simulated-graph"
+NAME = "simulated-graph-{}"
 HOUR = timedelta(hours=1)
 MOST_STEPS = 12
-FINAL = {"Processed", "Cancelled"}
 DONE = {"Processed", "Skipped"}
+_sweeps = count()
+# The runs that a verb may be about. Read with the engine's prepared cursor, as below: Django's plans each statement anew.
+_UNFINISHED = """
+SELECT r.id, r.key, r.workflow, r.version, r.process_state, r.direction,
+       (SELECT coalesce(jsonb_agg(jsonb_build_array(s.name, s.position) ORDER BY s.position), '[]') FROM supervision_stepstate s
+         WHERE s.run_id = r.id AND s.direction = r.direction AND s.process_state = 'Error')
+  FROM supervision_run r WHERE r.key = ANY (%(keys)s) AND r.process_state NOT IN ('Processed', 'Cancelled') ORDER BY r.id
+"""
+_ENDED = "SELECT id FROM supervision_run WHERE key = ANY (%(keys)s) AND process_state IN ('Processed', 'Cancelled')"
+_BEGUN = """
+SELECT name FROM supervision_stepstate WHERE run_id = %(run)s AND direction = 'do' AND process_state <> 'Pending' ORDER BY position
+"""
+# What a call's rules are checked against.
+_CALL = """
+SELECT (s.process_state = 'Processing' AND s.attempt = %(attempt)s), r.workflow, r.version, r.resume_from,
+       (SELECT array_agg(d.process_state ORDER BY d.position) FROM supervision_stepstate d
+         WHERE d.run_id = s.run_id AND d.direction = 'do')
+  FROM supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id
+ WHERE s.run_id = %(run)s AND s.direction = %(direction)s AND s.position = %(position)s
+"""
 
 
-def random_workflow(rng: random.Random, older: Workflow | None = None) -> Workflow:
+def random_workflow(rng: random.Random, name: str, older: Workflow | None = None) -> Workflow:
     """A graph: each step comes after up to three earlier ones, after none, or after the one before it.
 
     older: an earlier version, with whose first steps this one begins.
@@ -58,9 +80,18 @@ def random_workflow(rng: random.Random, older: Workflow | None = None) -> Workfl
             on_permanent=rng.choice(list(OnPermanent)),
         )
         agent = rng.choice(("sim-a", "sim-b", "sim-c", "sim-letter"))
-        name = f"s{position}" if older is None else f"n{position}"
-        steps.append(Step(name, agent=agent, complete_within=2 * HOUR, retry=policy, after=after))
-    return Workflow(NAME, tuple(steps), version=1 if older is None else older.version + 1, complete_within=timedelta(days=30))
+        label = f"s{position}" if older is None else f"n{position}"
+        steps.append(Step(label, agent=agent, complete_within=2 * HOUR, retry=policy, after=after))
+    return Workflow(name, tuple(steps), version=1 if older is None else older.version + 1, complete_within=timedelta(days=30))
+
+
+def sweep() -> None:
+    """One sweep. Only every tenth looks at the incidents, which read the rows of this simulation and change none of them."""
+    look, lifecycle.look = lifecycle.look, lifecycle.look if next(_sweeps) % 10 == 0 else lifecycle.Look
+    try:
+        supervisor.sweep_once()
+    finally:
+        lifecycle.look = look
 
 
 class Rules:
@@ -76,17 +107,36 @@ class Rules:
         return set().union(*({p} | self._all_before(p) for p in self.before[place]))
 
 
-class World:
-    """Some runs of one graph, the messages on their way, the calls under way, and the effects outside."""
+class Unfinished(NamedTuple):
+    """A run that has not ended, as an operator sees it. failed: name and position of each step in Error."""
 
-    def __init__(self, seed: int) -> None:
+    id: int
+    key: str
+    workflow: str
+    version: int
+    process_state: str
+    direction: str
+    failed: list[tuple[str, int]]
+
+
+class World:
+    """Some runs of several graphs, the messages on their way, the calls under way, and the effects outside.
+
+    The graphs share the store: one sweep, one audit and one pass of the scheduler are about the runs of all of them.
+    """
+
+    def __init__(self, seed: int, graphs: int) -> None:
         self.rng = random.Random(seed)
-        self.workflow = random_workflow(self.rng)
-        definitions._workflows[NAME, 1] = definitions._newest[NAME] = self.workflow
-        newer = random_workflow(self.rng, self.workflow)
-        definitions._workflows[NAME, 2] = newer
-        self.rules = {workflow.version: Rules(workflow) for workflow in (self.workflow, newer)}
-        self.keys = testing.submit_many(NAME, [{"n": n} for n in range(self.rng.randint(1, 3))])
+        self.rules: dict[tuple[str, int], Rules] = {}
+        self.keys: dict[str, list[str]] = {}
+        for name in map(NAME.format, range(graphs)):
+            first = random_workflow(self.rng, name)
+            definitions._workflows[name, 1] = definitions._newest[name] = first
+            definitions._workflows[name, 2] = newer = random_workflow(self.rng, name, first)
+            self.rules |= {(name, workflow.version): Rules(workflow) for workflow in (first, newer)}
+        for name in map(NAME.format, range(graphs)):
+            self.keys[name] = testing.submit_many(name, [{"n": n} for n in range(self.rng.randint(1, 3))])
+        self.all_keys = [key for keys in self.keys.values() for key in keys]
         self.messages: list[tuple[StepPosition, list[Claim]]] = []
         self.calls: list[tuple[StepPosition, Started]] = []
         self.effects: dict[tuple[int, int], set[str]] = defaultdict(set)
@@ -97,41 +147,43 @@ class World:
     # ------------------------------------------------------------------------------------------------ events
 
     def act(self) -> None:
-        """One random event."""
+        """One random event: of one graph, or of the whole store."""
+        graphs = len(self.keys)
         events = {
             self.schedule: 4,
-            self.deliver: 10,
-            self.answer: 12,
-            self.lose: 1,
+            self.deliver: 10 * graphs,
+            self.answer: 12 * graphs,
+            self.lose: graphs,
             self.time_passes: 2,
             self.sweep: 2,
-            self.verb: 2,
+            self.verb: 2 * graphs,
         }
         self.rng.choices(list(events), list(events.values()))[0]()
 
     def schedule(self) -> None:
         self.messages += testing.schedule()
 
-    def deliver(self) -> None:
+    def deliver(self, workflow: str = "") -> None:
+        """A message reaches a worker. workflow: one of this graph."""
         if not self.messages:
             return
-        place, claims = self._take(self.messages)
+        place, claims = self._take(self.messages, workflow)
         if self.rng.random() < 0.1:
             self.messages.append((place, claims))  # it will come a second time
         for item in step_verbs.start(place, claims):
             self.calls.append((place, item))
 
-    def answer(self, outcome: str = "") -> None:
-        """The calls of one cohort are made and answered."""
+    def answer(self, outcome: str = "", workflow: str = "") -> None:
+        """The calls of one cohort are made and answered. workflow: of this graph."""
         if not self.calls:
             return
-        place, first = self._take(self.calls)
+        place, first = self._take(self.calls, workflow)
         cohort = [first, *(item for where, item in self.calls if where == place)]
         self.calls = [(where, item) for where, item in self.calls if where != place]
         done, failed = [], []
         for item in cohort:
             how = outcome or self.rng.choices(("done", "refused", "transient", "unknown", "died"), (20, 2, 2, 2, 2))[0]
-            if how in ("done", "unknown", "died") and self._in_time(place, item):
+            if how in ("done", "unknown", "died"):
                 self._effect(place, item)
             if how == "done":
                 done.append((item, {"n": place.position}))
@@ -158,20 +210,23 @@ class World:
         testing.make_due()
 
     def sweep(self) -> None:
-        if self.rng.random() < 0.5:
-            testing.expire(self.rng.choice(self.keys))
-        supervisor.sweep_once()
+        if late := [self.rng.choice(keys) for keys in self.keys.values() if self.rng.random() < 0.5]:
+            testing.expire(*late)
+        sweep()
 
-    def verb(self, *, settle: bool = False) -> None:
-        """An operator or a customer acts. settle: only on what is in Error."""
-        unfinished = list(Run.objects.filter(key__in=self.keys).exclude(process_state__in=FINAL).order_by("pk"))
-        if not unfinished:
-            return
-        run = self.rng.choice(unfinished)
-        failed = list(StepState.objects.filter(run=run, direction=run.direction, process_state="Error").values_list("name", "position"))
+    def verb(self) -> None:
+        """An operator or a customer acts."""
+        if unfinished := self._unfinished():
+            self._act_on(self.rng.choice(unfinished))
+
+    def _unfinished(self) -> list[Unfinished]:
+        return [Unfinished(*row) for row in db.fetch(_UNFINISHED, {"keys": self.all_keys})]
+
+    def _act_on(self, run: Unfinished, *, settle: bool = False) -> None:
+        """One verb on this run. settle: one that leads on from Error."""
         try:
             if run.process_state == "Error" and (settle or self.rng.random() < 0.8):
-                name, position = self.rng.choice(failed)
+                name, position = self.rng.choice(run.failed)
                 if not settle and self.rng.random() < 0.4:
                     self._go_back(run)
                 elif self.rng.random() < 0.6:
@@ -179,7 +234,7 @@ class World:
                 else:
                     operator_verbs.skip(run.key, by="operator", reason="without", step=name)
                     if run.direction == "undo":
-                        self.given_up.add((run.pk, position))
+                        self.given_up.add((run.id, position))
             elif not settle and self.rng.random() < 0.8:
                 self.rng.choice((self._go_back, self._move))(run)
             elif not settle:
@@ -187,38 +242,39 @@ class World:
         except (Refused, ChangedMeanwhile):
             pass
 
-    def _go_back(self, run: Run) -> None:
-        self._come_to_rest()
-        begun = StepState.objects.filter(run=run, direction="do").exclude(process_state="Pending").values_list("name", flat=True)
-        name = self.rng.choice(list(begun) or [self.rules[run.version].steps[0].name])
+    def _go_back(self, run: Unfinished) -> None:
+        self._come_to_rest(run.workflow)
+        begun = [name for (name,) in db.fetch(_BEGUN, {"run": run.id})]
+        name = self.rng.choice(begun or [self.rules[run.workflow, run.version].steps[0].name])
         resuming.resume_from(run.key, name, by="operator", reason="anew")
 
-    def _move(self, run: Run) -> None:
-        self._come_to_rest()
+    def _move(self, run: Unfinished) -> None:
+        self._come_to_rest(run.workflow)
         moving.move(run.key, by="operator", reason="newer", version=2)
 
-    def _come_to_rest(self) -> None:
-        """Mostly, nothing runs when an operator changes a run."""
+    def _come_to_rest(self, workflow: str) -> None:
+        """Mostly, nothing of the graph runs when an operator changes a run."""
         if self.rng.random() < 0.8:
-            while self.messages:
-                self.deliver()
-            while self.calls:
-                self.answer()
+            while self._held(self.messages, workflow):
+                self.deliver(workflow)
+            while self._held(self.calls, workflow):
+                self.answer(workflow=workflow)
 
     # ------------------------------------------------------------------------------------------------ effects
 
-    def _in_time(self, place: StepPosition, item: Started) -> bool:
-        """Whether the call is made: not after its deadline, at which the claim ends."""
-        row = StepState.objects.get(run_id=item.run_id, direction=place.direction, position=place.position)
-        return row.process_state == "Processing" and row.attempt == item.attempt
-
     def _effect(self, place: StepPosition, item: Started) -> None:
-        """The service does what it is asked, and the rules of the graph are checked against what it knows."""
+        """The service does what it is asked, and the rules of the graph are checked against what it knows.
+
+        A call after its deadline, at which the claim ends, is not made.
+        """
         run, position = item.run_id, place.position
-        row = Run.objects.get(pk=run)
-        rules = self.rules[row.version]
+        params = {"run": run, "direction": str(place.direction), "position": position, "attempt": item.attempt}
+        [(in_time, workflow, version, resume_from, states)] = db.fetch(_CALL, params)
+        if not in_time:
+            return
+        rules = self.rules[workflow, version]
         if place.direction == "undo":
-            if row.resume_from is None:
+            if resume_from is None:
                 self.undone.add(run)
             left = {q for q in rules.later[position] if self.effects[run, q] and (run, q) not in self.given_up}
             left = {q for q in left if rules.steps[q].agent != "sim-letter"}
@@ -226,31 +282,34 @@ class World:
             self.dead_keys[run] |= self.effects[run, position]
             self.effects[run, position].clear()
             return
-        assert row.resume_from is None, f"{position} is called while its run goes back"
+        assert resume_from is None, f"{position} is called while its run goes back"
         assert run not in self.undone, f"{position} is called although its run is being undone"
-        states = dict(StepState.objects.filter(run_id=run, direction="do").values_list("position", "process_state"))
         waiting = {p for p in rules.before[position] if states[p] not in DONE}
         assert not waiting, f"{position} is called before {waiting}"
         assert item.idempotency_key not in self.dead_keys[run], f"{position} is done again under the key of an undone effect"
         self.effects[run, position].add(item.idempotency_key)
 
-    def _take(self, held: list[Any]) -> Any:
-        return held.pop(self.rng.randrange(len(held)))
+    def _held(self, held: list[Any], workflow: str) -> list[int]:
+        return [number for number, (place, _) in enumerate(held) if workflow in ("", place.workflow)]
+
+    def _take(self, held: list[Any], workflow: str = "") -> Any:
+        return held.pop(self.rng.choice(self._held(held, workflow)))
 
     # ---------------------------------------------------------------------------------------------- the end
 
     def end(self) -> None:
         """Let everything come to its end, with operators who settle every Error."""
         for _ in range(400):
-            ended = Run.objects.filter(key__in=self.keys, process_state__in=FINAL).count()
-            if ended == len(self.keys) and not self.messages:
+            if not self.messages and len(db.fetch(_ENDED, {"keys": self.all_keys})) == len(self.all_keys):
                 return
             testing.make_due()
             self.schedule()
             if not self.messages and not self.calls:
                 testing.expire()
-            supervisor.sweep_once()
-            self.verb(settle=True)
+            sweep()
+            for run in self._unfinished():
+                if run.process_state == "Error":
+                    self._act_on(run, settle=True)
             while self.messages:
                 self.deliver()
             while self.calls:
@@ -260,12 +319,11 @@ class World:
 
     def check(self, *, end: bool = False) -> None:
         """The audit, and at the end what is left outside."""
-        checks = [check for check in registry.checks() if "orders_" not in check.violations and not check.find]
-        broken = [str(violation) for check in checks for violation in registry.violations_of(check)]
+        broken = audit_at_once.violations()
         assert broken == [], broken
         if not end:
             return
-        for run in Run.objects.filter(key__in=self.keys):
+        for run in Run.objects.filter(key__in=self.all_keys):
             for step in StepState.objects.filter(run=run, direction="do"):
                 left = self.effects[run.pk, step.position]
                 assert len(left) <= 1, f"{step.name} was done under several keys: {left}"
@@ -275,13 +333,16 @@ class World:
                     assert not left, f"{step.name} was not undone"
 
 
-def play(seed: int, events: int) -> Sequence[str]:
-    """One scenario from its seed; returns the states in which its runs end. Raises AssertionError where a rule is broken."""
-    world = World(seed)
-    for number in range(events):
+def play(seed: int, events: int, graphs: int = 1) -> Sequence[str]:
+    """As many scenarios as graphs, side by side in one store; returns the states in which their runs end.
+
+    events: for each graph, counting those of the whole store. Raises AssertionError where a rule is broken.
+    """
+    world = World(seed, graphs)
+    for number in range(round(events * (25 * graphs + 8) / 33)):
         world.act()
-        if number % 10 == 9:
+        if number % (10 * graphs) == 9:
             world.check()
     world.end()
     world.check(end=True)
-    return list(Run.objects.filter(key__in=world.keys).values_list("process_state", flat=True))
+    return list(Run.objects.filter(key__in=world.all_keys).values_list("process_state", flat=True))
