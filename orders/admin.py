@@ -150,7 +150,6 @@ class OrderAdmin(RunConsole):
         parts = [address.get(key) for key in ("name", "line1", "line2", "postal_code", "city", "country")]
         return [
             (_("Order number"), obj.number),
-            (_("Public id"), obj.public_id),
             (_("Customer"), obj.email),
             (_("Account"), obj.account if obj.account_id else _("guest")),
             (_("Total"), money(obj.total, obj.currency)),
@@ -160,11 +159,7 @@ class OrderAdmin(RunConsole):
             (_("Refunds and disputes"), "; ".join(map(str, adjustments(obj.public_id)))),
             (_("Returns"), _linked((run_address(one.run_id) if one.run_id else "", str_of(one)) for one in of_order(obj.public_id))),
             (_("Invoices and credit notes"), _linked(_documents(obj.public_id))),
-            (_("Priority"), {-1: _("low"), 1: _("high")}.get(run.priority)),
-            (_("Session"), run.session_key),
-            (_("Workflow"), f"{run.workflow} {run.version}"),
             (_("Placed"), obj.created_at),
-            (_("Complete by"), run.complete_by if not run.finished_at else None),
             (_("Cancel requested"), run.cancel_requested_at),
             (_("Finished"), run.finished_at),
         ]

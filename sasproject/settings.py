@@ -357,6 +357,7 @@ UNFOLD: dict[str, Any] = {
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("it", _("Italian")), ("pt", _("Portuguese"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
+FORMAT_MODULE_PATH = ["sasproject.formats"]
 USE_I18N = True
 USE_TZ = True
 TIME_ZONE = "UTC"

@@ -72,12 +72,8 @@ class RunAdmin(RunConsole):
 
     def facts(self, obj: Run) -> list[tuple[Any, Any]]:
         return [
-            (_("Public id"), obj.key),
-            (_("Workflow"), f"{obj.workflow}, {_('version')} {obj.version}"),
-            (_("Priority"), obj.priority or None),
-            (_("Session"), obj.session_key),
+            (_("Workflow"), obj.workflow),
             (_("Created"), obj.created_at),
-            (_("Complete by"), obj.complete_by),
             (_("Cancel requested"), obj.cancel_requested_at),
             (_("Finished"), obj.finished_at),
         ]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
-from django.utils.formats import date_format, number_format
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from supervision.insight.pulse import SPANS, Point, points
-from supervision.runtime.humanize import age_in_words
+from supervision.runtime.humanize import age_in_words, moment
 
 WIDTH, HEIGHT = 600, 80
 SPAN_WORDS = {"hour": gettext_lazy("Hour"), "day": gettext_lazy("Day"), "week": gettext_lazy("Week")}
@@ -77,11 +76,6 @@ def _lines(title: str, now: str, found: Sequence[Point], series: Sequence[tuple[
     return chart
 
 
-def _label(at: datetime, span: str) -> str:
-    local = at.astimezone(timezone.get_current_timezone())
-    return f"{local:%H:%M}" if span != "week" else f"{date_format(local, 'SHORT_DATE_FORMAT')} {local:%H:%M}"
-
-
 def pulse(said: str | None) -> dict[str, Any]:
     """The charts and the table of this span; the last hour unless it says otherwise."""
     span = said if said in SPANS else "hour"
@@ -98,9 +92,9 @@ def pulse(said: str | None) -> dict[str, Any]:
     ]
     rows = [
         (
-            _label(point.at, span), point.processed, per_minute(pace(point)), point.stopped, percent(point.rate),
+            moment(point.at), point.processed, per_minute(pace(point)), point.stopped, percent(point.rate),
             seconds(point.oldest), seconds(point.p50), seconds(point.p95),
         )
         for point in reversed(found) if point.minutes
     ]  # fmt: skip
-    return {"spans": spans, "charts": charts, "rows": rows, "first": _label(found[0].at, span), "last": _label(found[-1].at, span)}
+    return {"spans": spans, "charts": charts, "rows": rows, "first": moment(found[0].at), "last": moment(found[-1].at)}

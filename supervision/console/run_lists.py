@@ -14,6 +14,8 @@ from django.core.paginator import Paginator
 from django.db.models import Case, IntegerField, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
@@ -21,6 +23,7 @@ from unfold.decorators import action, display
 from supervision.console.bounded_lists import BoundedChangeList, ErrorFirst
 from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import RUN_FILTERS
+from supervision.console.run_page.step_bar import step_bar
 from supervision.console.shared import TONES
 from supervision.console.verb_forms import Verb, failed_names, failed_step, verbs_for
 from supervision.console.verb_pages import RunVerbs
@@ -83,6 +86,21 @@ class RunConsole(RunVerbs):
         """The order's lines, if the application has any."""
         return ()
 
+    def machinery(self, obj: Any) -> list[tuple[Any, Any]]:
+        """Labels and values for engineers, which the page folds away."""
+        run = self.run_of(obj)
+        return [
+            (_("Public id"), run.key),
+            (_("Workflow"), f"{run.workflow}, {_('version')} {run.version}"),
+            (_("Priority"), run.priority or None),
+            (_("Session"), run.session_key),
+            (_("Complete by"), run.complete_by),
+        ]
+
+    def panels(self, request: HttpRequest, obj: Any, /) -> Sequence[SafeString]:
+        """Parts that the application adds to the page, below the steps."""
+        return ()
+
     # --- List ---------------------------------------------------------------------------------------------------------
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
@@ -91,6 +109,8 @@ class RunConsole(RunVerbs):
         return [rank.asc(), *self.newest_first]
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **kwargs: Any) -> Paginator:
+        if queryset.model is not self.model:  # Django's history page reads its log
+            return super().get_paginator(request, queryset, per_page, *args, **kwargs)
         rows: Any = ErrorFirst(queryset, f"{self.run_path}process_state", self.newest_first)
         return Paginator(rows, per_page)
 
@@ -150,6 +170,16 @@ class RunConsole(RunVerbs):
             return HttpResponseRedirect(reverse("admin:supervision_run_change", args=[run_id]))
         return HttpResponseRedirect(self._address("change", obj.pk))
 
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """What operators did: their verbs are logged at the run."""
+        obj = self.get_object(request, object_id) if self.run_path else None
+        runs: Any = self.admin_site._registry.get(Run)
+        if obj is None or runs is None or not self.has_view_permission(request) or not Run.objects.filter(pk=self.run_of(obj).pk).exists():
+            answer: HttpResponse = super().history_view(request, object_id, extra_context)
+        else:
+            answer = runs.history_view(request, str(self.run_of(obj).pk), {"title": str(obj), **(extra_context or {})})
+        return answer
+
     def show(self, request: HttpRequest, obj: Any, /) -> HttpResponse:
         """Show everything about one run. The page takes no POST: verbs have pages of their own."""
         run = self.run_of(obj)
@@ -163,6 +193,8 @@ class RunConsole(RunVerbs):
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),
             waiting_because=why_waiting([run.pk])[run.pk],
+            bar=step_bar(run, steps, history, timezone.now()), panels=self.panels(request, obj),
+            machinery=[(label, value) for label, value in self.machinery(obj) if value not in (None, "")],
             signals=personal.signals_shown(run.workflow, Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN]),
             family=family.of(run.key), timeline=shown, hidden_events=len(history) - len(shown),
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),

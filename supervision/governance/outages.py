@@ -59,7 +59,7 @@ def outages() -> Iterator[Cause]:
         yield Cause(
             kind="outage",
             key=f"outage:{one.name}",
-            title=_title(one, clock(since, one.now), lone=lone),
+            title=_title(one, clock(since), lone=lone),
             severity=CRITICAL,
             resource=one.name,
             code=one.last_code,

@@ -84,7 +84,7 @@ def _sentence(where: Where, seen: World, inside: bool) -> str | None:
     if limit := _limit(remotes):
         return limit
     if where.not_before is not None and where.not_before > where.now:
-        return _("%(step)s is postponed until %(until)s.") % {**step, "until": clock(where.not_before, where.now)}
+        return _("%(step)s is postponed until %(until)s.") % {**step, "until": clock(where.not_before)}
     if silence := _silence(seen, SCHEDULER_QUEUE):
         return _("%(step)s waits for its turn: %(silence)s.") % {**step, "silence": silence}
     if where.not_before is None:
@@ -100,7 +100,7 @@ def _on_its_way(where: Where, seen: World) -> str | None:
         return _("%(step)s gave no answer in time and waits for the supervisor.") % {"step": where.step}
     if where.started_at is not None:
         return None
-    facts = {"step": where.step, "since": clock(where.claimed_at, where.now)}
+    facts = {"step": where.step, "since": clock(where.claimed_at)}
     if silence := _silence(seen, _queue_of(where)):
         return _("%(step)s waits for a worker since %(since)s: %(silence)s.") % {**facts, "silence": silence}
     return _("%(step)s waits for a worker since %(since)s.") % facts
@@ -144,7 +144,7 @@ def _queue_of(where: Where) -> str:
 
 
 def _asleep(where: Where) -> str:
-    facts = {"step": where.step, "until": clock(where.awaits_until, where.now), "what": where.awaits}
+    facts = {"step": where.step, "until": clock(where.awaits_until), "what": where.awaits}
     if not where.awaits:
         return _("%(step)s waits until %(until)s.") % facts
     if where.children is not None:
@@ -189,7 +189,7 @@ def _pause_of(where: Where, seen: World, run_id: int | None = None) -> Pausing |
 
 def _paused(held: Pausing, now: datetime, inside: bool) -> str:
     what = _("The order") if held.scope == "order" else label(held.scope, held.name)
-    facts = {"what": what, "who": held.paused_by, "why": held.reason, "since": clock(held.paused_at, now), "until": clock(held.until, now)}
+    facts = {"what": what, "who": held.paused_by, "why": held.reason, "since": clock(held.paused_at), "until": clock(held.until)}
     if inside and held.until is not None:
         return _("%(what)s is paused by %(who)s until %(until)s: %(why)s") % facts
     if inside:
@@ -224,7 +224,7 @@ def _behind(where: Where, seen: World) -> str:
 
 def _unjudged(where: Where) -> str:
     return _("%(step)s fails since %(since)s and is tried again at %(until)s; nothing tells yet whose fault it is: %(error)s.") % {
-        "step": where.step, "since": clock(where.failing_since, where.now), "until": clock(where.not_before, where.now),
+        "step": where.step, "since": clock(where.failing_since), "until": clock(where.not_before),
         "error": _error(where),
     }  # fmt: skip
 
@@ -235,7 +235,7 @@ def _error(where: Where) -> str:
 
 def _cooling(where: Where) -> str:
     facts = {
-        "step": where.step, "until": clock(where.not_before, where.now), "n": where.failure_count, "error": _error(where),
+        "step": where.step, "until": clock(where.not_before), "n": where.failure_count, "error": _error(where),
     }  # fmt: skip
     return ngettext(
         "%(step)s cools down until %(until)s after %(n)d failure: %(error)s.",
@@ -267,11 +267,11 @@ def _outage(remotes: Sequence[Remote], now: datetime) -> str:
         return ngettext("%(names)s is paused by an operator.", "%(names)s are paused by an operator.", len(remotes)) % {"names": names}
     down = [remote for remote in remotes if remote.breaker != "closed"]
     began = min((remote.opened_at for remote in down if remote.opened_at), default=None)
-    facts = {"names": ", ".join(remote.name for remote in down), "since": clock(began, now), "age": age_in_words(_age(began, now))}
+    facts = {"names": ", ".join(remote.name for remote in down), "since": clock(began), "age": age_in_words(_age(began, now))}
     again = min((remote.retry_at for remote in down if remote.retry_at and remote.breaker == "open"), default=None)
     if again is not None and again > now:
         return _("%(names)s does not answer: its breaker is open since %(since)s (for %(age)s), next tried at %(again)s.") % {
-            **facts, "again": clock(again, now),
+            **facts, "again": clock(again),
         }  # fmt: skip
     return _("%(names)s does not answer: its breaker is open since %(since)s (for %(age)s), and is being tried out again.") % facts
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from django.utils import timezone
-from django.utils.formats import date_format, number_format
+from django.utils.formats import number_format
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-SECONDS_MATTER = timedelta(minutes=10)
 _in_iso = ContextVar("_in_iso", default=False)
 
 
@@ -38,15 +38,32 @@ def age_in_words(age: timedelta | float | None) -> str:
     return timesince(now - timedelta(seconds=seconds), now, depth=1)
 
 
-def clock(at: datetime | None, now: datetime) -> str:
-    """A moment in the viewer's time: to the second when it is near, with the day when it is another one."""
+def moment(at: datetime, *, exact: bool = False) -> str:
+    """A moment in the viewer's zone, as every page of the console writes it. exact: to the millisecond."""
+    local = timezone.localtime(at)
+    milliseconds = f".{local.microsecond // 1000:03d}" if exact else ""
+    return f"{local:%Y-%m-%d %H:%M:%S}{milliseconds} {local:%Z}"
+
+
+def clock(at: datetime | None) -> str:
+    """A moment within a sentence."""
     if at is None:
         return "-"
     if _in_iso.get():
         return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    local = timezone.localtime(at)
-    words = f"{local:%H:%M:%S}" if abs(at - now) < SECONDS_MATTER else f"{local:%H:%M}"
-    return words if local.date() == timezone.localtime(now).date() else f"{date_format(local, 'SHORT_DATE_FORMAT')} {words}"
+    return moment(at)
+
+
+def duration(span: timedelta) -> str:
+    """A span of time to the millisecond: `3 h 2 min 1.234 s`."""
+    whole = max(0, round(span / timedelta(milliseconds=1)))
+    minutes, milliseconds = divmod(whole, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, _("%(n)d d")), (hours, _("%(n)d h")), (minutes, _("%(n)d min"))]
+    shown = [words % {"n": count} for place, (count, words) in enumerate(parts) if any(one for one, _words in parts[: place + 1])]
+    seconds = number_format(Decimal(milliseconds) / 1000, 3, use_l10n=True)
+    return " ".join([*shown, _("%(seconds)s s") % {"seconds": seconds}])
 
 
 def number(value: float) -> str:

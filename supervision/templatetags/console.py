@@ -8,11 +8,12 @@ from typing import Any
 
 from django import template
 from django.utils import timezone
-from django.utils.formats import date_format, number_format
+from django.utils.formats import number_format
 
 from supervision.console.shared import TONES
 from supervision.console.shared import run_address as _address
 from supervision.models.labels import RUN_LABELS, STEP_LABELS
+from supervision.runtime import humanize
 from supervision.runtime.humanize import age_in_words
 
 register = template.Library()
@@ -52,11 +53,20 @@ def timesince_words(moment_: datetime) -> str:
 
 @register.filter
 def moment(value: Any) -> Any:
-    """A time to the second, in the reader's format; other values are returned unchanged."""
-    if not isinstance(value, datetime):
-        return value
-    local = timezone.localtime(value)
-    return f"{date_format(local, 'SHORT_DATE_FORMAT')} {local:%H:%M:%S}"
+    """A time in the console's one format; other values are returned unchanged."""
+    return humanize.moment(value) if isinstance(value, datetime) else value
+
+
+@register.filter
+def exact(value: Any) -> Any:
+    """The same to the millisecond, for what is about steps."""
+    return humanize.moment(value, exact=True) if isinstance(value, datetime) else value
+
+
+@register.filter
+def duration(span: timedelta | None) -> str:
+    """A span of time to the millisecond; empty for None."""
+    return "" if span is None else humanize.duration(span)
 
 
 @register.filter

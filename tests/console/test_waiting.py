@@ -32,10 +32,8 @@ def due(workflow: str = "toy-plain", **payload: Any) -> str:
 
 
 def clock(at: Any) -> str:
-    """A moment that is near, as the console tells it: with its day where midnight lies between it and now."""
-    local = timezone.localtime(at)
-    same_day = local.date() == timezone.localdate()
-    return local.strftime("%H:%M:%S" if same_day else "%m/%d/%Y %H:%M:%S")
+    """A moment, as the console tells it."""
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def test_nobody_waits_while_a_step_is_being_worked_on_or_the_order_has_ended():
@@ -202,7 +200,7 @@ def test_a_time_on_another_day_is_told_with_its_day():
     key = due()
     held = pauses.pause("order", key, reason="r", by="olga", until=timedelta(days=3))
 
-    assert why(key) == f"The order is paused by olga until {held.until:%m/%d/%Y} {held.until:%H:%M}: r"
+    assert why(key) == f"The order is paused by olga until {clock(held.until)}: r"
 
 
 def test_what_runs_is_not_called_paused():
@@ -384,5 +382,5 @@ def test_times_are_in_the_viewers_zone():
     held = pauses.pause("order", key, reason="r", by="olga", until=timedelta(minutes=2))
 
     with timezone.override("Asia/Kathmandu"), translation.override("en"):
-        assert f"until {timezone.localtime(held.until):%H:%M:%S}" in str(why(key))
+        assert f"until {timezone.localtime(held.until):%Y-%m-%d %H:%M:%S} +0545" in str(why(key))
     assert Pause.objects.count() == 1

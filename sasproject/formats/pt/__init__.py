@@ -1,0 +1,1 @@
+"""The times of pages in this language."""
