@@ -13,6 +13,7 @@ from orders import queries
 from orders.api.permissions import is_client
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
+from orders.intake import grouped
 from orders.payments.state import adjustments
 from orders.returns import answers
 from orders.returns import shown as returned
@@ -34,16 +35,14 @@ class OrderDirectory(Directory):
         """The order with this public id or number."""
         view = queries.order_view(said, inside=True)
         if view is None and NUMBER.fullmatch(said):
-            digits = re.sub(r"[^0-9]", "", said)
-            number = "-".join(filter(None, (digits[:3], digits[3:6], digits[6:9], digits[9:])))
-            public_id = queries.public_id_of(number)
+            public_id = queries.public_id_of(grouped(re.sub(r"[^0-9]", "", said)))
             view = queries.order_view(public_id, inside=True) if public_id else None
         if view is None:
             return self._return(said)
         return Entry(
             key=view.public_id,
             run_id=view.run_id,
-            title=f"order {view.public_id}  number {view.number or '(not consumed yet)'}",
+            title=f"order {view.public_id}  number {view.number}",
             answer=queries.answer(view),
             steps=view.steps,
             details=[

@@ -27,6 +27,11 @@ _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,2})?")
 _TOTAL = re.compile(r"[0-9]{1,10}(\.[0-9]{1,2})?")
 _ADDRESS = ("name", "line1", "city", "postal_code", "country")
 _MAX_ID = 2**31 - 1
+# Numbers: older orders have nine digits (from their runs' ids), new ones ten, so the two never meet.
+_FIRST = 2_000_000_000
+_PRIME = 7_999_999_957  # the largest below 8 * 10**9: multiplication by a number below it is one to one
+_FACTOR = 387_420_489
+_BACK = pow(_FACTOR, -1, _PRIME)
 RESERVES_AT_CHECKOUT = 2  # the version of `fulfil-order` that charges after the goods are booked
 
 
@@ -42,8 +47,8 @@ class Facts:
     customer: str = ""
 
 
-def read(body: str) -> NewRun:
-    """Read one submission. For any body that cannot be read it raises UnreadableSubmission, and no other exception."""
+def read(body: str, submission: int | None = None) -> NewRun:
+    """Read one submission, with this id. For any body that cannot be read it raises UnreadableSubmission, and no other exception."""
     try:
         data = json.loads(body, parse_constant=_no_constant)
     except (ValueError, TypeError, RecursionError):
@@ -62,6 +67,8 @@ def read(body: str) -> NewRun:
         "shipping_address": (address := _address(data)),
         "payment_method": _text(data, "payment_method", 200),
     }
+    if submission is not None:
+        payload["number"] = order_number(submission)
     session_key = _optional(data, "session_key")
     reply_to = _optional(data, "reply_to")
     # NUL and lone surrogates, which the database cannot store, can come only from \u escapes.
@@ -86,7 +93,7 @@ def write(runs: Sequence[AcceptedRun]) -> None:
     for run in runs:
         facts: Facts = run.new.facts
         keys.append(run.key)
-        numbers.append(order_number(run.run_id))
+        numbers.append(number_of(run.new.payload, run.run_id))
         run_ids.append(run.run_id)
         accounts.append(facts.account)
         emails.append(facts.email)
@@ -127,9 +134,28 @@ ORDER BY l.place
 """
 
 
-def order_number(run_id: int) -> str:
-    """A short order number for mails and phone calls: unique per run, and not sequential, so it does not reveal how many exist."""
-    digits = f"{(run_id * 387420489 + 123456791) % 1000000007:09d}"
+def order_number(submission: int) -> str:
+    """The number of this submission's order, for mails and calls: unique, and not sequential, so it tells not how many exist.
+
+    The order has it from its acceptance, and at each delivery of the submission.
+    """
+    return grouped(str(_FIRST + submission * _FACTOR % _PRIME))
+
+
+def submission_of(number: str) -> int | None:
+    """The id of the submission that has this number, if there is one; None for numbers of nine digits."""
+    digits = re.sub(r"[^0-9]", "", number)
+    place = int(digits) - _FIRST if len(digits) == 10 else -1
+    return place * _BACK % _PRIME if 0 < place < _PRIME else None
+
+
+def number_of(payload: Mapping[str, Any], run_id: int) -> str:
+    """The number of the order with this run. Runs without it in their payload have the number of their id."""
+    return payload.get("number") or grouped(f"{(run_id * 387420489 + 123456791) % 1000000007:09d}")
+
+
+def grouped(digits: str) -> str:
+    """The digits as a number is written: in groups of three."""
     return "-".join(part for part in (digits[:3], digits[3:6], digits[6:9], digits[9:]) if part)
 
 
@@ -242,5 +268,5 @@ def check_amendment(changed: Mapping[str, Any]) -> None:
 class OrderIntake(Intake):
     """The functions of this module, and the facts that an order leaves behind in the archive."""
 
-    read, write = staticmethod(read), staticmethod(write)
+    read, read_submission, write = staticmethod(read), staticmethod(read), staticmethod(write)
     check_amendment, archive = staticmethod(check_amendment), staticmethod(archive)

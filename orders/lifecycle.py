@@ -15,7 +15,7 @@ from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
 from orders import accounting
-from orders.intake import order_number
+from orders.intake import number_of
 from supervision.models import Notification, StepState
 from supervision.outbox.notifications import handler
 from supervision.states import Direction, ProcessState
@@ -41,7 +41,7 @@ def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
             run_id=run.run_id,
             payload={
                 "order": run.key,
-                "number": order_number(run.run_id),
+                "number": number_of(run.payload, run.run_id),
                 "email": run.payload["email"],
                 "sold_out": run.run_id in sold_out,
             },

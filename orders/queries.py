@@ -16,6 +16,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
+from orders.intake import order_number, submission_of
 from orders.lifecycle import STOCK_STEP
 from orders.models import Order, OrderLine, Product
 from orders.parcels import shown
@@ -157,9 +158,10 @@ def order_views(orders: Sequence[Order], *, inside: bool | None = None) -> list[
     return views
 
 
-def accepted_view(public_id: str, payload: Mapping[str, Any], created_at: datetime) -> OrderView:
-    """The order directly after its submission was committed."""
+def accepted_view(submission: int, public_id: str, payload: Mapping[str, Any], created_at: datetime) -> OrderView:
+    """The order directly after its submission, with this id, was committed."""
     return OrderView(
+        number=order_number(submission),
         public_id=public_id,
         account_id=payload.get("account"),
         email=payload["email"],
@@ -276,9 +278,12 @@ def _view(
 
 
 def public_id_of(number: str) -> str | None:
-    """The public id of the order with this number, archived or not."""
+    """The public id of the order with this number: archived or not, and one that no consumer has taken up yet."""
     found = Order.objects.filter(number=number).values_list("public_id", flat=True).first()
-    return found or ArchivedRun.objects.filter(reference=number).values_list("key", flat=True).first()
+    found = found or ArchivedRun.objects.filter(reference=number).values_list("key", flat=True).first()
+    if found is None and (submission := submission_of(number)) is not None:
+        found = Submission.objects.filter(pk=submission).values_list("public_id", flat=True).first()
+    return found
 
 
 def _archived(archived: ArchivedRun) -> OrderView | None:
@@ -307,7 +312,7 @@ def _archived(archived: ArchivedRun) -> OrderView | None:
 
 def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False) -> OrderView | None:
     try:
-        view = accepted_view(submission.public_id, json.loads(submission.payload), submission.created_at)
+        view = accepted_view(submission.pk, submission.public_id, json.loads(submission.payload), submission.created_at)
     except (ValueError, TypeError, KeyError, ArithmeticError):
         return None  # not a readable order: its exact bytes are, or will be, a dead letter
     cancelled = submission.cancel_requested_at

@@ -267,7 +267,7 @@ def _hash(data: Any) -> str:
 def _placed(accepted: Accepted, request_hash: str) -> Placed | KeyReused:
     if accepted.replayed and accepted.request_hash != request_hash:
         return KeyReused()
-    view = queries.accepted_view(accepted.public_id, json.loads(accepted.payload), accepted.created_at)
+    view = queries.accepted_view(accepted.id, accepted.public_id, json.loads(accepted.payload), accepted.created_at)
     return Placed(public_id=accepted.public_id, answer=queries.answer(view), replayed=accepted.replayed)
 
 
@@ -279,6 +279,7 @@ def _seen_before(item: Item, account: AbstractBaseUser | None) -> Placed | KeyRe
     if known is None:
         return None
     accepted = Accepted(
+        id=known.pk,
         public_id=known.public_id,
         payload=known.payload,
         created_at=known.created_at,

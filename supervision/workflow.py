@@ -68,6 +68,10 @@ class Intake:
             raise UnreadableSubmission("expected a JSON object")
         return NewRun(payload=payload)
 
+    def read_submission(self, body: str, submission: int) -> NewRun:
+        """Parse one submission as `read` does, for an application that also needs its id (unique, and the same at each delivery)."""
+        return self.read(body)
+
     def write(self, runs: Sequence[AcceptedRun]) -> None:
         """Write the application's rows for these runs, in the transaction that writes the runs. No network."""
 
@@ -218,10 +222,8 @@ class Workflow:
                 raise DefinitionError(f"step {step.name!r}: {what} must be a tuple of names of steps, got {names!r}")
             for what, names in (("reads", step.reads), ("comes after", step.after or ())):
                 if unknown := [name for name in names if name not in seen]:
-                    hint = did_you_mean(unknown[0], seen)
-                    raise DefinitionError(
-                        f"workflow {self.name!r}: step {step.name!r} {what} {unknown[0]!r}, which is no earlier step{hint}"
-                    )
+                    what = f"{what} {unknown[0]!r}, which is no earlier step{did_you_mean(unknown[0], seen)}"
+                    raise DefinitionError(f"workflow {self.name!r}: step {step.name!r} {what}")
             seen.add(step.name)
             if step.complete_within <= timedelta(0):
                 raise DefinitionError(f"step {step.name!r}: complete_within must be positive")
@@ -279,10 +281,9 @@ started_by_steps: set[str] = set()  # the names of the workflows whose runs are 
 
 def register(workflow: Workflow) -> Workflow:
     """Register a workflow. Its agents must be registered before; a (name, version) is registered once."""
-    if any(step.agent == WAIT for step in workflow.steps):
-        registered.setdefault(WAIT, WaitAgent())
-    if any(step.agent == CHILD for step in workflow.steps):
-        registered.setdefault(CHILD, ChildAgent())
+    for name, kind in ((WAIT, WaitAgent), (CHILD, ChildAgent)):
+        if any(step.agent == name for step in workflow.steps):
+            registered.setdefault(name, kind())
     for step in workflow.steps:
         try:
             agent = get_agent(step.agent)
@@ -290,13 +291,11 @@ def register(workflow: Workflow) -> Workflow:
             raise DefinitionError(f"workflow {workflow.name!r}, step {step.name!r}: {error}") from error
         if step.longest is not None and agent.transactional:
             raise DefinitionError(f"workflow {workflow.name!r}, step {step.name!r}: longest is for agents that are not transactional")
-    known = _workflows.get((workflow.name, workflow.version))
-    if known is not None and known != workflow:
+    if _workflows.get((workflow.name, workflow.version), workflow) != workflow:
         raise DefinitionError(f"workflow {workflow.name!r} version {workflow.version} is registered twice")
     _workflows[workflow.name, workflow.version] = workflow
     started_by_steps.update(step.starts for step in workflow.steps if step.starts)
-    newest = _newest.get(workflow.name)
-    if newest is None or (newest.by_choice, -newest.version) >= (workflow.by_choice, -workflow.version):
+    if (newest := _newest.get(workflow.name)) is None or (newest.by_choice, -newest.version) >= (workflow.by_choice, -workflow.version):
         _newest[workflow.name] = workflow
     return workflow
 

@@ -26,7 +26,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
-from orders.intake import order_number
+from orders.intake import number_of
 from orders.parcels.splitting import BOOKING
 from orders.returns import mail as return_mail
 from orders.returns.codes import TELL as RETURN_STEP
@@ -117,7 +117,7 @@ def _message(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
         subject, text = return_mail.words(request)
         headers = {"Message-ID": message_id, "X-Order-ID": payload["order"]}
         return EmailMultiAlternatives(subject=subject, body=text, to=[payload["email"]], headers=headers)
-    number = order_number(request.run_id)
+    number = number_of(payload, request.run_id)
     facts = {**payload, "number": number, "trackings": _trackings(request)}
     message = EmailMultiAlternatives(
         subject=_("Your order %(number)s is on its way") % {"number": number},

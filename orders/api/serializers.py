@@ -74,7 +74,7 @@ class OrderAnswer(Shape):
     """An order and its present state."""
 
     id = serializers.CharField()
-    number = serializers.CharField(allow_null=True, help_text="for mails and phone calls; gives no access to the order")
+    number = serializers.CharField(help_text="for mails and phone calls; gives no access to the order")
     process_state = serializers.ChoiceField(RUN_STATES)
     direction = serializers.ChoiceField(DIRECTIONS)
     waiting_because = serializers.CharField(allow_null=True)
@@ -116,6 +116,7 @@ class BatchResultAnswer(Shape):
     index = serializers.IntegerField()
     status = serializers.IntegerField()
     id = serializers.CharField(required=False)
+    number = serializers.CharField(required=False)
     code = serializers.CharField(required=False)
     detail = serializers.CharField(required=False)
     errors = serializers.DictField(required=False)  # type: ignore[assignment]

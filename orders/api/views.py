@@ -99,7 +99,7 @@ class BatchView(Door):
         results = []
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, services.Placed):
-                results.append({"index": index, "status": 202, "id": outcome.public_id})
+                results.append({"index": index, "status": 202, "id": outcome.public_id, "number": outcome.answer["number"]})
             else:
                 status, members = refusal(outcome)
                 results.append({"index": index, "status": status, **members})

@@ -281,7 +281,7 @@ def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Gro
     for item in taken:
         try:
             workflow = newest(item.workflow)
-            run = workflow.intake.read(item.payload)
+            run = workflow.intake.read_submission(item.payload, item.id)
             if run.version is not None:
                 workflow = version_of(workflow.name, run.version)
         except (UnreadableSubmission, DefinitionError) as error:

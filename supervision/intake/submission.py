@@ -47,6 +47,7 @@ class NewSubmission:
 class Accepted:
     """A committed submission. replayed: the client's key was known, and this is the first submission under it."""
 
+    id: int
     public_id: str
     payload: str
     created_at: datetime
@@ -69,14 +70,14 @@ SELECT public_id, workflow, payload, client, client_key, request_hash, session_k
        WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, session_key, n)
  ORDER BY n
 ON CONFLICT DO NOTHING
-RETURNING public_id, created_at
+RETURNING public_id, created_at, id
 """
 
 
 _ACCEPT_ONE = """
 INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
 VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s)
-RETURNING public_id, created_at
+RETURNING public_id, created_at, id
 """
 
 
@@ -118,12 +119,13 @@ def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
     if failpoints.armed:
         failpoints.hit("web.after_submission_commit")
     hints.send(hints.CONSUME)
-    created: dict[str, datetime] = dict(rows)
+    created: dict[str, tuple[datetime, int]] = {public_id: (at, number) for public_id, at, number in rows}
     return [
         Accepted(
+            id=created[item.public_id][1],
             public_id=item.public_id,
             payload=item.payload,
-            created_at=created[item.public_id],
+            created_at=created[item.public_id][0],
             request_hash=item.request_hash,
             replayed=False,
         )
@@ -137,6 +139,7 @@ def _first_under_key(item: NewSubmission) -> Accepted:
     known = Q(public_id=item.public_id) if item.client_key is None else Q(client=item.client, client_key=item.client_key)
     first = Submission.objects.get(known)
     return Accepted(
+        id=first.pk,
         public_id=first.public_id,
         payload=first.payload,
         created_at=first.created_at,

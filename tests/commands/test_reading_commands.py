@@ -74,7 +74,7 @@ def test_order_shows_an_order_that_is_not_consumed_yet(manage: Manage, mug: obje
     public_id = place()
 
     assert manage("order", public_id, "--json").json["process_state"] == "Pending"
-    assert "not consumed yet" in manage("order", public_id).out
+    assert "waits to be taken up" in manage("order", public_id).out
 
 
 def test_order_says_that_no_process_is_there_to_go_on_with_it(manage: Manage, mug: object):
