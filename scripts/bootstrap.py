@@ -26,7 +26,7 @@ PYTHON = VENV / "bin" / "python"
 # The long test runs. matrix: a crash at every failpoint, and hazards. deploys: every change of a workflow, in any order.
 LONG = {
     "matrix": ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2"),
-    "deploys": ("tests/e2e/test_deploys.py", "-m", "nightly or not nightly"),
+    "deploys": ("tests/e2e/test_deploys.py", "tests/e2e/test_two_releases.py", "-m", "nightly or not nightly"),
 }
 
 USAGE = """usage: ./run COMMAND [arguments]

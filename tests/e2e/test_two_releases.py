@@ -1,6 +1,7 @@
 """Two releases side by side: waiting orders move in bulk to the new one's version, while processes of both are killed.
 
-The old release's processes leave the moved orders alone, every order ends, and each of its effects happens once.
+`beat` runs too: a step that the old release leaves to the new one waits two seconds, and the next tick finds it. The old
+release's processes leave the moved orders alone, every order ends, and each of its effects happens once.
 TWO_RELEASES chooses how many orders wait.
 """
 
@@ -60,10 +61,10 @@ def paid(shop: Shop, key: str) -> None:
     shop.manage("signal", key, "--name", "transfer-received", "--payload", payload, "--key", key, "--reason", "bank statement")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
 def test_waiting_orders_move_to_the_version_of_the_release_that_starts_beside_the_old_one(tmp_path: Path) -> None:
-    with open_shop("pgmq://", tmp_path, *NAMES, BANK_ACCOUNT="Shop, IT00 TEST", **QUICK) as shop:
+    with open_shop("pgmq://", tmp_path, *NAMES, "beat", BANK_ACCOUNT="Shop, IT00 TEST", **QUICK) as shop:
         by_transfer(shop, tmp_path)
         until(lambda: len(shop.rows(ASLEEP)) == ORDERS, within=60, what="the orders to wait")
         tree = release(tmp_path, "added", under_its_version=False)
