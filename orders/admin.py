@@ -104,6 +104,7 @@ class OrderAdmin(RunConsole):
         "shipping_address.line2": _("Address, second line"),
         "shipping_address.city": _("City"),
         "shipping_address.postal_code": _("Postal code"),
+        "shipping_address.country_area": _("Province or state"),
         "shipping_address.country": _("Country, two letters"),
     }
 
@@ -147,7 +148,7 @@ class OrderAdmin(RunConsole):
     def facts(self, obj: Order) -> list[tuple[Any, Any]]:
         run = self.run_of(obj)
         address = run.payload.get("shipping_address") or {}
-        parts = [address.get(key) for key in ("name", "line1", "line2", "postal_code", "city", "country")]
+        parts = [address.get(key) for key in ("name", "line1", "line2", "postal_code", "city", "country_area", "country")]
         return [
             (_("Order number"), obj.number),
             (_("Customer"), obj.email),

@@ -10,8 +10,7 @@ from django.utils.cache import patch_cache_control
 from django.views.decorators.http import require_safe
 
 from orders.agents.rates import delivery_days
-from orders.countries import NAMES
-from orders.validation import delivery_countries
+from orders.countries import country_name, delivery_countries
 from supervision.governance.response_cache import NotAvailable
 
 PATIENCE = 2.0
@@ -28,7 +27,7 @@ def estimate(request: HttpRequest) -> HttpResponse:
         except NotAvailable:
             pass  # the estimate is optional
         else:
-            facts = {"known": True, "days": days, "name": NAMES.get(country, country)}
+            facts = {"known": True, "days": days, "name": country_name(country)}
     response = render(request, "orders/_delivery.html", facts)
     patch_cache_control(response, private=True, max_age=300 if facts["known"] else 0)
     return response

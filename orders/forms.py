@@ -9,13 +9,14 @@ from django import forms
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.forms import UserCreationForm
+from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
 from orders.countries import country_choices
 from orders.payments.codes import BANK_TRANSFER
 from orders.validation import MAX_QUANTITY
 
-ADDRESS_FIELDS = ("name", "line1", "line2", "city", "postal_code", "country")
+ADDRESS_FIELDS = ("name", "line1", "line2", "postal_code", "city", "country_area", "country")
 PAYMENT_METHODS = (
     ("pm_card_visa", _("Visa test card"), _("Ends in 4242; every payment succeeds.")),
     ("pm_card_threeDSecure2Required", _("A card with a second factor"), _("The bank asks you to confirm the payment on its page.")),
@@ -73,6 +74,9 @@ class CheckoutForm(DescribedForm):
     )
     postal_code = forms.CharField(label=_("Postal code"), max_length=20, widget=forms.TextInput({"autocomplete": "postal-code"}))
     city = forms.CharField(label=_("City"), max_length=100, widget=forms.TextInput({"autocomplete": "address-level2"}))
+    country_area = forms.CharField(
+        label=_("Province or state"), max_length=100, required=False, widget=forms.TextInput({"autocomplete": "address-level1"})
+    )
     country = forms.ChoiceField(label=_("Country"), widget=forms.Select({"autocomplete": "country"}))
     payment_method = forms.ChoiceField(
         label=_("Payment"),
@@ -98,10 +102,11 @@ class CheckoutForm(DescribedForm):
         data = self.cleaned_data
         return {
             "email": data["email"],
-            "shipping_address": {name: data[name] for name in ADDRESS_FIELDS},
+            "shipping_address": {name: data[name] for name in ADDRESS_FIELDS if data[name] or name != "country_area"},
             "lines": lines,
             "payment_method": data["payment_method"],
             "expected_total": data["expected_total"],
+            "language": get_language(),
         }
 
     def take_errors(self, errors: Mapping[str, Any]) -> None:

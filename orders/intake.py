@@ -69,6 +69,8 @@ def read(body: str, submission: int | None = None) -> NewRun:
     }
     if submission is not None:
         payload["number"] = order_number(submission)
+    if language := _optional(data, "language"):
+        payload["language"] = language
     session_key = _optional(data, "session_key")
     reply_to = _optional(data, "reply_to")
     # NUL and lone surrogates, which the database cannot store, can come only from \u escapes.
@@ -218,6 +220,8 @@ def _address(data: dict[str, Any]) -> dict[str, str]:
     if type(line2) is not str or len(line2) > 200:
         raise _wrong("shipping_address.line2", "expected a string of at most 200 characters")
     address["line2"] = line2
+    if given.get("country_area"):
+        address["country_area"] = _text(given, "country_area", 100, "shipping_address.country_area")
     return address
 
 

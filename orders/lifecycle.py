@@ -6,15 +6,17 @@ Message-ID, so that a mail program that groups by it shows a mail that was sent 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from email.utils import parseaddr
+from typing import Any
 
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
 from orders import accounting
+from orders.formats import speaking
 from orders.intake import number_of
 from supervision.models import Notification, StepState
 from supervision.outbox.notifications import handler
@@ -43,6 +45,7 @@ def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
                 "order": run.key,
                 "number": number_of(run.payload, run.run_id),
                 "email": run.payload["email"],
+                "language": run.payload.get("language"),
                 "sold_out": run.run_id in sold_out,
             },
         )
@@ -54,13 +57,17 @@ def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
 @handler(ORDER_CANCELLED, within=TRIED_FOR)
 def send_cancellation(notification: Notification) -> None:
     """Mail the customer. The mail server's errors are raised: the outbox retries, or gives up after a permanent refusal."""
-    facts = notification.payload
+    with speaking(notification.payload.get("language")):
+        _cancellation(notification.payload).send()
+
+
+def _cancellation(facts: Mapping[str, Any]) -> EmailMessage:
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     if facts["sold_out"]:
         words = _("something in your order %(number)s is sold out, so we had to cancel it. We are sorry.")
     else:
         words = _("your order %(number)s is cancelled.")
-    EmailMessage(
+    return EmailMessage(
         subject=_("Your order %(number)s is cancelled") % facts,
         body="\n\n".join(
             [
@@ -71,7 +78,7 @@ def send_cancellation(notification: Notification) -> None:
         ),
         to=[facts["email"]],
         headers={"Message-ID": f"<{facts['order']}.{ORDER_CANCELLED}@{domain}>", "X-Order-ID": facts["order"]},
-    ).send()
+    )
 
 
 def _sold_out(run_ids: Sequence[int]) -> set[int]:

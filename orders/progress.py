@@ -13,11 +13,11 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from orders.formats import money
 from orders.parcels import shown, states
 from orders.payments import codes
 from orders.payments.state import ACTION_REQUIRED, REFUSED, has_lapsed
 from orders.queries import OrderView
-from orders.templatetags.shop import money
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 
 STOCK, PAYMENT, SHIPMENT, CONFIRMATION = "reserve-stock", codes.STEP, "book-shipment", "notify-customer"

@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
@@ -60,6 +61,7 @@ class OrderView:
     shipping_address: dict[str, Any]
     payment_method: str
     created_at: datetime
+    language: str = ""
     account_id: int | None = None
     number: str | None = None
     run_id: int | None = None
@@ -178,6 +180,7 @@ def accepted_view(submission: int, public_id: str, payload: Mapping[str, Any], c
         ],
         shipping_address=dict(payload["shipping_address"]),
         payment_method=payload["payment_method"],
+        language=payload.get("language") or settings.LANGUAGE_CODE,
         created_at=created_at,
         reserves=payload.get("capture") == codes.AFTER_BOOKING,
     )
@@ -200,6 +203,7 @@ def answer(view: OrderView) -> dict[str, Any]:
         ],
         "shipping_address": view.shipping_address,
         "payment_method": view.payment_method,
+        "language": view.language,
         "payment": view.payment.answer(),
         "parcels": [parcel.answer() for parcel in view.parcels],
         "created_at": iso(view.created_at),
@@ -263,6 +267,7 @@ def _view(
         lines=lines,
         shipping_address=dict(run.payload.get("shipping_address") or {}),
         payment_method=run.payload.get("payment_method") or "",
+        language=run.payload.get("language") or settings.LANGUAGE_CODE,
         created_at=order.created_at,
         finished_at=run.finished_at,
         cancel_requested_at=run.cancel_requested_at,

@@ -241,6 +241,8 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
         "currency": currency,
         "account": None if account is None else account.pk,
     }
+    if request["language"] != settings.LANGUAGE_CODE:
+        payload["language"] = request["language"]
     if settings.SHOP_CAPTURE == AFTER_BOOKING and request["payment_method"] != BANK_TRANSFER:
         payload["capture"] = AFTER_BOOKING  # a later change of the setting does not concern this order
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))

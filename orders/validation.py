@@ -17,6 +17,8 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from orders.addresses import WrongAddress, checked
+from orders.countries import delivery_countries
 from orders.payments.codes import BANK_TRANSFER
 from supervision.api.shapes import Choice, Strict, Text, Whole
 
@@ -27,22 +29,11 @@ MAX_KEY_LENGTH = 255
 
 PRIORITIES = {"low": -1, "normal": 0, "high": 1}
 
-# The countries that the shop delivers to, unless the setting DELIVERY_COUNTRIES overrides them: ISO 3166, two letters.
-DELIVERY_COUNTRIES = (  # noqa: SIM905 - easier to read than a list of strings
-    "AD AR AT AU BE BG BR CA CH CL CY CZ DE DK EE ES FI FR GB GR HR HU IE IS IT JP LI LT LU LV MC MT MX NL NO NZ "
-    "PL PT RO SE SG SI SK SM US UY VA"
-).split()
-
 _PAYMENT_METHOD = r"^(pm_[A-Za-z0-9_]{1,64}|bank_transfer)\Z"
 _EXPECTED_METHOD = _("Expected the id of a payment method, pm_..., or bank_transfer.")
 _SKU = r"^[-a-zA-Z0-9_]+\Z"
 _MONEY = r"^[0-9]{1,10}(\.[0-9]{1,2})?\Z"
 _KEY = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-
-
-def delivery_countries() -> Sequence[str]:
-    """The countries an order may go to."""
-    return getattr(settings, "DELIVERY_COUNTRIES", DELIVERY_COUNTRIES)
 
 
 def key_problem(key: Any) -> str | None:
@@ -95,14 +86,24 @@ class Country(Text):
 
 
 class AddressSerializer(Strict):
-    """The delivery address."""
+    """The delivery address, by the rules of its country."""
 
     name = Text(max_length=100)
     line1 = Text(max_length=200)
     line2 = Text(max_length=200, required=False, allow_blank=True, default="")
     city = Text(max_length=100)
     postal_code = Text(max_length=20)
+    country_area = Text(
+        max_length=100, required=False, allow_blank=True, help_text="the province or state; needed where the postal code does not tell it"
+    )
     country = Country()
+
+    def validate(self, attrs: Any) -> Any:
+        """Check what the country's rules say, of an address that names its country."""
+        try:
+            return checked(attrs) if {"country", "postal_code"} <= set(attrs) else attrs
+        except WrongAddress as wrong:
+            raise serializers.ValidationError(wrong.errors) from None
 
 
 class LineSerializer(Strict):
@@ -120,6 +121,12 @@ class OrderRequestSerializer(Strict):
     lines = LineSerializer(many=True, min_length=1, max_length=MAX_LINES)  # type: ignore[call-arg]
     payment_method = PaymentMethod()
     priority = Choice(choices=list(PRIORITIES), required=False, default="normal")
+    language = Choice(
+        choices=[code for code, _name in settings.LANGUAGES],
+        required=False,
+        default=settings.LANGUAGE_CODE,
+        help_text="of the mails and documents for the customer",
+    )
     session_key = Text(max_length=200, required=False, allow_null=True, default=None)
     expected_total = Pattern(
         _MONEY, _('Expected an amount as a decimal string, such as "25.80".'), required=False, allow_null=True, default=None

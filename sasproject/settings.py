@@ -355,7 +355,7 @@ UNFOLD: dict[str, Any] = {
 # --- Languages --------------------------------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"
-LANGUAGES = [("en", _("English")), ("it", _("Italian")), ("pt", _("Portuguese"))]
+LANGUAGES = [("en", _("English")), ("it", _("Italian")), ("pt-br", _("Brazilian Portuguese"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 FORMAT_MODULE_PATH = ["sasproject.formats"]
 USE_I18N = True

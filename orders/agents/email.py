@@ -26,6 +26,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
+from orders.formats import speaking
 from orders.intake import number_of
 from orders.parcels.splitting import BOOKING
 from orders.returns import mail as return_mail
@@ -112,6 +113,12 @@ def _watch(connection: Any) -> list[bool]:
 
 
 def _message(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
+    with speaking(request.payload.get("language")):
+        return _written(request, message_id)
+
+
+def _written(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
+    """The mail in the active language."""
     payload = request.payload
     if request.step == RETURN_STEP:
         subject, text = return_mail.words(request)

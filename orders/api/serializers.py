@@ -48,6 +48,7 @@ class AddressAnswer(Shape):
     line2 = serializers.CharField(allow_blank=True)
     city = serializers.CharField()
     postal_code = serializers.CharField()
+    country_area = serializers.CharField(required=False, help_text="the province or state, if it was named")
     country = serializers.CharField()
 
 
@@ -85,6 +86,7 @@ class OrderAnswer(Shape):
     lines = OrderLineAnswer(many=True)
     shipping_address = AddressAnswer()
     payment_method = serializers.CharField()
+    language = serializers.CharField(help_text="of the mails and documents for the customer")
     payment = PaymentAnswer()
     parcels = ParcelAnswer(many=True)
     created_at = serializers.DateTimeField()

@@ -85,7 +85,8 @@ def invoices(views: Sequence[OrderView]) -> list[Document]:
 
     def document(view: OrderView) -> Document:
         lines = [vat.invoice_line(line.sku, line.name, line.quantity, line.unit_price, rates.get(line.sku, usual)) for line in view.lines]
-        body = {"lines": lines, "order_number": view.number, "ordered_at": view.created_at.isoformat(), "to": view.shipping_address}
+        body: dict[str, Any] = {"lines": lines, "order_number": view.number, "ordered_at": view.created_at.isoformat()}
+        body |= {"to": view.shipping_address, "language": view.language}
         return _document(INVOICE, view.public_id, "", view.currency, body)
 
     done = {view.public_id: view for view in views if view.process_state == RunState.PROCESSED}
@@ -117,7 +118,7 @@ def credit_notes(returns: Sequence[Return]) -> list[Document]:
             )
             for line in lines[back]
         ]
-        same = {name: invoice.body[name] for name in ("order_number", "ordered_at", "to")}
+        same = {name: invoice.body[name] for name in ("order_number", "ordered_at", "to", "language") if name in invoice.body}
         body = {**same, "lines": written, "invoice": invoice.name, "return_number": rows[back].number}
         return _document(CREDIT_NOTE, order, back, invoice.currency, body)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, cast
 
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from fpdf import FPDF
 from fpdf.enums import XPos, YPos
@@ -15,6 +16,7 @@ from fpdf.enums import XPos, YPos
 from orders.countries import country_name
 from orders.documents import vat
 from orders.documents.tables import INVOICE, Document
+from orders.formats import day, money, number, speaking
 
 FONT = "SourceSansPro"  # Latin, Greek and Cyrillic; other letters are printed as a box
 MARGIN, LINE = 20.0, 5.5  # millimetres
@@ -27,12 +29,17 @@ def _font(style: str) -> str:
 
 
 def printed(document: Document) -> bytes:
-    """The document as PDF."""
+    """The document as PDF, in the language of its customer."""
+    with speaking(document.body.get("language")):
+        return _printed(document)
+
+
+def _printed(document: Document) -> bytes:
     pdf = FPDF(format="A4")
     pdf.set_creation_date(document.issued_at.astimezone(UTC))
     pdf.set_producer("")
     pdf.set_title(document.name)
-    pdf.set_lang("en")
+    pdf.set_lang(get_language() or "en")
     pdf.add_font(FONT, "", _font("Regular"))
     pdf.add_font(FONT, "B", _font("Bold"))
     pdf.set_margins(MARGIN, MARGIN)
@@ -54,19 +61,19 @@ def _head(pdf: FPDF, document: Document) -> None:
     _say(pdf, body["seller"].replace("|", "\n"), align="R")
     pdf.ln(LINE)
     to = body["to"]
-    place = " ".join(filter(None, (to.get("postal_code"), to.get("city"))))
+    place = " ".join(filter(None, (to.get("postal_code"), to.get("city"), to.get("country_area"))))
     who = [to.get("name"), to.get("line1"), to.get("line2"), place, country_name(str(to.get("country") or ""))]
     _say(pdf, "\n".join(str(part) for part in who if part))
     pdf.ln(2 * LINE)
     title = _("Invoice") if document.kind == INVOICE else _("Credit note")
     _say(pdf, f"{title} {document.name}", bold=True, size=16)
     pdf.ln(LINE / 2)
-    facts = [(_("Date"), f"{document.issued_at.astimezone(UTC):%Y-%m-%d}")]
+    facts = [(_("Date"), day(document.issued_at))]
     if document.kind == INVOICE:
-        facts += [(_("Date of supply"), f"{document.issued_at.astimezone(UTC):%Y-%m-%d}")]
+        facts += [(_("Date of supply"), day(document.issued_at))]
     else:
         facts += [(_("For invoice"), body["invoice"]), (_("Return"), body["return_number"])]
-    facts += [(_("Order"), f"{body['order_number']} ({body['ordered_at'][:10]})")]
+    facts += [(_("Order"), f"{body['order_number']} ({day(datetime.fromisoformat(body['ordered_at']))})")]
     for name, value in facts:
         _say(pdf, f"{name}: {value}")
     pdf.ln(LINE)
@@ -90,19 +97,14 @@ def _lines(pdf: FPDF, document: Document) -> None:
     _row(pdf, (_("Article"), _("Quantity"), _("Price"), _("VAT"), _("Amount")), bold=True)
     for line in document.body["lines"]:
         price, amount = (money(Decimal(line[name]), document.currency) for name in ("unit_price", "amount"))
-        _row(pdf, (f"{line['name']} ({line['sku']})", str(line["quantity"]), price, f"{line['rate']} %", amount))
+        _row(pdf, (f"{line['name']} ({line['sku']})", number(line["quantity"]), price, f"{number(line['rate'])} %", amount))
 
 
 def _sums(pdf: FPDF, document: Document) -> None:
     _row(pdf, (_("Total, VAT included"), "", "", "", money(document.total, document.currency)), bold=True)
     pdf.ln(LINE)
     for rate, (amount, tax) in vat.by_rate(document.body["lines"]).items():
-        facts: dict[str, Any] = {"rate": rate, "net": money(amount - tax, document.currency), "vat": money(tax, document.currency)}
+        facts: dict[str, Any] = {"rate": number(rate), "net": money(amount - tax, document.currency), "vat": money(tax, document.currency)}
         _say(pdf, _("%(rate)s %% VAT: net %(net)s, VAT %(vat)s") % facts)
     if document.kind != INVOICE:
         _say(pdf, _("This credit note reduces the invoice that it names by this amount."))
-
-
-def money(amount: Decimal, currency: str) -> str:
-    """An amount as it is printed."""
-    return f"{amount:,.2f} {currency}"

@@ -9,14 +9,16 @@ cancelled: of the two, the first one wins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from email.utils import parseaddr
+from typing import Any
 
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
+from orders.formats import moment, speaking
 from orders.payments import codes
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
 from supervision.models import Notification
@@ -33,6 +35,7 @@ _BEGIN = """
 INSERT INTO supervision_notification (kind, run_id, not_before, payload)
 SELECT v.kind, r.id, now() + v.share * %(patience)s::float8 * interval '1 s',
        jsonb_build_object('order', r.key, 'number', o.number, 'attempt', s.attempt, 'email', r.payload->>'email',
+                          'language', r.payload->>'language',
                           'until', now() + %(patience)s::float8 * interval '1 s')
   FROM supervision_alert a
   JOIN supervision_run r ON r.id = a.run_id
@@ -79,9 +82,14 @@ def remind(notification: Notification) -> None:
     facts = notification.payload
     if not facts["email"] or not _still_refused(notification):
         return
+    with speaking(facts.get("language")):
+        _reminder(facts).send()
+
+
+def _reminder(facts: Mapping[str, Any]) -> EmailMessage:
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
-    words = {"number": facts["number"], "until": f"{facts['until'][:16].replace('T', ' ')} UTC"}
-    EmailMessage(
+    words = {"number": facts["number"], "until": moment(datetime.fromisoformat(facts["until"]))}
+    return EmailMessage(
         subject=_("Your order %(number)s is not paid yet") % words,
         body="\n\n".join(
             [
@@ -93,7 +101,7 @@ def remind(notification: Notification) -> None:
         ),
         to=[facts["email"]],
         headers={"Message-ID": f"<{facts['order']}.{facts['attempt']}.{REMINDER}@{domain}>", "X-Order-ID": facts["order"]},
-    ).send()
+    )
 
 
 @handler(END)

@@ -190,6 +190,7 @@ def _payload(view: OrderView, lines: list[dict[str, Any]], reason: str) -> dict[
         "order": view.public_id,
         "number": view.number,
         "email": view.email,
+        "language": view.language,
         "currency": view.currency,
         "total": str(view.total),
         "lines": lines,

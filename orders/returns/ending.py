@@ -5,7 +5,7 @@ The hooks of the workflow `return-goods`. They write in the transaction that end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from email.utils import parseaddr
 from typing import Any
@@ -15,6 +15,7 @@ from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
 from orders import accounting
+from orders.formats import speaking
 from orders.returns import codes
 from supervision.journal import entries
 from supervision.models import Notification
@@ -86,7 +87,8 @@ def close_cancelled(runs: Sequence[ClosedRun]) -> None:
         Notification(
             kind=RETURN_CANCELLED,
             run_id=run.run_id,
-            payload={name: run.payload[name] for name in ("order", "number", "email")} | {"return": run.key},
+            payload={name: run.payload[name] for name in ("order", "number", "email")}
+            | {"return": run.key, "language": run.payload.get("language")},
         )
         for run in runs
         if run.payload.get("email")
@@ -96,9 +98,13 @@ def close_cancelled(runs: Sequence[ClosedRun]) -> None:
 @handler(RETURN_CANCELLED, within=MAIL_TRIED_FOR)
 def tell(notification: Notification) -> None:
     """Mail the customer. The mail server's errors are raised: the outbox tries again."""
-    facts = notification.payload
+    with speaking(notification.payload.get("language")):
+        _message(notification.payload).send()
+
+
+def _message(facts: Mapping[str, Any]) -> EmailMessage:
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
-    EmailMessage(
+    return EmailMessage(
         subject=_("The return for your order %(number)s has ended") % facts,
         body="\n\n".join(
             [
@@ -109,4 +115,4 @@ def tell(notification: Notification) -> None:
         ),
         to=[facts["email"]],
         headers={"Message-ID": f"<{facts['return']}.{RETURN_CANCELLED}@{domain}>", "X-Order-ID": facts["order"]},
-    ).send()
+    )

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from orders.formats import money
 from orders.returns import codes
 from supervision import StepRequest
 
@@ -22,13 +23,14 @@ def words(request: StepRequest) -> tuple[str, str]:
         % {"count": accepted},
     ]
     if refused:
-        one, many = (
+        back = ngettext(
             "We cannot accept %(count)d piece and send it back to you.",
             "We cannot accept %(count)d pieces and send them back to you.",
+            refused,
         )
-        parts.append(ngettext(one, many, refused) % {"count": refused})
+        parts.append(back % {"count": refused})
     if paid := codes.amount_said(refund.get("refunded")):
-        parts.append(_("We pay %(paid)s %(currency)s back to you.") % {"paid": paid, "currency": payload["currency"]})
+        parts.append(_("We pay %(paid)s back to you.") % {"paid": money(paid, payload["currency"])})
     if codes.amount_said(refund.get("short")):
         parts.append(_("The rest of its worth went back to you before, or your bank decides about it."))
     parts.append(_("Your order: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{payload['order']}/"})

@@ -10,11 +10,11 @@ from django.utils.translation import gettext as _
 
 from orders.documents.issuing import of_order as documents_of
 from orders.documents.tables import INVOICE
+from orders.formats import money
 from orders.queries import OrderView
 from orders.returns import answers
 from orders.returns.answers import ReturnView
 from orders.returns.asking import left
-from orders.templatetags.shop import money
 from supervision.states import RunState
 
 

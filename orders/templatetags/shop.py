@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from django import template
 from django.contrib.staticfiles.storage import staticfiles_storage
-from django.utils.formats import number_format
 
 from orders.cart import Cart
 from orders.countries import country_name
+from orders.formats import money
 from orders.models import Product
 
 NO_PICTURE = "orders/products/no-picture.svg"
-_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
 
 register = template.Library()
-
-
-@register.filter
-def money(amount: Decimal | str, currency: str = "EUR") -> str:
-    """An amount in the number format of the active language: 1,234.50 €."""
-    number = number_format(Decimal(amount), decimal_pos=2, use_l10n=True, force_grouping=True)
-    return f"{number}\u00a0{_SYMBOLS.get(currency, currency)}"
+register.filter("money", money)
 
 
 @register.filter

@@ -38,7 +38,7 @@ def test_the_mail_says_what_was_bought_and_where_it_goes(step, settings, mailout
     [mail] = mailoutbox
     [html, kind] = mail.alternatives[0]
     assert "2 x Mug & <saucer>" in mail.body
-    assert "25.80 EUR" in mail.body
+    assert "€25.80" in mail.body
     assert "10121 Torino" in mail.body
     assert kind == "text/html"
     assert "Mug &amp; &lt;saucer&gt;" in html

@@ -182,7 +182,7 @@ def test_every_page_allows_nothing_inline_and_nothing_foreign(client, mug, path)
     assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.text)
 
 
-@pytest.mark.parametrize("language", ["en", "it", "pt"])
+@pytest.mark.parametrize("language", ["en", "it", "pt-br"])
 def test_every_language_draws_the_main_pages(client, mug, language) -> None:
     public_id = place()
 

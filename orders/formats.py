@@ -1,0 +1,41 @@
+"""Amounts of money, numbers and dates as the reader's language writes them, by the Unicode CLDR (Babel)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from babel import Locale, dates, numbers
+from django.conf import settings
+from django.utils import translation
+
+
+def locale() -> Locale:
+    """Babel's locale of the active language."""
+    return Locale.parse(translation.to_locale(translation.get_language() or settings.LANGUAGE_CODE))
+
+
+def speaking(language: str | None) -> AbstractContextManager[None]:
+    """The language of a customer, for a mail or a document; the shop's own if it is not known or not offered any more."""
+    return translation.override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE)
+
+
+def money(amount: Decimal | str, currency: str = "EUR") -> str:
+    """An amount with its currency: €1,234.50; 1.234,50 €; € 1.234,50."""
+    return numbers.format_currency(Decimal(amount), currency, locale=locale())
+
+
+def number(value: Decimal | int | str) -> str:
+    """A number with the language's separators."""
+    return numbers.format_decimal(Decimal(value), locale=locale())
+
+
+def day(at: datetime) -> str:
+    """A date, short: Jan 5, 2026; 5 gen 2026."""
+    return dates.format_date(at.astimezone(UTC).date(), "medium", locale=locale())
+
+
+def moment(at: datetime) -> str:
+    """A date and time of day, with its zone: Jan 5, 2026 14:30 UTC."""
+    return f"{day(at)} {at.astimezone(UTC):%H:%M} UTC"
