@@ -24,8 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 # The long test runs. matrix: a crash at every failpoint, and hazards. deploys: every change of a workflow, in any order.
+# soak: what the suite runs in a short form.
 LONG = {
     "matrix": ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2"),
+    "soak": ("tests/workflows", "tests/simulation", "tests/engine/test_outage_of_a_day.py", "tests/e2e/test_payments_under_fire.py"),
     "deploys": ("tests/e2e/test_deploys.py", "tests/e2e/test_two_releases.py", "-m", "nightly or not nightly"),
 }
 
@@ -37,6 +39,7 @@ USAGE = """usage: ./run COMMAND [arguments]
   bench   the benchmarks (arguments go to benchmarks/)
   chaos   break a running shop on purpose, and prove that it kept its promises (./run chaos --help)
           `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
+          `chaos soak`: the tests that are short in the suite, at full length (arguments go to pytest)
           `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
   mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   docs    build the documentation site in build/docs; a broken link is an error
@@ -68,6 +71,8 @@ def main(arguments: list[str]) -> int:
         return check(rest)
     if command == "setup":
         return 0
+    if command == "chaos" and rest[:1] == ["soak"]:
+        os.environ["SOAK"] = "1"  # tests/support/soak.py
     become = {
         "demo": ["manage.py", "demo", *rest],
         "manage": ["manage.py", *rest],

@@ -22,10 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from supervision.states import RUN_MOVES, STEP_MOVES
 from tests.simulation import scenarios, upheaval
 from tests.simulation.world import World, failure, forget
+from tests.support.soak import sized
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long" or "SIMULATION_EXAMPLES" in os.environ
 SHARD = 250  # scenarios per test; each shard has its own seed
-EXAMPLES = int(os.environ.get("SIMULATION_EXAMPLES", 20_000 if LONG else 100))
+EXAMPLES = int(os.environ.get("SIMULATION_EXAMPLES", 20_000 if LONG else sized(40, 100)))
 STEPS = int(os.environ.get("SIMULATION_STEPS", 30))
 SEED = int(os.environ.get("SIMULATION_SEED", 20_260_101))
 VACUUM_EVERY = 100

@@ -19,9 +19,10 @@ from supervision.workflow import _newest, _workflows
 from tests.engine import kit
 from tests.support import forked
 from tests.support.shop import until
+from tests.support.soak import sized
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS, KILLS = 40, 10
+ORDERS, KILLS = 40, sized(4, 10)
 FINAL = ("Processed", "Cancelled")
 
 

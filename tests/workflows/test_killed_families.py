@@ -15,11 +15,12 @@ from supervision.models import Alert, Child, Run
 from supervision.operations import operator_verbs
 from tests.support import forked
 from tests.support.shop import until
+from tests.support.soak import sized
 from tests.workflows.test_killed_workers import ROOT, killed
 
 __all__ = ["killed"]
 
-PARENTS, ITEMS, KILLS = 16, 4, 10
+PARENTS, ITEMS, KILLS = 16, 4, sized(4, 10)
 
 
 def test_parents_and_children_survive_kills_and_cancels(killed, tmp_path):

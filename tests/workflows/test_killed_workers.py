@@ -17,9 +17,10 @@ from supervision.signals.sending import NewSignal, Sent, send_all
 from supervision.workflow import _newest, _workflows
 from tests.support import forked
 from tests.support.shop import until
+from tests.support.soak import sized
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS, KILLS = 60, 12
+ORDERS, KILLS = 60, sized(5, 12)
 
 
 @pytest.fixture
