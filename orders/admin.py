@@ -22,7 +22,7 @@ from unfold.decorators import display
 from orders import queries
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
-from orders.models import Order, Product, Return
+from orders.models import Category, Order, Product, Return
 from orders.payments import codes
 from orders.payments.state import adjustments
 from orders.returns.answers import of_order
@@ -53,9 +53,10 @@ class _InTheList(forms.ModelForm):  # type: ignore[type-arg]  # it takes no argu
 class ProductAdmin(ModelAdmin):
     """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead."""
 
-    list_display = ["name", "sku", "money", "available", "warehouse", "active"]
+    list_display = ["name", "sku", "money", "available", "category", "warehouse", "active"]
     list_editable = ["available", "active"]
-    list_filter = ["active", "warehouse"]
+    list_filter = ["active", "category", "warehouse"]
+    list_select_related = ["category"]
     search_fields = ["name", "sku"]
     search_help_text = _("name or SKU")
     list_per_page = 50
@@ -83,6 +84,29 @@ class ProductAdmin(ModelAdmin):
             obj.save(update_fields=form.changed_data)
         else:
             obj.save()
+
+
+@admin.register(Category)
+class CategoryAdmin(ModelAdmin):
+    """The shop's categories. Who may see or change products may do so with categories; one that has products cannot be deleted."""
+
+    list_display = ["name", "slug", "position"]
+    prepopulated_fields = {"slug": ["name"]}
+
+    def has_view_permission(self, request: HttpRequest, obj: Category | None = None) -> bool:
+        return request.user.has_perm("orders.view_product")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Category | None = None) -> bool:
+        return request.user.has_perm("orders.change_product")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_change_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Category | None = None) -> bool:
+        return self.has_change_permission(request)
 
 
 @admin.register(Order)
@@ -199,6 +223,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         *sidebar.entry(request, Return, "assignment_return", permission=SEES_RETURNS),
         *sidebar.dead_letter_entry(request),
         *sidebar.entry(request, Product, "inventory_2"),
+        *sidebar.entry(request, Category, "category", permission="orders.view_product"),
     ]
     groups = sidebar.engine_groups(request, shown, schedules=project_entries(request, SCHEDULES))
     people = {"title": _("People"), "separator": True, "items": project_entries(request, PEOPLE)}

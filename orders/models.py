@@ -17,9 +17,11 @@ from django.utils.translation import gettext_lazy as _
 
 from orders.documents.tables import Document, DocumentCounter
 from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
+from orders.shelves.tables import WORDS, Category
 from supervision.models import Run
 
 __all__ = [
+    "Category",
     "Document",
     "DocumentCounter",
     "Order",
@@ -47,6 +49,16 @@ class Product(models.Model):
     active = models.BooleanField(_("active"), db_default=True, default=True)
     picture = models.CharField(_("picture"), max_length=100, blank=True, db_default="")
     warehouse = models.SlugField(_("warehouse"), max_length=64, db_index=False, db_default="main", default="main")
+    category = models.ForeignKey(
+        Category,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        db_constraint=False,
+        db_index=False,
+        related_name="products",
+        verbose_name=_("category"),
+    )
     vat_rate = models.DecimalField(
         _("VAT rate"),
         max_digits=4,
@@ -64,6 +76,13 @@ class Product(models.Model):
         constraints = [
             models.CheckConstraint(name="stock_is_never_oversold", condition=Q(available__gte=0)),
             models.CheckConstraint(name="a_price_is_not_negative", condition=Q(price__gte=0)),
+        ]
+        # None has `available`: an order that takes from the stock writes no index.
+        indexes = [
+            models.Index(name="product_by_name", fields=["name", "id"], condition=Q(active=True)),
+            models.Index(name="product_by_price", fields=["price", "id"], condition=Q(active=True)),
+            models.Index(name="product_by_category", fields=["category", "name", "id"], condition=Q(active=True)),
+            GinIndex(WORDS, name="product_words", fastupdate=False),  # without a list of what waits to be put into the index
         ]
 
     def __str__(self) -> str:

@@ -9,11 +9,13 @@ from orders.documents import pages as document_pages
 from orders.parcels.hooks import carrier as carrier_hook
 from orders.payments import hooks, pages
 from orders.returns import pages as return_pages
+from orders.shelves import pages as shelves
 
 app_name = "orders"
 
 urlpatterns = [
-    path("", views.catalogue, name="catalogue"),
+    path("", shelves.catalogue, name="catalogue"),
+    path("categories/<slug:slug>/", shelves.catalogue, name="category"),
     path("products/<slug:sku>/", views.product, name="product"),
     path("cart/", views.cart, name="cart"),
     path("cart/<slug:sku>/add/", views.add_to_cart, name="add-to-cart"),

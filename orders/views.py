@@ -1,4 +1,4 @@
-"""The storefront's views: catalogue, cart, order page, history, sign-up. Checkout and the live page have their own modules.
+"""The storefront's views: product, cart, order page, history, sign-up. Checkout and the live page have their own modules.
 
 Each view answers with a whole page or a redirect; requests by htmx get only the changed part.
 """
@@ -43,15 +43,9 @@ PAYMENT_LABELS = {value: label for value, label, _about in PAYMENT_METHODS}
 
 
 @require_safe
-def catalogue(request: HttpRequest) -> HttpResponse:
-    """All products on sale."""
-    return render(request, "orders/catalogue.html", {"products": queries.products()})
-
-
-@require_safe
 def product(request: HttpRequest, sku: str) -> HttpResponse:
     """One product."""
-    return render(request, "orders/product.html", {"product": get_object_or_404(queries.products(), sku=sku)})
+    return render(request, "orders/product.html", {"product": get_object_or_404(queries.products().select_related("category"), sku=sku)})
 
 
 @never_cache

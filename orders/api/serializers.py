@@ -138,6 +138,7 @@ class ProductAnswer(Shape):
     price = serializers.CharField(help_text="decimal string")
     currency = serializers.CharField()
     available = serializers.IntegerField()
+    category = serializers.CharField(allow_null=True, help_text="the category's address")
     image = serializers.CharField()
 
 

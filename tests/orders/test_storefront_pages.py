@@ -170,7 +170,7 @@ def test_the_console_changes_passwords_in_its_own_look(admin_client) -> None:
         assert "unfold/" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/", "/products/MUG-BLUE/", "/cart/", "/accounts/login/", "/nothing/", "/orders/unknown/"])
+@pytest.mark.parametrize("path", ["/", "/?q=mug", "/products/MUG-BLUE/", "/cart/", "/accounts/login/", "/nothing/", "/orders/unknown/"])
 def test_every_page_allows_nothing_inline_and_nothing_foreign(client, mug, path) -> None:
     answer = client.get(path)
 

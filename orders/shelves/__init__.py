@@ -1,0 +1,1 @@
+"""The catalogue as visitors walk through it: categories, search, and pages of products."""
