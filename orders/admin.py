@@ -221,6 +221,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         sidebar.overview_entry(shown),
         *sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),
         *sidebar.entry(request, Return, "assignment_return", permission=SEES_RETURNS),
+        *sidebar.job_entry(request),
         *sidebar.dead_letter_entry(request),
         *sidebar.entry(request, Product, "inventory_2"),
         *sidebar.entry(request, Category, "category", permission="orders.view_product"),

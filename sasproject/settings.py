@@ -309,6 +309,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StepState": "supervision.api.shapes.STEP_STATES",
         "Direction": "supervision.api.shapes.DIRECTIONS",
         "PaymentState": "orders.payments.state.STATES",
+        "JobState": "supervision.api.jobs.shapes.STATES",
         "DeliveryState": "supervision.api.outbound_shapes.DELIVERY_STATES",
         "Effect": "supervision.api.shapes.EFFECTS",
         "StatusEvent": "supervision.outbox.subscriptions.EVENTS",

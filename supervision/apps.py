@@ -29,6 +29,7 @@ class SupervisionConfig(AppConfig):
     def ready(self) -> None:
         """Load the workflows of other apps, and the modules that detect and report incidents."""
         from supervision.incidents import causes, held_by, pulse, starvation  # noqa: F401
+        from supervision.jobs import telling  # noqa: F401
         from supervision.outbox import incident_mail  # noqa: F401
         from supervision.store import alerts  # noqa: F401 - they register themselves
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervision.agent import agents
-from supervision.audit import branches, children, liveness, plans
+from supervision.audit import branches, children, jobs, liveness, plans
 from supervision.audit.registry import Check, register
 
 
@@ -294,6 +294,7 @@ for _invariant, _violations in (
     ),
     *branches.CHECKS,
     *children.CHECKS,
+    *jobs.CHECKS,
     *plans.CHECKS,
 ):
     register(Check(_invariant, _violations))

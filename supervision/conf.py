@@ -43,6 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
     "ARCHIVE_DAYS": 90,  # orders that ended this long ago are archived every night; None: never
     "KEY_DAYS": 90,  # a client's idempotency key is kept for at least this long
+    "JOB_KEEP_DAYS": 30,  # bulk jobs that have been done or stopped for this long are deleted
     "JOURNAL_DIR": "var/journal",  # the directory of the journal's files; each supervisor's machine may have its own
     "JOURNAL_FLUSH_SECONDS": 5.0,  # an event waits no longer than this for its flush
     "JOURNAL_FLUSH_ENTRIES": 500,  # this many waiting events are flushed at once
@@ -85,6 +86,7 @@ class Conf:
     pause_bound: timedelta
     archive_after: timedelta | None
     keep_keys: timedelta
+    job_keep: timedelta
     journal_dir: Path
     journal_flush: timedelta
     journal_flush_entries: int
@@ -130,6 +132,7 @@ def get() -> Conf:
         pause_bound=_seconds(value["PAUSE_BOUND"]),
         archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),
         keep_keys=timedelta(days=float(value["KEY_DAYS"])),
+        job_keep=timedelta(days=float(value["JOB_KEEP_DAYS"])),
         journal_dir=Path(value["JOURNAL_DIR"]),
         journal_flush=_seconds(value["JOURNAL_FLUSH_SECONDS"]),
         journal_flush_entries=int(value["JOURNAL_FLUSH_ENTRIES"]),

@@ -13,6 +13,7 @@ from supervision.deadletters import dead_letters
 from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
 from supervision.execution import handback, runner
+from supervision.jobs import working
 from supervision.ledger import reconciliation
 from supervision.operations import archive
 from supervision.outbox import delivery_worker
@@ -96,6 +97,7 @@ def sweep() -> None:
         _tidy()
     else:
         supervisor.sweep_for_the_leader()
+    working.relay()
     consumption_check.send_round()
     delivery_worker.wake()
 
@@ -105,6 +107,7 @@ def _tidy() -> None:
     if time.monotonic() - _tidied > TIDY_SECONDS:
         heartbeats.delete_old()
         held_time.delete_old()
+        working.delete_old()
         _tidied = time.monotonic()
 
 
@@ -119,6 +122,13 @@ def archive_finished() -> None:
     """Every night: orders that ended long ago leave the hot tables, some seconds at a time while there are more."""
     if archive.turn():
         hints.publish(hints.ARCHIVE)
+
+
+@shared_task(name="supervision.jobs", ignore_result=True)
+def work_on_jobs() -> None:
+    """A hint: a bulk job waits. Works on it for some seconds, and sends the next hint while there is more to do."""
+    if working.turn():
+        hints.publish(hints.JOBS)
 
 
 @shared_task(name="supervision.reconcile", ignore_result=True)
@@ -139,4 +149,15 @@ def deliver() -> None:
     delivery_worker.wake()
 
 
-__all__ = ["archive_finished", "consume", "deliver", "lifecycle", "perform", "receive_canary", "reconcile", "schedule", "sweep"]
+__all__ = [
+    "archive_finished",
+    "consume",
+    "deliver",
+    "lifecycle",
+    "perform",
+    "receive_canary",
+    "reconcile",
+    "schedule",
+    "sweep",
+    "work_on_jobs",
+]

@@ -21,6 +21,7 @@ from supervision.admin import (  # noqa: F401
     archived_runs,
     cached_answers,
     incident_pages,
+    job_pages,
     journal_pages,
     outbound_pages,
     resource_pages,

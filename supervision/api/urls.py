@@ -9,6 +9,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 from django.urls.converters import IntConverter, StringConverter
 
 from supervision.api import governance_views, incident_views, operator_views, webhooks
+from supervision.api.jobs import views as job_views
 from supervision.api.shapes import ResubmitSerializer, RunAnswer, Shape, Strict, signalled
 
 app_name = "supervision-api"
@@ -63,6 +64,10 @@ patterns: list[URLPattern | URLResolver] = [
     path("incidents/", incident_views.IncidentsView.as_view(), name="incidents"),
     path("incidents/<rowid:pk>/", incident_views.IncidentView.as_view(), name="incident"),
     path("incidents/<rowid:pk>/acknowledge/", incident_views.AcknowledgeIncidentView.as_view(), name="acknowledge-incident"),
+    path("jobs/", job_views.JobsView.as_view(), name="jobs"),
+    path("jobs/<rowid:pk>/", job_views.JobView.as_view(), name="job"),
+    path("jobs/<rowid:pk>/stop/", job_views.StopJobView.as_view(), name="stop-job"),
+    path("jobs/<rowid:pk>/resume/", job_views.ResumeJobView.as_view(), name="resume-job"),
     path("dead-letters/", operator_views.DeadLettersView.as_view(), name="dead-letters"),
     path("dead-letters/<rowid:pk>/", operator_views.DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<rowid:pk>/requeue/", operator_views.RequeueView.as_view(), name="requeue"),

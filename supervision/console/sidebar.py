@@ -19,6 +19,7 @@ from supervision.models import (
     Delivery,
     Heartbeat,
     Incident,
+    Job,
     JournalEntry,
     JournalFile,
     LeaderLease,
@@ -32,6 +33,8 @@ from supervision.models import (
     WebhookEndpoint,
 )
 from supervision.states import RunState
+
+SEES_JOBS = "supervision.view_run"  # an account that may see all orders may see what jobs do to them
 
 
 def entry(
@@ -65,6 +68,13 @@ def overview_entry(shown: dict[str, str]) -> dict[str, Any]:
     """The link to the landing page, which is the list of open incidents."""
     item = {"title": _("Incidents"), "icon": "crisis_alert", "link": reverse("admin:index")}
     return item | {"badge": shown["incidents"]} if shown["incidents"] not in ("", "0") else item
+
+
+def job_entry(request: HttpRequest) -> list[dict[str, Any]]:
+    """The bulk jobs, with the number of those that are running or stopped."""
+    if not request.user.has_perm(SEES_JOBS):
+        return []
+    return entry(request, Job, "checklist", permission=SEES_JOBS, badge=count_up_to(Job.objects.exclude(state=Job.State.DONE)))
 
 
 def dead_letter_entry(request: HttpRequest) -> list[dict[str, Any]]:
@@ -114,7 +124,12 @@ def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequen
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """The side bar of an installation without an application's own entries: its runs are the daily work."""
     shown = badges(request)
-    daily = [overview_entry(shown), *entry(request, Run, "receipt_long", badge=shown["error"]), *dead_letter_entry(request)]
+    daily = [
+        overview_entry(shown),
+        *entry(request, Run, "receipt_long", badge=shown["error"]),
+        *job_entry(request),
+        *dead_letter_entry(request),
+    ]
     supervision, machinery = engine_groups(request, shown)
     runs = reverse("admin:supervision_run_changelist")
     machinery["items"] = [item for item in machinery["items"] if item["link"] != runs]

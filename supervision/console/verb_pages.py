@@ -41,6 +41,7 @@ from supervision.console.verb_forms import (
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun
 from supervision.incidents import lifecycle
 from supervision.insight import queries
+from supervision.jobs.acting import must_still_fail
 from supervision.models import Incident, Run, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
@@ -287,13 +288,3 @@ class RunVerbs(PageAdmin):
 def failed_steps(run: Run, steps: Sequence[StepState]) -> list[StepState]:
     """The steps in Error that a verb would act on."""
     return [step for step in steps if step.process_state == ProcessState.ERROR and step.direction == run.direction]
-
-
-def must_still_fail(key: str, attempt: int | None) -> None:
-    """Raise ChangedMeanwhile if the step in Error that the operator saw is not in Error any more. `operations.cancel`
-    checks no attempt, because it cancels a running order at any step."""
-    if attempt is None:
-        return
-    steps = StepState.objects.filter(run__key=key, process_state=ProcessState.ERROR, attempt=attempt)
-    if not steps.exists():
-        raise ChangedMeanwhile(str(_("The order changed meanwhile.")))

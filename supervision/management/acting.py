@@ -58,6 +58,7 @@ class OperatorCommand(OrderCommand):
     """An operator's action on one order or several. Each order is tried, even if others were refused."""
 
     moves_orders = True
+    most_ids, asks_reason = "+", True  # as the parser takes them
 
     @abstractmethod
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
@@ -68,8 +69,8 @@ class OperatorCommand(OrderCommand):
         return ""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("ids", nargs="+", metavar="ID", help=f"an order's {directory.current().known_by.replace('its ', '')}")
-        parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept in the order's history")
+        parser.add_argument("ids", nargs=self.most_ids, metavar="ID", help=f"an order's {directory.current().known_by.replace('its ', '')}")
+        parser.add_argument("--reason", required=self.asks_reason, metavar="TEXT", help="why; kept in the order's history")
         parser.add_argument("--by", metavar="USER", help="the account that acts, for its history (default: the shell's user)")
         parser.add_argument("--json", action="store_true", help="one JSON object per order")
 

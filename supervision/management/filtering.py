@@ -30,7 +30,7 @@ def given_filters(options: dict[str, Any]) -> dict[str, str]:
     if options.get("since"):
         if "created_after" in given:
             raise CommandError("give --since or --created-after, not both")
-        given["created_after"] = _since(options["since"])
+        given["created_after"] = since(options["since"])
     return given
 
 
@@ -50,8 +50,8 @@ def in_one_line(bad: BadFilter) -> CommandError:
     return CommandError(f"{bad.name}: {bad}")
 
 
-def _since(said: str) -> str:
-    """The moment so long ago, by the database's clock; any other text as it is."""
+def since(said: str) -> str:
+    """The moment that `1h` or `2d` means: so long ago, by the database's clock; any other text as it is."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", said)
     if found is None:
         return said

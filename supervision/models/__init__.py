@@ -1,12 +1,12 @@
 """The tables of the engine. Only `store` and its neighbouring modules write runs, steps and events."""
 
 from supervision.models.archive import ArchivedRun
-from supervision.models.audience import Audience
 from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
 from supervision.models.incidents import Alert, Incident, IncidentNote, Pulse
+from supervision.models.jobs import Job, JobResult
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch
-from supervision.models.outbound import Delivery, ReplyToken, WebhookEndpoint
+from supervision.models.outbound import Audience, Delivery, ReplyToken, WebhookEndpoint
 from supervision.models.plans import WorkflowVersion
 from supervision.models.reconciliation import Finding, Reconciliation
 from supervision.models.resources import CachedResult, Closure, Pause, Resource, ResourceRoute, Slot
@@ -38,6 +38,8 @@ __all__ = [
     "Heartbeat",
     "Incident",
     "IncidentNote",
+    "Job",
+    "JobResult",
     "JournalEntry",
     "JournalFile",
     "LeaderLease",

@@ -1,4 +1,4 @@
-"""Messages to the systems of clients: webhooks with their deliveries, and tokens of private reply queues."""
+"""Messages to the systems of clients: webhooks with their deliveries, and tokens of private reply queues; who listens to live pages."""
 
 from __future__ import annotations
 
@@ -127,3 +127,17 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event} of {self.run_id}"
+
+
+class Audience(models.Model):
+    """One row. While `until` is in the future, a listener exists and events are announced (`insight.live_events`). That slows commits."""
+
+    until = models.DateTimeField(_("until"))
+
+    class Meta:
+        verbose_name = _("audience")
+        verbose_name_plural = _("audiences")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"until {self.until:%Y-%m-%d %H:%M:%S}"

@@ -41,6 +41,9 @@ NAMES = (
     "relay.after_publish",
     "journal.after_write",
     "archive.before_commit",
+    "job.before_start",
+    "job.before_commit",
+    "job.after_commit",
     "worker.deaf",
 )
 ACTIONS = ("kill9", "stop", "sleep", "raise", "drop")

@@ -27,8 +27,9 @@ CONSUME = "supervision.consume"
 SCHEDULE = "supervision.schedule"
 DELIVER = "supervision.deliver"
 ARCHIVE = "supervision.archive"
+JOBS = "supervision.jobs"
 UNANSWERED_SECONDS = 0.05
-QUEUES = {CONSUME: "submissions", SCHEDULE: "scheduler", DELIVER: "supervisor", ARCHIVE: "supervisor"}
+QUEUES = {CONSUME: "submissions", SCHEDULE: "scheduler", DELIVER: "supervisor", ARCHIVE: "supervisor", JOBS: "supervisor"}
 
 
 class _Hinter:

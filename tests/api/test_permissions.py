@@ -7,7 +7,7 @@ import pytest
 from orders.api.urls import order_patterns, version_1
 from orders.models import Return
 from supervision.intake.consuming import consume_batch
-from supervision.models import Alert, DeadLetter, Delivery, Incident, Pause, Resource, Run, WebhookEndpoint
+from supervision.models import Alert, DeadLetter, Delivery, Incident, Job, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
 
 ROLES = ("anonymous", "groupless", "customer", "client", "viewer", "operator")
@@ -60,6 +60,11 @@ DOORS = {
     ("get", "incidents"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("get", "incident"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "acknowledge-incident"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "jobs"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "jobs"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "job"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "stop-job"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "resume-job"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "pauses"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "pauses"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "lift"): (AUTH, NO, NO, NO, OPEN, OPEN),
@@ -69,7 +74,7 @@ DOORS = {
 }
 
 
-LISTS = "orders products alerts dead-letters incidents queues resources pauses webhooks reply-tokens deliveries"
+LISTS = "orders products alerts dead-letters incidents jobs queues resources pauses webhooks reply-tokens deliveries"
 
 
 @pytest.fixture
@@ -88,6 +93,7 @@ def places(customer):
     )  # fmt: skip
     back = Return.objects.create(public_id="r" * 22, order_key=public_id, number="1-R1", currency="EUR")
     incident = Incident.objects.create(kind="starvation", cause="starvation:submissions")
+    job = Job.objects.create(verb="resubmit", reason="r", started_by="olga", total=1)
     paths = {
         "order": f"orders/{public_id}/",
         "batch": "orders/batch/",
@@ -99,6 +105,9 @@ def places(customer):
         "lift": f"pauses/{held.pk}/",
         "incident": f"incidents/{incident.pk}/",
         "acknowledge-incident": f"incidents/{incident.pk}/acknowledge/",
+        "job": f"jobs/{job.pk}/",
+        "stop-job": f"jobs/{job.pk}/stop/",
+        "resume-job": f"jobs/{job.pk}/resume/",
         "webhook": f"webhooks/{hook.public_id}/",
         "reply-token": f"reply-tokens/{'0' * 32}/",
         "delivery": f"deliveries/{sent.public_id}/",

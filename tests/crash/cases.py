@@ -44,6 +44,9 @@ ELSEWHERE = {
     "verb.after_commit": "tests.crash.test_graph_matrix",
     "worker.deaf": "tests.hazards.test_deaf_workers",  # this failpoint kills no process
     "archive.before_commit": "tests.archive.test_moving",
+    "job.before_start": "tests.engine.test_jobs_killed",
+    "job.before_commit": "tests.engine.test_jobs_killed",
+    "job.after_commit": "tests.engine.test_jobs_killed",
     "journal.after_write": "tests.journal.test_killed_writers",  # the kill loses a flush and no order
 }
 

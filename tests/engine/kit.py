@@ -271,6 +271,10 @@ class Process:
             text=True,
         )
 
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
     def ready(self) -> Process:
         """Wait until it has started and waits for `begin`."""
         assert self._process.stdout is not None

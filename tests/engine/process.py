@@ -15,6 +15,8 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from supervision.dispatch import scheduler  # noqa: E402
+from supervision.insight import directory  # noqa: E402
+from supervision.jobs import steering, working  # noqa: E402
 from supervision.operations import archive  # noqa: E402
 from supervision.recovery import supervisor  # noqa: E402
 from supervision.runtime import failpoints  # noqa: E402
@@ -46,6 +48,26 @@ def archived(size: str) -> int:
     return sum(moved.runs for moved in archive.batches(timedelta(0), size=int(size)))
 
 
+def job() -> int:
+    """Work on jobs until none is left; returns how many turns that took."""
+    turns = 1
+    while working.turn(seconds=1.0, rest=0.0):
+        turns += 1
+    return turns
+
+
+def start_job() -> int:
+    """Start a job for all orders in Error; returns its number."""
+    directory.use(directory.Directory())
+    return steering.start("resubmit", {"process_state": "Error"}, by="olga", reason="mended").pk
+
+
+def job_that_freezes() -> int:
+    """Work on jobs as a process whose transactions the server ends after a second without a word."""
+    working.FREEZE_SECONDS = 1.0
+    return job()
+
+
 if __name__ == "__main__":
     database, verb, *arguments = sys.argv[1:]
     connection.settings_dict["NAME"] = database
@@ -54,4 +76,6 @@ if __name__ == "__main__":
     connection.ensure_connection()
     print("ready", flush=True)
     sys.stdin.readline()
-    print(json.dumps({"claim": claim, "sweep": sweep, "schedule": schedule, "archive": archived}[verb](*arguments)))
+    verbs = {"claim": claim, "sweep": sweep, "schedule": schedule, "archive": archived}
+    verbs |= {"job": job, "start_job": start_job, "job_that_freezes": job_that_freezes}
+    print(json.dumps(verbs[verb](*arguments)))

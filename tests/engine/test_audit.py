@@ -120,6 +120,16 @@ EFFECT = (
     "INSERT INTO supervision_effect (run_id, direction, position, key, operation, generation, attempt, service, outcome, actor)"
     " VALUES (%(run)s, 'do', 1, 'k', 'book', 1, 1, 'carrier', '{}', 'x')"
 )
+JOB = (
+    "WITH j AS (INSERT INTO supervision_job (verb, filter, changes, reason, held, started_by, total, position, done)"
+    " VALUES ('resubmit', '{{}}', '{{}}', 'r', '[]', 'olga', 1, 1, 1) RETURNING id)"
+    " INSERT INTO supervision_jobresult (job_id, number, run_id, key, acted_at, outcome)"
+    " SELECT j.id, 1, %(run)s, 'k', {}, '{}' FROM j;"
+)
+NAMED = (
+    "INSERT INTO supervision_stepevent (run_id, seq, from_state, to_state, actor, why) SELECT %(run)s, n, 'Error', 'Processing', 'olga',"
+    " 'r (job ' || (SELECT max(id) FROM supervision_job) || ': all)' FROM generate_series(100, 101) n"
+)
 BREAKS = {
     "a running step has an owner and a deadline, and no other step has an owner": (
         "claimed",
@@ -223,6 +233,9 @@ BREAKS = {
     ),
     "a Cancelled run leaves no effect outside": ("cancelled", EFFECT.format("done")),
     "what a step did outside is settled when the step is Processed": ("processed", EFFECT.format("intended")),
+    "a job has one result for each of its orders, and counts them as they are": ("error", JOB.format("NULL", "waiting")),
+    "an order's history names a job if and only if the job carried its verb out on it": ("error", JOB.format("now()", "done")),
+    "a job carries its verb out on an order once": ("error", JOB.format("now()", "done") + NAMED),
 }
 SHOP_TABLES = ("orders_",)
 

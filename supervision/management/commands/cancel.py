@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from supervision.deadletters import of_orders
-from supervision.management.acting import OperatorCommand
+from supervision.management.bulk import BulkCommand
 from supervision.operations import operator_verbs
 from supervision.states import RunState
 
 
-class Command(OperatorCommand):
+class Command(BulkCommand):
     """Steps that are done are undone; steps that have not begun never begin."""
 
+    verb = "cancel"
     help = (
         "Cancel orders, also before they are consumed: steps that have not begun never begin, steps that are done are "
         "undone. Refused once an order is Processed or Cancelled."

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervision.management.acting import OperatorCommand
+from supervision.management.bulk import BulkCommand
 from supervision.operations import operator_verbs
 
 
-class Command(OperatorCommand):
+class Command(BulkCommand):
     """Every step that was done, or may have been, is undone."""
 
+    verb = "compensate"
     help = (
         "Undo orders in Error: every step that was done, or may have been, is undone in reverse order; the order ends "
         "Cancelled, with a net effect of nothing."

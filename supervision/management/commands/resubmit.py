@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from supervision.management.acting import OperatorCommand
 from supervision.management.base import at_least
+from supervision.management.bulk import BulkCommand
 from supervision.operations import operator_verbs, resuming
 
 
-class Command(OperatorCommand):
+class Command(BulkCommand):
     """The failed step runs again; the steps that are done stay done."""
 
+    verb = "resubmit"
     help = (
         "Run the failed step of orders in Error again, once the cause of the failure is removed. Steps that are done are "
         "kept. The step keeps its idempotency key while its effect is unknown, so that the service cannot do it twice. "
@@ -34,7 +36,7 @@ class Command(OperatorCommand):
         parser.add_argument("--amend", metavar="JSON", help="corrected fields of the payload, which the failed step names as `amendable`")
         parser.add_argument("--new-generation", action="store_true", help="use a new idempotency key: the service sees a new request")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def one_by_one(self, *args: Any, **options: Any) -> None:
         if options["attempt"] is not None and len(options["ids"]) > 1:
             raise CommandError("--attempt belongs to one order: give a single ID with it")
         if options["amend"] is not None:
@@ -48,7 +50,15 @@ class Command(OperatorCommand):
             )
         if options["earlier"] and (options["step"] or options["new_generation"] or options["attempt"] is not None):
             raise CommandError("--from goes with none of --step, --attempt and --new-generation")
-        super().handle(*args, **options)
+        super().one_by_one(*args, **options)
+
+    def check_bulk(self, options: Mapping[str, Any]) -> None:
+        super().check_bulk(options)
+        if options["earlier"] or options["new_generation"] or options["attempt"] is not None:
+            raise CommandError("--from, --new-generation and --attempt are about one order: they do not go with --where")
+
+    def changes(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {} if options["amend"] is None else _an_object(options["amend"])
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         if options["earlier"]:

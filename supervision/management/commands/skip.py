@@ -6,13 +6,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from supervision.management.acting import OperatorCommand
+from supervision.management.bulk import BulkCommand
 from supervision.operations import operator_verbs
 
 
-class Command(OperatorCommand):
+class Command(BulkCommand):
     """The failed step becomes Skipped and the order continues."""
 
+    verb = "skip"
     help = (
         "Skip the failed step of orders in Error and continue with the next: for a step that an operator has done by hand, "
         "or that the order does not need."

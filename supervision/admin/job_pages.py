@@ -1,0 +1,117 @@
+"""Bulk jobs in the console: how far each is, what became of its orders, and the forms that stop it or let it go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from supervision.console.bounded_lists import PageAdmin
+from supervision.console.bulk.preview import money_in_words
+from supervision.console.shared import may_operate, person, run_address
+from supervision.console.sidebar import SEES_JOBS
+from supervision.console.verb_forms import VERBS, ReasonForm
+from supervision.errors import Refused
+from supervision.jobs import reading, steering
+from supervision.jobs.acting import in_words
+from supervision.models import Job, JobResult
+
+RESULTS_SHOWN = 100
+TONES = {Job.State.RUNNING: "info", Job.State.STOPPED: "warning", Job.State.DONE: "success"}
+OUTCOME_TONES = {"waiting": "neutral", "done": "success", "changed": "warning", "refused": "warning", "failed": "danger"}
+AGAIN = "again"
+
+
+@admin.register(Job)
+class JobAdmin(PageAdmin):
+    """The list of jobs, the newest first."""
+
+    empty_means = _("No job has been started. A job does one verb to all orders that the filters of a list find.")
+    list_display = ["name", "standing", "progress", "started_by", "conditions", "age"]
+    list_filter = [("state", admin.ChoicesFieldListFilter)]
+    ordering = ["-started_at", "-id"]
+    aged_from = "started_at"
+    takes_posts = True
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Accounts that see all orders see jobs."""
+        return request.user.has_perm(SEES_JOBS)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(SEES_JOBS)
+
+    @display(description=_("Job"))
+    def name(self, obj: Job) -> str:
+        return f"{obj.pk}: {verb_label(obj)}"
+
+    @display(description=_("State"), label={"running": "info", "stopped": "warning", "done": "success"})
+    def standing(self, obj: Job) -> tuple[str, Any]:
+        return obj.state, obj.get_state_display()
+
+    @display(description=_("Orders"))
+    def progress(self, obj: Job) -> Any:
+        return _("%(position)d of %(total)d, %(failed)d not done") % {"position": obj.position, "total": obj.total, "failed": obj.failed}
+
+    @display(description=_("Which"))
+    def conditions(self, obj: Job) -> str:
+        return in_words(obj.filter)
+
+    def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
+        """One job with its progress and results; the form stops it, or lets it go on."""
+        may_act = may_operate(request)
+        said = request.POST if request.method == "POST" else None
+        form = ReasonForm(said)
+        form.fields["reason"].help_text = _("Kept with your name.")
+        if said is not None:
+            if not may_act:
+                raise PermissionDenied
+            if form.is_valid() and self._act(request, row, said.get("verb", ""), form.cleaned_data["reason"]):
+                return HttpResponseRedirect(request.get_full_path())
+            row.refresh_from_db()
+        chosen = request.GET.get("outcome", "")
+        outcome = chosen if chosen in JobResult.Outcome.values else ""
+        rows = reading.results(row, outcome=outcome, again=chosen == AGAIN)
+        if not chosen:
+            rows = rows.exclude(outcome=JobResult.Outcome.WAITING).order_by("-number")
+        found: list[Any] = list(rows[: RESULTS_SHOWN + 1])
+        again = reading.in_error_again(row)
+        return self.page(
+            request, "job.html", title=f"{_('Job')} {row.pk}: {verb_label(row)}", object=row, original=row, job=row,
+            tone=TONES[Job.State(row.state)], age=self.age(row), conditions=in_words(row.filter), left=row.total - row.position,
+            percent=100 * row.position // max(row.total, 1), held=money_in_words(row.held), again=again,
+            tallies=self._tallies(row, again, chosen), running=row.state == Job.State.RUNNING,
+            results=[(one, OUTCOME_TONES[one.outcome], run_address(one.run_id) if one.now else "") for one in found[:RESULTS_SHOWN]],
+            more=len(found) > RESULTS_SHOWN, chosen=chosen, form=form if may_act and row.state != Job.State.DONE else None,
+        )  # fmt: skip
+
+    def _tallies(self, job: Job, again: int, chosen: str) -> list[tuple[str, Any, int, bool]]:
+        """Each result with its words, how many orders have it, and whether the list shows it."""
+        counts = dict(JobResult.objects.filter(job=job).values_list("outcome").annotate(Count("id")))
+        words = [(value, label, counts.get(value, 0)) for value, label in JobResult.Outcome.choices]
+        words.insert(2, (AGAIN, _("in Error again"), again))
+        return [(value, label, count, value == chosen) for value, label, count in words if count or value == chosen]
+
+    def _act(self, request: HttpRequest, job: Job, verb: str, reason: str) -> bool:
+        """Stop it, or let it go on; False if the verb is not known."""
+        if verb not in ("stop", "resume"):
+            return False
+        try:
+            if verb == "stop":
+                steering.stop(job.pk, by=person(request), reason=reason)
+                messages.success(request, _("The job is stopped. What is done stays done."))
+            else:
+                steering.resume(job.pk, by=person(request), reason=reason)
+                messages.success(request, _("The job goes on."))
+        except Refused as refusal:
+            messages.warning(request, str(refusal))
+        return True
+
+
+def verb_label(job: Job) -> str:
+    """The verb as the console's buttons call it."""
+    return str(VERBS[job.verb].label) if job.verb in VERBS else job.verb

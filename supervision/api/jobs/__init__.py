@@ -1,0 +1,1 @@
+"""Bulk jobs at the API."""

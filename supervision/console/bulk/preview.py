@@ -1,0 +1,59 @@
+"""The page before a verb for all orders that filters find: how many, their worth, and what differs among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.utils.formats import number_format
+from django.utils.translation import gettext_lazy as _
+
+from supervision.console.verb_forms import ReasonForm
+from supervision.insight.filters import Filters
+from supervision.jobs.selection import MOST_GROUPS, Preview
+from supervision.models.labels import RUN_LABELS
+from supervision.states import RunState
+
+
+class JobForm(ReasonForm):
+    """A reason, and the number of orders that the operator saw."""
+
+    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = _("Stays in each order's history together with your name, the job and its filter.")
+
+
+def given(filters: Filters, query: Mapping[str, Any]) -> dict[str, str]:
+    """The list's filters in a query; empty ones do not filter."""
+    return {name: str(query[name]) for name in filters.fields if query.get(name, "") != ""}
+
+
+def in_words(filters: Filters, said: Mapping[str, str]) -> list[tuple[Any, str]]:
+    """Each filter's label and value."""
+    return [(filters.fields[name].label, value) for name, value in said.items()]
+
+
+def money_in_words(held: Iterable[tuple[Any, str]]) -> str:
+    """`1,025.80 EUR, 10 UGX`, from amounts and currencies."""
+    return ", ".join(f"{number_format(Decimal(amount), use_l10n=True, force_grouping=True)} {currency}" for amount, currency in held)
+
+
+def groups(shown: Preview) -> list[dict[str, Any]]:
+    """The rows of the table of what differs."""
+    return [
+        {
+            "orders": group.orders,
+            "workflow": f"{group.workflow} {group.version}",
+            "state": RUN_LABELS[RunState(group.process_state)],
+            "undo": group.direction == "undo",
+            "steps": ", ".join(group.steps),
+            "key_reused": group.key_reused,
+            "error_code": group.error_code,
+            "held": money_in_words((amount, currency) for currency, amount in group.held),
+        }
+        for group in shown.differ[:MOST_GROUPS]
+    ]

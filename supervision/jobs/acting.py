@@ -1,0 +1,97 @@
+"""One order of a job: the verb, and what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
+from supervision.models import Job, JobResult, Run, StepState
+from supervision.operations import operator_verbs
+from supervision.operations.audit_log import Actor
+from supervision.postgres import db, json_safe
+from supervision.states import Direction, ProcessState
+
+log = logging.getLogger(__name__)
+LONGEST_MESSAGE = 500
+Outcome = JobResult.Outcome
+
+
+class Became(NamedTuple):
+    """What became of one order."""
+
+    outcome: str
+    process_state: str = ""
+    code: str = ""
+    message: str = ""
+
+
+def why(job: Job) -> str:
+    """The reason in each order's history, which names the job and its filter."""
+    return f"{job.reason} (job {job.pk}: {in_words(job.filter)})"
+
+
+def in_words(given: Mapping[str, str]) -> str:
+    """A job's filter on one line, as `--where` takes it."""
+    return " ".join(f"{name}={value}" for name, value in given.items()) or _("chosen one by one")
+
+
+def act(job: Job, row: JobResult, by: Actor) -> Became:
+    """Do the job's verb to one order, in the caller's transaction; a verb that is refused changes nothing.
+
+    Raises only faults of the database that pass: the caller repeats its transaction.
+    """
+    try:
+        return Became(Outcome.DONE, _VERBS[job.verb](job, row, by))
+    except (ChangedMeanwhile, UnknownRun) as changed:
+        return Became(Outcome.CHANGED, "", changed.code, str(changed)[:LONGEST_MESSAGE])
+    except Refused as refused:
+        return Became(Outcome.REFUSED, "", refused.code, str(refused)[:LONGEST_MESSAGE])
+    except Exception as error:
+        if db.passes(error):
+            raise
+        log.exception("job %s could not act on order %s", job.pk, row.key)
+        return Became(Outcome.FAILED, "", type(error).__name__, json_safe.text(str(error))[:LONGEST_MESSAGE])
+
+
+def must_still_fail(key: str, attempt: int | None) -> None:
+    """Raise ChangedMeanwhile if the step in Error that the operator saw is not in Error any more. `cancel` and `compensate`
+    check no attempt, because they undo a running order at any step."""
+    if attempt is None:
+        return
+    steps = StepState.objects.filter(run__key=key, process_state=ProcessState.ERROR, attempt=attempt)
+    if not steps.exists():
+        raise ChangedMeanwhile(str(_("The order changed meanwhile.")))
+
+
+def _resubmit(job: Job, row: JobResult, by: Actor) -> str:
+    return operator_verbs.resubmit(row.key, by=by, reason=why(job), attempt=row.attempt, amend=job.changes, step=_step(job, row))
+
+
+def _skip(job: Job, row: JobResult, by: Actor) -> str:
+    return operator_verbs.skip(row.key, by=by, reason=why(job), attempt=row.attempt, step=_step(job, row))
+
+
+def _cancel(job: Job, row: JobResult, by: Actor) -> str:
+    must_still_fail(row.key, row.attempt)
+    if Run.objects.filter(key=row.key, direction=Direction.UNDO, resume_from=None).exists():  # `cancel` would do nothing
+        raise ChangedMeanwhile(_("The order is being undone already."))
+    return operator_verbs.cancel(row.key, by=by, reason=why(job))
+
+
+def _compensate(job: Job, row: JobResult, by: Actor) -> str:
+    must_still_fail(row.key, row.attempt)
+    return operator_verbs.compensate(row.key, by=by, reason=why(job))
+
+
+_VERBS: dict[str, Callable[[Job, JobResult, Actor], Any]] = {
+    "resubmit": _resubmit, "skip": _skip, "cancel": _cancel, "compensate": _compensate,
+}  # fmt: skip
+
+
+def _step(job: Job, row: JobResult) -> str | None:
+    """The failed step, where the filter names one: others that have failed in other branches are not meant."""
+    return row.step if "step" in job.filter else None

@@ -1,0 +1,98 @@
+"""Starting, stopping and resuming jobs. Each says who and why; the entry in the admin's log commits with the change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext as _
+
+from supervision.errors import ChangedMeanwhile, Refused
+from supervision.incidents import lifecycle
+from supervision.jobs import job_sql, selection
+from supervision.models import Job, Run
+from supervision.operations.audit_log import Actor, log, name_of
+from supervision.operations.operator_verbs import demand_reason
+from supervision.postgres import db
+from supervision.runtime import failpoints
+from supervision.wakeup import hints
+
+OPERATE = "supervision.operate"
+
+
+def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None) -> Job:
+    """Start a job for the orders that these filters find now. Raises BadFilter and Refused."""
+    selection.check_verb(verb)
+    demand_reason(reason)
+    kept = {name: str(value) for name, value in given.items() if str(value) != ""}
+    return db.transact(lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}))
+
+
+def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Actor, reason: str) -> Job:
+    """Start a job for these orders, by public id, each with the attempt that the operator saw. Raises Refused."""
+    selection.check_verb(verb)
+    demand_reason(reason)
+    return db.transact(lambda: _start(verb, selection.one_by_one(chosen), {}, by, reason, {}))
+
+
+def _start(verb: str, chosen: selection.Chosen, given: Mapping[str, str], by: Actor, reason: str, changes: Mapping[str, Any]) -> Job:
+    if changes:
+        versions = set(Run.objects.filter(pk__in=chosen.runs).order_by().values_list("workflow", "version").distinct())
+        selection.check_changes(verb, changes, versions)
+    job = Job.objects.create(
+        verb=verb, filter=dict(given), changes=dict(changes), reason=reason, account=account_of(by), started_by=name_of(by), total=0,
+    )  # fmt: skip
+    runs = [run_id for (run_id,) in db.fetch(job_sql.freeze(verb), {**chosen.params, "job": job.pk})]
+    if not runs:
+        raise Refused(_("No order that fits can be treated so now; nothing was started."), "no_orders")
+    job.total, job.held = len(runs), [[str(amount), currency] for currency, amount in lifecycle.held(runs)]
+    job.save(update_fields=["total", "held"])
+    log(by, job, f"started for {job.total} orders: {reason}")
+    failpoints.hit("job.before_start")
+    hints.send(hints.JOBS)
+    return job
+
+
+def stop(pk: int, *, by: Actor, reason: str) -> None:
+    """Stop a running job after the batch under way. Raises Refused where there is no such job, ChangedMeanwhile where it rests."""
+    demand_reason(reason)
+
+    def work() -> None:
+        job = _job(pk)
+        if not db.fetch(job_sql.STOP, {"job": pk, "by": name_of(by), "reason": reason}):
+            raise ChangedMeanwhile(_("The job is %(state)s: only a running one can be stopped.") % {"state": job.get_state_display()})
+        log(by, job, f"stopped: {reason}")
+
+    db.transact(work)
+
+
+def resume(pk: int, *, by: Actor, reason: str) -> None:
+    """Let a stopped job go on, on behalf of this actor. Raises Refused where there is no such job, ChangedMeanwhile where it runs."""
+    demand_reason(reason)
+
+    def work() -> None:
+        job = _job(pk)
+        if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):
+            raise ChangedMeanwhile(_("The job is %(state)s: only a stopped one can be resumed.") % {"state": job.get_state_display()})
+        log(by, job, f"resumed: {reason}")
+        hints.send(hints.JOBS)
+
+    db.transact(work)
+
+
+def _job(pk: int) -> Job:
+    job = Job.objects.select_for_update().filter(pk=pk).first()
+    if job is None:
+        raise Refused(_("There is no job %(number)s.") % {"number": pk}, "unknown_job")
+    return job
+
+
+def account_of(by: Actor) -> str:
+    """The account's primary key as a job keeps it; empty for an actor without one."""
+    return str(by.pk) if isinstance(by, AbstractBaseUser) else ""
+
+
+def may_act(user: Any) -> bool:
+    """Whether this account may act on orders now."""
+    return user is not None and user.is_active and user.has_perm(OPERATE)

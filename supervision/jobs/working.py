@@ -1,0 +1,153 @@
+"""Carrying jobs out: a few seconds at a time, in batches, by any supervisor.
+
+1. A process takes a job by a lease on its row. Whoever waits longest comes first, so that two jobs share the time.
+2. A batch is one transaction: it locks the job's row, then its orders in the engine's usual order, acts on each, and writes
+   their results and the job's counts. A process that is killed in it has done nothing; one that is killed after it has done all.
+   So no order is forgotten and none is treated twice.
+3. Between two batches it rests as long as the batch took, so that the orders under way keep the database and the processors.
+4. After TURN_SECONDS it sends itself a hint and returns, so that sweeps and deliveries are not held up. If that hint is lost or
+   the process dies, the next sweep of any supervisor finds the job (`relay`) once its lease is over.
+
+The rows of a job are written when it starts, and walked by their numbers: an order that fails again is not picked up again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from django.contrib.auth import get_user_model
+from django.db import InternalError, connection
+from django.utils.translation import gettext as _
+
+from supervision import conf
+from supervision.jobs import job_sql
+from supervision.jobs.acting import Became, Outcome, act
+from supervision.jobs.steering import may_act
+from supervision.models import Job, JobResult
+from supervision.operations.audit_log import Actor
+from supervision.postgres import db
+from supervision.runtime import failpoints
+from supervision.runtime.identity import me
+from supervision.store import run_verbs
+from supervision.wakeup import hints
+
+log = logging.getLogger(__name__)
+
+BATCH = 25  # orders that one transaction treats; their rows are locked for so long
+TURN_SECONDS = 2.0
+REST = 1.0  # of the time that a batch took
+FREEZE_SECONDS = 30.0  # a process that is frozen in a batch loses its transaction after so long
+FROZEN = "25P03"  # the SQLSTATE of that
+TELL_AFTER_SECONDS = 60.0  # the end of a job that took longer is mailed to the operator who started it
+PAGE = 1000
+
+
+def turn(seconds: float = TURN_SECONDS, rest: float = REST) -> bool:
+    """Work for so long on the job that has waited longest, and on others once it is done. True if there is more to do."""
+    until = time.monotonic() + seconds
+    while (job := _take()) is not None:
+        while time.monotonic() < until:
+            began = time.monotonic()
+            if not _batch(job):
+                break
+            time.sleep(max(0.0, min(rest * (time.monotonic() - began), until - time.monotonic())))
+        db.run(job_sql.GIVE_BACK, {"job": job, "me": me()})
+        if time.monotonic() >= until:
+            return bool(db.run(job_sql.STANDING)[0][0])
+    return False
+
+
+def relay() -> bool:
+    """Send the hint again if a running job waits for a process: its last one was lost, or died. True if it does."""
+    waits = bool(db.run(job_sql.STANDING)[0][0])
+    if waits:
+        hints.publish(hints.JOBS)
+    return waits
+
+
+def _take() -> int | None:
+    rows = db.run(job_sql.TAKE, {"me": me(), "lease": _lease()})
+    return int(rows[0][0]) if rows else None
+
+
+def _lease() -> float:
+    return conf.get().lease.total_seconds()
+
+
+def _batch(pk: int) -> bool:
+    """Treat the next orders of this job. False if nothing is left to do for this process."""
+    try:
+        more = db.transact(lambda: _work(pk))
+    except InternalError as error:
+        if getattr(error.__cause__, "sqlstate", "") != FROZEN:
+            raise
+        log.warning("job %s: this process stood still for too long and lost its batch", pk)
+        connection.close()
+        return False
+    failpoints.hit("job.after_commit")
+    if more:
+        hints.send(hints.SCHEDULE)
+    return more
+
+
+def _work(pk: int) -> bool:
+    db.fetch(job_sql.BOUND, {"milliseconds": str(int(FREEZE_SECONDS * 1000))})
+    job = Job.objects.select_for_update().filter(pk=pk, state=Job.State.RUNNING, leased_by=me()).first()
+    if job is None:
+        return False  # it was stopped, or another process has taken it
+    by = _actor(job)
+    if by is None:
+        why = _("%(name)s may not act on orders any more.") % {"name": job.started_by}
+        db.fetch(job_sql.STOP, {"job": pk, "by": "", "reason": why})
+        return False
+    rows = list(JobResult.objects.filter(job=pk, number__gt=job.position).order_by("number")[:BATCH])
+    if rows:
+        run_verbs.lock([row.run_id for row in rows])  # all of them, in the order in which the engine locks several runs
+        became = [act(job, row, by) for row in rows]
+        _record(job, rows, became)
+        failpoints.hit("job.before_commit")
+    if job.position + len(rows) < job.total:
+        return True
+    _finish(pk)
+    return False
+
+
+def _actor(job: Job) -> Actor | None:
+    """On whose behalf the job acts; None if that account may not do so any more."""
+    if not job.account:
+        return job.started_by
+    user = get_user_model()._default_manager.filter(pk=job.account).first()
+    return user if may_act(user) else None
+
+
+def _record(job: Job, rows: Sequence[JobResult], became: Sequence[Became]) -> None:
+    facts = {
+        "ids": [row.pk for row in rows],
+        "outcomes": [str(one.outcome) for one in became],
+        "states": [str(one.process_state) for one in became],
+        "codes": [one.code for one in became],
+        "messages": [one.message for one in became],
+    }
+    done = sum(one.outcome == Outcome.DONE for one in became)
+    counts = {"job": job.pk, "me": me(), "lease": _lease(), "position": job.position, "done": done, "failed": len(rows) - done}
+    if len(db.fetch(job_sql.RECORD, facts)) != len(rows) or not db.fetch(job_sql.ADVANCE, counts):
+        raise RuntimeError(f"job {job.pk}: its rows changed under its lock")
+
+
+def _finish(pk: int) -> None:
+    for (seconds,) in db.fetch(job_sql.FINISH, {"job": pk}):
+        log.info("job %s is done after %.1f s", pk, seconds)
+        if seconds > TELL_AFTER_SECONDS:
+            db.fetch(job_sql.NOTIFY, {"job": pk})
+            hints.send(hints.DELIVER)
+
+
+def delete_old() -> None:
+    """Delete the jobs that have been done or stopped for JOB_KEEP_DAYS, with their rows."""
+    keep = conf.get().job_keep
+    for (pk,) in db.run(job_sql.OLD, {"days": keep.total_seconds() / 86400}):
+        while len(db.run(job_sql.DELETE_RESULTS, {"job": pk, "page": PAGE})) == PAGE:
+            pass
+        db.run(job_sql.DELETE_JOB, {"job": pk})

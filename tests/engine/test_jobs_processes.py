@@ -1,0 +1,112 @@
+"""The processes that work on bulk jobs share them by leases, and people are told of the ends of jobs; old jobs are deleted."""
+
+from __future__ import annotations
+
+import pytest
+from django.core import mail
+
+from supervision.jobs import acting, working
+from supervision.models import Job, JobResult, Notification
+from supervision.outbox import notifications
+from supervision.runtime import failpoints
+from tests.engine import kit
+from tests.engine.test_jobs import finish, outcomes, own_list, refused, start
+from tests.engine.test_jobs import olga as olga
+
+__all__ = ["olga", "own_list"]
+pytestmark = pytest.mark.usefixtures("engine", "own_list")
+
+
+def test_two_jobs_share_the_time(monkeypatch):
+    monkeypatch.setattr(working, "BATCH", 1)
+    refused(3)
+    long, short = start(), start("skip", step="alpha-step")
+
+    first = working._take()
+    working._batch(first)  # type: ignore[arg-type]
+    kit.fetch("UPDATE supervision_job SET leased_by = '', leased_until = NULL")
+
+    assert first == long.pk
+    assert working._take() == short.pk
+
+
+def test_a_job_under_another_process_s_lease_is_left_to_it_until_the_lease_is_over():
+    refused(1)
+    start()
+    kit.fetch("UPDATE supervision_job SET leased_by = 'other', leased_until = now() + interval '5 s'")
+    assert working.turn() is False
+    assert working.relay() is False
+
+    kit.fetch("UPDATE supervision_job SET leased_until = now() - interval '1 s'")
+
+    assert working.relay() is True
+    assert working.turn(rest=0.0) is False
+    assert Job.objects.get().state == "done"
+
+
+def test_a_process_that_lost_its_lease_writes_nothing():
+    (key,) = refused(1)
+    start()
+    pk = working._take()
+    kit.fetch("UPDATE supervision_job SET leased_by = 'other'")
+
+    assert working._batch(pk) is False  # type: ignore[arg-type]
+    assert kit.state(key) == "Error"
+
+
+def test_a_batch_that_fails_takes_everything_back():
+    keys = refused(2)
+    job = start()
+    failpoints.load({"FAILPOINTS": "job.before_commit=raise", "ALLOW_FAILPOINTS": "1"})
+
+    with pytest.raises(failpoints.Injected):
+        working.turn(rest=0.0)
+
+    assert {kit.state(key) for key in keys} == {"Error"}
+    assert set(outcomes(job).values()) == {"waiting"}
+    assert kit.healthy()
+
+
+# ------------------------------------------------------------------------------------------------------ told, and deleted
+
+
+@pytest.mark.parametrize(("minutes", "mails"), [(0, 0), (2, 1)])
+def test_the_end_of_a_long_job_is_mailed_to_its_starter(olga, minutes, mails):
+    refused(2)
+    job = start(by=olga)
+    kit.fetch("UPDATE supervision_job SET started_at = now() - %s * interval '1 minute'", [minutes])
+    finish(job)
+
+    notifications.deliver_due()
+
+    assert len(mail.outbox) == mails
+    assert Notification.objects.filter(kind="job", delivered_at__isnull=True).count() == 0
+    if mails:
+        assert mail.outbox[0].to == ["olga@example.com"]
+        assert mail.outbox[0].subject == f"Job {job.pk} is done: 2 of 2 orders"
+        assert f"/admin/supervision/job/{job.pk}/change/" in mail.outbox[0].body
+
+
+def test_jobs_that_rested_for_long_enough_are_deleted_with_their_rows_and_running_ones_never(monkeypatch, tuned):
+    monkeypatch.setattr(working, "PAGE", 2)
+    tuned(JOB_KEEP_DAYS=7)
+    refused(5)
+    old = finish(start())
+    kit.idle_states([row.key for row in old.results.all()])
+    kit.fetch("UPDATE supervision_job SET finished_at = now() - interval '8 days', worked_at = now() - interval '8 days'")
+    refused(2)
+    young = finish(start())
+    refused(1)
+    running = start()
+    kit.fetch("UPDATE supervision_job SET started_at = now() - interval '1 year' WHERE id = %s", [running.pk])
+
+    working.delete_old()
+
+    assert set(Job.objects.values_list("pk", flat=True)) == {young.pk, running.pk}
+    assert set(JobResult.objects.values_list("job_id", flat=True)) == {young.pk, running.pk}
+    assert kit.healthy()
+
+
+def test_a_jobs_reason_names_it_so_that_histories_can_be_compared():
+    assert acting.why(Job(pk=3, reason="because", filter={"step": "alpha-step"})) == "because (job 3: step=alpha-step)"
+    assert acting.why(Job(pk=3, reason="because", filter={})) == "because (job 3: chosen one by one)"
