@@ -84,6 +84,38 @@ DROP FUNCTION supervision_tell_the_parent();
 """,
 )
 
+# Several branches of the parent may be asleep at the same time, and what they wait together counts once: the parent's time moves
+# back as the latest end of its waits does. Its run is locked first, so that the last statement sees what other branches committed.
+_BEFORE = ENDS[0][ENDS[0].index("    WITH u AS (\n        UPDATE supervision_stepstate s") : ENDS[0].index("    RETURN NULL;\nEND $$;")]
+_AFTER = """    FOR woken IN
+        UPDATE supervision_stepstate s
+           SET not_before = now(), turn_at = now() - p.priority * interval '600 s', complete_by = now() + (s.complete_by - s.not_before)
+          FROM supervision_run p
+         WHERE p.key = NEW.parent_key AND s.run_id = p.id AND s.awaits = signal AND s.process_state || '' = 'Pending'
+           AND s.turn_at IS NULL AND s.not_before IS NOT NULL
+        RETURNING s.run_id, s.direction, s.awaits_until
+    LOOP
+        CONTINUE WHEN woken.direction <> 'do';
+        PERFORM FROM supervision_run WHERE id = woken.run_id FOR UPDATE;
+        UPDATE supervision_run r
+           SET complete_by = r.complete_by - (greatest(woken.awaits_until, o.until, now()) - greatest(o.until, now()))
+          FROM (SELECT max(s.awaits_until) AS until FROM supervision_stepstate s
+                 WHERE s.run_id = woken.run_id AND s.direction = 'do' AND s.process_state || '' = 'Pending'
+                   AND s.turn_at IS NULL AND s.not_before IS NOT NULL) o
+         WHERE r.id = woken.run_id AND r.complete_by IS NOT NULL;
+    END LOOP;
+"""
+
+
+def _function(whole: str) -> str:
+    return whole[: whole.index("CREATE TRIGGER")].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+
+
+ENDS_COUNTED_ONCE = (
+    _function(ENDS[0]).replace(_BEFORE, _AFTER).replace("    signal text;\n", "    signal text;\n    woken record;\n"),
+    _function(ENDS[0]),
+)
+
 # A final state stays final for every writer, except that a child that is Processed is undone with its parent.
 _FINAL = """
 CREATE OR REPLACE TRIGGER a_finished_run_never_moves_on AFTER UPDATE ON supervision_run FOR EACH ROW

@@ -2,7 +2,8 @@
 
 CLAIM orders by turn_at and so never reads a step that is asleep: any number of them costs the claims nothing. The time asleep
 does not count against the run's own time: the run's complete_by moves on by the whole wait when the step falls asleep, and
-back by what is left of it when a signal wakes the step.
+back by what is left of it when a signal wakes the step. In a run whose plan branches several steps may be asleep. Then it moves
+on and back as the latest end of their waits does, so that what they wait at the same time counts once.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ WITH v AS (
                          %(withins)s::float8[], %(untils)s::timestamptz[], %(looks)s::float8[])
              v(run_id, direction, position, name, within, until, look)),
 z AS MATERIALIZED (
-    SELECT s.run_id, s.direction, s.position, v.name, r.complete_by IS NOT NULL AND s.direction = 'do' AS extends,
+    SELECT s.run_id, s.direction, s.position, v.name, r.complete_by IS NOT NULL AND s.direction = 'do' AS extends, s.after,
            least(coalesce(v.until, now() + v.within * interval '1 s'), now() + interval '3660 days') AS until,
            now() + v.look * interval '1 s' AS look,
            EXISTS (SELECT FROM supervision_signal g
@@ -66,9 +67,39 @@ u AS (
                          + %(pickup)s::float8 * interval '1 s'
       FROM z WHERE s.run_id = z.run_id AND s.direction = z.direction AND s.position = z.position
        AND s.process_state || '' = 'Pending'
-    RETURNING s.run_id, z.extends AND s.turn_at IS NULL AS extends, z.until)
-UPDATE supervision_run r SET complete_by = r.complete_by + (u.until - now()) FROM u WHERE r.id = u.run_id AND u.extends
+    RETURNING s.run_id, s.position, z.extends AND s.turn_at IS NULL AS extends, z.until, z.after),
+r AS (
+    UPDATE supervision_run r SET complete_by = r.complete_by + (u.until - now())
+      FROM u WHERE r.id = u.run_id AND u.extends AND u.after IS NULL)
+SELECT run_id, position, until FROM u WHERE extends AND after IS NOT NULL
 """
+
+# What `complete_by` moves by when steps of runs that branch fall asleep (sign 1) or wake (-1): the latest end of all waits of the run
+# with these steps, less the one without them. The runs are locked in a statement before this one, so that it sees what other
+# branches committed.
+_LOCK_RUNS = "SELECT FROM supervision_run WHERE id = ANY (%(runs)s::bigint[]) ORDER BY id FOR UPDATE"
+_CREDIT = """
+UPDATE supervision_run r
+   SET complete_by = r.complete_by + %(sign)s * (greatest(v.until, o.until, now()) - greatest(o.until, now()))
+  FROM (SELECT run_id, array_agg(position) AS positions, max(until) AS until
+          FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[], %(untils)s::timestamptz[]) v(run_id, position, until)
+         GROUP BY run_id) v
+ CROSS JOIN LATERAL (
+       SELECT max(s.awaits_until) AS until FROM supervision_stepstate s
+        WHERE s.run_id = v.run_id AND s.direction = 'do' AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
+          AND s.not_before IS NOT NULL AND s.position <> ALL (v.positions)) o
+ WHERE r.id = v.run_id AND r.complete_by IS NOT NULL
+"""
+
+
+def _credit(rows: Sequence[tuple[int, int, datetime]], sign: int) -> None:
+    """Let the time of runs that branch follow these steps, given as (run, position, end of the wait), which fell asleep or woke."""
+    if not rows:
+        return
+    runs = {"runs": [run_id for run_id, _, _ in rows]}
+    db.fetch(_LOCK_RUNS, runs)
+    untils = [until.isoformat() for _, _, until in rows]
+    db.fetch(_CREDIT, {**runs, "positions": [position for _, position, _ in rows], "untils": untils, "sign": sign})
 
 
 def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
@@ -77,7 +108,7 @@ def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
     if late := [each for each in sleepers if each.run_id not in alone]:
         db.fetch(_PUT_OFF, _places(late))
         sleepers = [each for each in sleepers if each.run_id in alone]
-    db.fetch(
+    branching = db.fetch(
         _FALL_ASLEEP,
         {
             **_places(sleepers),
@@ -88,6 +119,7 @@ def fall_asleep(sleepers: Sequence[Sleeper]) -> None:
             "pickup": conf.get().pickup_within.total_seconds(),
         },
     )
+    _credit(branching, 1)
 
 
 def _places(sleepers: Sequence[Sleeper]) -> dict[str, list[Any]]:
@@ -102,11 +134,12 @@ def _moment(until: datetime | None) -> str | None:
     return None if until is None else until.isoformat()
 
 
-# The rest of a wait that ends early no longer counts as held. Waits of several branches may end together.
+# The rest of a wait that ends early no longer counts as held. What is returned is for `_credit`: the steps of runs that branch.
 _GIVE_BACK = """r AS (
-    UPDATE supervision_run r SET complete_by = r.complete_by - u.rest
-      FROM (SELECT run_id, sum(greatest(awaits_until - now(), interval '0')) AS rest FROM u WHERE direction = 'do' GROUP BY run_id) u
-     WHERE r.id = u.run_id AND r.complete_by IS NOT NULL)"""
+    UPDATE supervision_run r SET complete_by = r.complete_by - greatest(u.awaits_until - now(), interval '0')
+      FROM u WHERE r.id = u.run_id AND r.complete_by IS NOT NULL AND u.direction = 'do' AND u.after IS NULL)
+SELECT run_id, position, awaits_until, direction = 'do' AND after IS NOT NULL FROM u
+"""
 
 # The steps whose time is over, the longest first. Two supervisors at once share them.
 _WAKE_DUE = f"""
@@ -120,29 +153,38 @@ u AS (
       FROM c JOIN supervision_run r ON r.id = c.run_id
      WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
        AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
-    RETURNING s.run_id, s.direction, s.awaits_until),
-{_GIVE_BACK}
-SELECT run_id FROM u
-"""  # noqa: S608 - our own number
+    RETURNING s.run_id, s.direction, s.position, s.awaits_until, s.after),
+{_GIVE_BACK}"""  # noqa: S608 - our own number
 
 
 def wake_due(limit: int) -> int:
     """Make up to `limit` steps claimable whose wait is over; returns how many."""
-    return len(db.run(_WAKE_DUE, {"limit": limit, "pickup": conf.get().pickup_within.total_seconds()}))
+    params = {"limit": limit, "pickup": conf.get().pickup_within.total_seconds()}
+    return db.transact(lambda: _woken(db.fetch(_WAKE_DUE, params)))
+
+
+def _woken(rows: Sequence[tuple[int, int, datetime, bool]]) -> int:
+    _credit([(run_id, position, until) for run_id, position, until, branches in rows if branches], -1)
+    return len(rows)
 
 
 # A run in Error lets none of its steps begin. A step asleep keeps what it waits for, and looks again when the run goes on.
 _HOLD_BACK = """
 WITH o AS MATERIALIZED (
-    SELECT s.position, CASE WHEN s.turn_at IS NULL THEN greatest(s.awaits_until - now(), interval '0') END AS rest
+    SELECT s.position, CASE WHEN s.turn_at IS NULL THEN s.awaits_until END AS until
       FROM supervision_stepstate s
      WHERE s.run_id = %(run)s AND s.direction = %(direction)s AND s.process_state || '' = 'Pending' AND s.not_before IS NOT NULL
        AND (%(position)s::smallint IS NULL OR s.position = %(position)s)),
 u AS (
     UPDATE supervision_stepstate s SET not_before = NULL, turn_at = NULL, complete_by = NULL
       FROM o WHERE s.run_id = %(run)s AND s.direction = %(direction)s AND s.position = o.position)
-UPDATE supervision_run r SET complete_by = r.complete_by - o.rest
-  FROM (SELECT sum(rest) AS rest FROM o) o WHERE r.id = %(run)s AND r.direction = 'do' AND o.rest > interval '0'
+UPDATE supervision_run r SET complete_by = r.complete_by - (greatest(o.until, others.until, now()) - greatest(others.until, now()))
+  FROM (SELECT max(until) AS until FROM o) o
+ CROSS JOIN (
+       SELECT max(s.awaits_until) AS until FROM supervision_stepstate s
+        WHERE s.run_id = %(run)s AND s.direction = %(direction)s AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
+          AND s.not_before IS NOT NULL AND s.position <> ALL (ARRAY(SELECT position FROM o))) others
+ WHERE r.id = %(run)s AND r.direction = 'do' AND o.until > now()
 """
 
 
@@ -160,10 +202,8 @@ WITH u AS (
       FROM unnest(%(runs)s::bigint[], %(names)s::text[]) v(run_id, name) JOIN supervision_run r ON r.id = v.run_id
      WHERE s.run_id = v.run_id AND s.awaits = v.name AND s.process_state || '' = 'Pending'
        AND s.turn_at IS NULL AND s.not_before IS NOT NULL
-    RETURNING s.run_id, s.direction, s.awaits_until),
-{_GIVE_BACK}
-SELECT run_id FROM u
-"""  # noqa: S608 - our own number
+    RETURNING s.run_id, s.direction, s.position, s.awaits_until, s.after),
+{_GIVE_BACK}"""  # noqa: S608 - our own number
 
 
 def let_none_fall_asleep(keys: Sequence[str]) -> None:
@@ -174,4 +214,4 @@ def let_none_fall_asleep(keys: Sequence[str]) -> None:
 def wake(signals: Sequence[tuple[int, str]]) -> None:
     """Wake the steps that wait for these signals, given as (run, name), in the sender's transaction."""
     facts = {"runs": [run_id for run_id, _ in signals], "names": [name for _, name in signals]}
-    db.fetch(_WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()})
+    _woken(db.fetch(_WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()}))

@@ -82,15 +82,6 @@ def test_a_session_holds_a_branch_only_until_its_run_begins(sas, flow):
     assert (kit.state(first), kit.state(second)) == ("Error", "Pending")
 
 
-def test_each_of_two_waits_that_end_together_gives_back_the_rest_of_its_time(sas, flow):
-    one, other = (WaitForSignal(name, signal="paid", within=10 * HOUR) for name in ("one", "other"))
-    flow(*plan(A, parallel([one, B], [other, C]), D), complete_within=DAY)
-    run = sas.start("waiting")
-    sas.advance("1h")
-    send_all([NewSignal(run=run.key, name="paid", key=str(n), payload={}) for n in range(2)])
-    assert left(run.key) == pytest.approx(25, abs=0.1)
-
-
 def test_a_run_whose_time_is_over_stops_at_the_step_that_is_due_and_not_at_a_wait(sas, flow):
     flow(*plan(A, parallel(WaitForSignal("paid", within=HOUR), [B, C]), D), complete_within=HOUR / 2)
     (key,) = kit.waiting(1, "waiting")
