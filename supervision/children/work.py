@@ -174,7 +174,7 @@ def _cancel(key: str, reason: str) -> None:
     state = locked.run.process_state
     if state == RunState.PROCESSED:
         locked.undo(ACTOR, reason, cancel_requested_at=Now())
-        run_verbs.finish(locked, state)
+        run_verbs.finish([locked], [state])
     elif state != RunState.CANCELLED:
         operator_verbs.cancel(key, by=ACTOR, reason=reason)
     db.fetch(child_sql.UNDOING, {"key": key})

@@ -5,7 +5,7 @@ What has begun is kept, and what has not begun is planned again. A run moves whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,19 +14,21 @@ from django.utils.translation import gettext as _
 from supervision.agent import CHILD
 from supervision.errors import DefinitionError, PlanChanged, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Child, Run, StepState
-from supervision.operations.audit_log import Actor, name_of
-from supervision.operations.operator_verbs import carry_out, commit, demand_reason, locked_run
+from supervision.operations.audit_log import Actor, log_all, name_of
+from supervision.operations.operator_verbs import commit, demand_reason, locked_run
 from supervision.operations.previews import Plan, PlanStep, as_it_is, same_plan, seen, still_here
 from supervision.plans import registry
 from supervision.postgres import db
+from supervision.runtime import failpoints
 from supervision.states import FINAL_RUN_STATES, Direction, ProcessState, RunState
 from supervision.store import run_verbs
 from supervision.store.runs.locked_run import LockedRun
-from supervision.store.runs.moved_rows import has_begun, is_done, may_have_begun, rewrite
+from supervision.store.runs.moved_rows import has_begun, is_done, may_have_begun, planned, rewrite
 from supervision.wakeup import hints
 from supervision.workflow import Workflow, newest, version_of
 
-BATCH = 50  # runs that one transaction moves
+BATCH = 100  # runs that one transaction moves
+Children = Mapping[tuple[str, str], Child]
 UNFINISHED = [state.value for state in RunState if state not in FINAL_RUN_STATES]
 
 
@@ -59,7 +61,7 @@ def plan(key: str, version: int | None = None) -> Plan:
             rows.append(PlanStep(definition.name, Direction.DO.value, "run" if known else "add", key_of_it, key_reused=False))
     names = {definition.name for definition in workflow.steps}
     rows += [_row(step, "remove") for step in locked.steps if step.name not in names]
-    return Plan(seen(locked, workflow.version), rows, reasons(locked, workflow))
+    return Plan(seen(locked, workflow.version), rows, reasons(locked, workflow, _children_of([locked])))
 
 
 def _row(step: StepState, action: str) -> PlanStep:
@@ -80,9 +82,10 @@ def move(key: str, *, by: Actor, reason: str, version: int | None = None, plan_v
         locked = locked_run(key)
         workflow = _target(locked.run.workflow, version)
         same_plan(locked, plan_version, workflow.version)
-        if found := reasons(locked, workflow):
+        if found := reasons(locked, workflow, _children_of([locked])):
             raise Refused(" ".join(found), "not_movable")
-        return _move(locked, workflow, by, reason)
+        _move([(locked, workflow)], by, reason)
+        return locked.run.process_state
 
     return commit(work)
 
@@ -118,15 +121,26 @@ def runs_of(workflow: str, version: int) -> Iterator[str]:
 
 
 def _move_batch(keys: Sequence[str], by: Actor, reason: str, version: int | None, *, dry_run: bool) -> list[Moved]:
-    ids = dict(Run.objects.filter(key__in=keys).values_list("key", "pk"))
-    if dry_run:
-        runs = {key: as_it_is(key) for key in ids}
-    else:
-        runs = {locked.run.key: locked for locked in run_verbs.lock(sorted(ids.values())).runs}
-    return [_outcome(key, runs.get(key), by, reason, version, dry_run=dry_run) for key in keys]
+    ids = sorted(Run.objects.filter(key__in=keys).values_list("pk", flat=True))
+    found = _as_they_are(ids) if dry_run else run_verbs.lock(ids).runs
+    runs = {locked.run.key: locked for locked in found}
+    children = _children_of(found)
+    outcomes = {key: _judged(key, runs.get(key), version, children) for key in keys}
+    if not dry_run:
+        _move([(runs[key], target) for key, target in outcomes.items() if isinstance(target, Workflow)], by, reason)
+    return [Moved(key, runs[key].run.process_state) if isinstance(it := outcomes[key], Workflow) else it for key in keys]
 
 
-def _outcome(key: str, locked: LockedRun | None, by: Actor, reason: str, version: int | None, *, dry_run: bool) -> Moved:
+def _as_they_are(ids: Sequence[int]) -> list[LockedRun]:
+    """These runs to look at: they are not locked."""
+    steps: dict[int, list[StepState]] = {pk: [] for pk in ids}
+    for step in StepState.objects.filter(run_id__in=ids).order_by("run_id", "direction", "position"):
+        steps[step.run_id].append(step)
+    return [LockedRun(run, steps[run.pk], 0) for run in Run.objects.filter(pk__in=ids).order_by("pk")]
+
+
+def _judged(key: str, locked: LockedRun | None, version: int | None, children: Children) -> Workflow | Moved:
+    """The version that this run may go on with, or why it is refused."""
     try:
         if locked is None:
             still_here(key)
@@ -134,16 +148,23 @@ def _outcome(key: str, locked: LockedRun | None, by: Actor, reason: str, version
         workflow = _target(locked.run.workflow, version)
     except Refused as problem:
         return Moved(key, code=problem.code, message=str(problem))
-    if found := reasons(locked, workflow):
-        return Moved(key, code="not_movable", message=" ".join(found))
-    return Moved(key, locked.run.process_state if dry_run else _move(locked, workflow, by, reason))
+    found = reasons(locked, workflow, children)
+    return Moved(key, code="not_movable", message=" ".join(found)) if found else workflow
 
 
-def _move(locked: LockedRun, workflow: Workflow, by: Actor, reason: str) -> str:
-    facts = {"old": locked.run.version, "new": workflow.version, "reason": reason}
-    why = _("moved from version %(old)s to version %(new)s: %(reason)s") % facts
-    verb = f"move from version {locked.run.version} to {workflow.version}"
-    return carry_out(locked, by, verb, reason, lambda: rewrite(locked, workflow, name_of(by), why))
+def _move(runs: Sequence[tuple[LockedRun, Workflow]], by: Actor, reason: str) -> None:
+    """Move these locked runs, with their hooks and audit entries, in as many statements as one takes."""
+    if not runs:
+        return
+    before = [locked.run.process_state for locked, _workflow in runs]
+    entries = [(locked.run, f"move from version {locked.run.version} to {workflow.version}: {reason}") for locked, workflow in runs]
+    why = _("moved from version %(old)s to version %(new)s: %(reason)s")
+    facts = [{"old": locked.run.version, "new": workflow.version, "reason": reason} for locked, workflow in runs]
+    rewrite([planned(locked, workflow, why % each) for (locked, workflow), each in zip(runs, facts, strict=True)], name_of(by))
+    run_verbs.finish([locked for locked, _workflow in runs], before)
+    log_all(by, entries)
+    for _run in runs:
+        failpoints.hit("verb.before_commit")
 
 
 def _confirm() -> None:
@@ -164,7 +185,7 @@ def _target(name: str, version: int | None) -> Workflow:
 # ------------------------------------------------------------------------------------------------------ reasons
 
 
-def reasons(locked: LockedRun, workflow: Workflow) -> list[str]:
+def reasons(locked: LockedRun, workflow: Workflow, children: Children) -> list[str]:
     """Why this run cannot go on with this version now, one sentence each; empty where it can."""
     run = locked.run
     if run.process_state in FINAL_RUN_STATES:
@@ -174,7 +195,7 @@ def reasons(locked: LockedRun, workflow: Workflow) -> list[str]:
     if workflow.version <= run.version:
         facts = {"old": run.version, "new": workflow.version}
         return [_("The order has version %(old)s, and only a newer one can follow, not version %(new)s.") % facts]
-    found = [reason for step in locked.steps if may_have_begun(step) and (reason := _reason(locked, step, workflow))]
+    found = [reason for step in locked.steps if may_have_begun(step) and (reason := _reason(locked, step, workflow, children))]
     return [*_running(locked), *found]
 
 
@@ -187,7 +208,7 @@ def _running(locked: LockedRun) -> list[str]:
     ]
 
 
-def _reason(locked: LockedRun, step: StepState, workflow: Workflow) -> str:
+def _reason(locked: LockedRun, step: StepState, workflow: Workflow, children: Children) -> str:
     """Why this step, which may have begun, does not fit into this version; empty where it fits."""
     facts = {"step": step.name, "new": workflow.version}
     place = next((number for number, each in enumerate(workflow.steps) if each.name == step.name), None)
@@ -213,7 +234,7 @@ def _reason(locked: LockedRun, step: StepState, workflow: Workflow) -> str:
         ) % {**facts, "here": step.position + 1, "there": place + 1}
     if is_done(step):
         return ""
-    return _waits_elsewhere(step, workflow) or _starts_others(locked, step, workflow)
+    return _waits_elsewhere(step, workflow) or _starts_others(locked, step, workflow, children)
 
 
 def _waits_elsewhere(step: StepState, workflow: Workflow) -> str:
@@ -229,11 +250,18 @@ def _waits_elsewhere(step: StepState, workflow: Workflow) -> str:
     }  # fmt: skip
 
 
-def _starts_others(locked: LockedRun, step: StepState, workflow: Workflow) -> str:
+def _children_of(runs: Sequence[LockedRun]) -> Children:
+    """A child run of each step that has started some, by the parent's key and the step's name."""
+    parents = [locked.run.key for locked in runs if any(step.agent == CHILD for step in locked.steps)]
+    rows = Child.objects.filter(parent_key__in=parents).order_by("parent_key", "step").distinct("parent_key", "step") if parents else ()
+    return {(child.parent_key, child.step): child for child in rows}
+
+
+def _starts_others(locked: LockedRun, step: StepState, workflow: Workflow, children: Children) -> str:
     """Why the runs that this step has started are not those that it starts in this version."""
     if step.agent != CHILD:
         return ""
-    child = Child.objects.filter(parent_key=locked.run.key, step=step.name).first()
+    child = children.get((locked.run.key, step.name))
     definition = workflow.steps[step.position]
     if child is None or (child.workflow == definition.starts and child.many == hasattr(definition, "items")):
         return ""

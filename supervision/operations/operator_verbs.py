@@ -286,7 +286,7 @@ def carry_out(locked: LockedRun, by: Actor, verb: str, reason: str, act: Callabl
     """Do this to the locked run, with its hooks and its audit entry. Returns the run's state."""
     before = locked.run.process_state
     act()
-    run_verbs.finish(locked, before)
+    run_verbs.finish([locked], [before])
     log(by, locked.run, f"{verb}: {reason}")
     failpoints.hit("verb.before_commit")
     return locked.run.process_state

@@ -19,7 +19,7 @@ from supervision.models import Alert, Run, StepState
 from supervision.postgres import db
 from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
 from supervision.store import alerts, hooks, sessions
-from supervision.store.runs.locked_run import LockedRun
+from supervision.store.runs.locked_run import LockedRun, save_all
 from supervision.wakeup import hints
 from supervision.workflow import ClosedRun
 
@@ -66,19 +66,15 @@ class Changing:
     def __iter__(self) -> Iterator[LockedRun]:
         before = {locked.run.pk: locked.run.process_state for locked in self.runs}
         yield from self.runs
-        for locked in self.runs:
-            locked.save()
-        changed = [locked for locked in self.runs if locked.run.process_state != before[locked.run.pk]]
-        _call_hooks(changed)
-        _release_sessions(changed)
+        finish(self.runs, [before[locked.run.pk] for locked in self.runs])
 
 
-def finish(locked: LockedRun, state_before: str) -> None:
-    """Save what was done to this run, and call the workflow's hook where the run has reached a new state."""
-    locked.save()
-    if locked.run.process_state != state_before:
-        _call_hooks([locked])
-        _release_sessions([locked])
+def finish(runs: Sequence[LockedRun], before: Sequence[str]) -> None:
+    """Save what was done to these runs, and call the workflow's hook where a run has left the state that it had before."""
+    save_all(runs)
+    changed = [locked for locked, state in zip(runs, before, strict=True) if locked.run.process_state != state]
+    _call_hooks(changed)
+    _release_sessions(changed)
 
 
 def _call_hooks(changed: Sequence[LockedRun]) -> None:

@@ -7,16 +7,20 @@ from functools import partial
 from time import monotonic, sleep
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from supervision import TransientFailure, parallel, plan, testing
 from supervision.errors import Refused
 from supervision.models import Run, StepEvent
 from supervision.operations import moving, operator_verbs
 from supervision.recovery import failures, supervisor
+from supervision.runtime import failpoints
 from supervision.signals.sending import send_signal
 from supervision.store import run_verbs, step_sql, step_verbs
 from supervision.store.runs import attempts
-from supervision.store.runs.locked_run import LockedRun
 from tests.engine import kit
 from tests.workflows.test_branch_races import together
 from tests.workflows.test_moving import PAID, A, B, C, D, X, move, rows, version
@@ -212,10 +216,64 @@ def test_a_move_beside_any_other_change_leaves_the_run_whole(sas, version, what)
 def test_a_process_that_dies_while_it_moves_a_run_changes_nothing(sas, waiting, monkeypatch):
     before = kit.fetch("SELECT s::text FROM supervision_stepstate s ORDER BY position")
     with monkeypatch.context() as patch:
-        patch.setattr(LockedRun, "save", lambda self: 1 / 0)
+        patch.setattr(run_verbs, "save_all", lambda runs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             move(waiting)
     assert kit.fetch("SELECT s::text FROM supervision_stepstate s ORDER BY position") == before
     assert Run.objects.get(key=waiting.key).version == 1
     assert move(waiting) == "Processing"
     sas.assert_healthy()
+
+
+def test_many_moves_that_stop_in_the_middle_are_repeated_and_nothing_is_done_twice(sas, version, monkeypatch):
+    monkeypatch.setattr(moving, "BATCH", 4)
+    version(1, *plan(A, parallel(B, PAID), D))
+    keys = testing.submit_many("moved", [{"n": n} for n in range(10)])
+    sas.run()
+    olga = User.objects.create_user("olga")
+    version(2, *plan(A, parallel(B, PAID), X, D))
+    with monkeypatch.context() as patch:
+        hits = iter(range(1, 100))
+        patch.setattr(failpoints, "hit", lambda name: 1 / (6 - next(hits)))
+        with pytest.raises(ZeroDivisionError):
+            list(moving.move_many(moving.runs_of("moved", 1), by=olga, reason="new law"))
+    assert Run.objects.filter(version=2).count() == 4  # the first batch; the one that died left nothing
+    assert LogEntry.objects.count() == 4
+
+    moved = list(moving.move_many(moving.runs_of("moved", 1), by=olga, reason="new law"))
+    assert [one.code for one in moved] == [""] * 6
+    assert sorted(StepEvent.objects.filter(why__contains="to version 2").values_list("run__key", flat=True)) == sorted(keys)
+    assert LogEntry.objects.count() == 10
+    for key in keys:
+        send_signal(key, "paid", {})
+    sas.run()
+    assert set(Run.objects.values_list("process_state", "version")) == {("Processed", 2)}
+    kit.healthy()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_batch_of_moves_takes_as_many_statements_as_one_move(sas, version, dry_run):
+    version(1, *plan(A, parallel(B, PAID), D))
+    keys = testing.submit_many("moved", [{"n": n} for n in range(61)])
+    sas.run()
+    olga = User.objects.create_user("olga")
+    version(2, *plan(A, parallel(B, PAID), X, D))
+    ask = partial(moving.move_many, by=olga, reason="new law", dry_run=dry_run)
+    counts = []
+    for some in (keys[:1], keys[1:]):
+        with CaptureQueriesContext(connection) as seen:
+            assert [one.code for one in ask(some)] == [""] * len(some)
+        counts.append(len(seen))
+    assert counts[1] <= counts[0] + 2
+
+
+def test_a_run_that_is_refused_stops_none_of_its_batch(sas, version):
+    version(1, *plan(A, parallel(B, PAID), D))
+    keys = testing.submit_many("moved", [{"n": n} for n in range(4)])
+    sas.run()
+    operator_verbs.cancel(keys[1], by="olga", reason="no")
+    version(2, *plan(A, parallel(B, PAID), X, D))
+    seen = [list(moving.move_many([*keys, "unknown"], by="olga", reason="new law", dry_run=dry_run)) for dry_run in (True, False)]
+    assert seen[0] == seen[1]
+    assert [one.code for one in seen[1]] == ["", "not_movable", "", "", "unknown_run"]
+    assert sorted(Run.objects.filter(version=2).values_list("key", flat=True)) == sorted(keys[:1] + keys[2:])

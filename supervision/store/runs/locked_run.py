@@ -28,6 +28,15 @@ UPDATE supervision_stepstate s SET waits_for = v.number
   FROM unnest(%(positions)s::smallint[], %(numbers)s::smallint[]) v(position, number)
  WHERE s.run_id = %(run)s AND s.direction = 'do' AND s.position = v.position
 """
+_NUMBER = """
+UPDATE supervision_run r SET event_seq = v.seq, open_steps = v.open
+  FROM unnest(%(runs)s::bigint[], %(seqs)s::int[], %(open)s::int[]) v(run_id, seq, open) WHERE r.id = v.run_id
+"""
+_HAND_ON = """
+UPDATE supervision_stepstate s SET seq = greatest(s.seq, v.seq)
+  FROM unnest(%(runs)s::bigint[], %(seqs)s::int[]) v(run_id, seq)
+ WHERE s.run_id = v.run_id AND s.process_state || '' IN ('Pending', 'Processing', 'Error')
+"""
 
 
 class LockedRun:
@@ -105,16 +114,7 @@ class LockedRun:
 
     def save(self) -> None:
         """Write the events, and hand the newest event's number to the rows that go on."""
-        StepEvent.objects.bulk_create(self._events)
-        if self.branches:
-            still = sum(step.process_state in _OPEN for step in self.steps)
-            Run.objects.filter(pk=self.run.pk).update(event_seq=self._seq, open_steps=still)
-            self._events.clear()
-            return
-        if not self._events:
-            return
-        self._events.clear()
-        StepState.objects.filter(run_id=self.run.pk, process_state__in=_OPEN).update(seq=Greatest(F("seq"), self._seq))
+        save_all([self])
 
     def closed(self) -> ClosedRun:
         """This run as the workflow's hooks see it."""
@@ -295,6 +295,23 @@ class LockedRun:
         StepState.objects.filter(run_id=step.run_id, direction=step.direction, position=step.position).update(
             **due_now(), seq=Greatest(F("seq"), self._seq)
         )
+
+
+def save_all(runs: Sequence[LockedRun]) -> None:
+    """Save what was noted of these runs, in as many statements as one run takes."""
+    StepEvent.objects.bulk_create([event for each in runs for event in each._events])
+    branching = [each for each in runs if each.branches]
+    if branching:
+        still = [sum(step.process_state in _OPEN for step in each.steps) for each in branching]
+        db.fetch(_NUMBER, {**_numbers(branching), "open": still})
+    if onward := [each for each in runs if each._events and not each.branches]:
+        db.fetch(_HAND_ON, _numbers(onward))
+    for each in runs:
+        each._events.clear()
+
+
+def _numbers(runs: Sequence[LockedRun]) -> dict[str, list[int]]:
+    return {"runs": [each.run.pk for each in runs], "seqs": [each._seq for each in runs]}
 
 
 def _check(source: str, to: str, moves: set[tuple[str | None, str]]) -> None:

@@ -7,18 +7,43 @@ may have begun keeps its place, because its history, its effects and the late an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from django.db.models.functions import Now
+from typing import Any, NamedTuple
 
 from supervision.errors import ChangedMeanwhile
-from supervision.models import Alert, Run, StepState
+from supervision.models import Run, StepState
+from supervision.postgres import db
 from supervision.states import ATTEMPTS_PER_EPOCH, Direction, ProcessState, RunState
 from supervision.store.runs.locked_run import LockedRun, due_now
 from supervision.workflow import Shape, Workflow
 
 _DONE = (ProcessState.PROCESSED, ProcessState.SKIPPED)
 _DUE = ("not_before", "turn_at", "complete_by")
+_DELETE = """
+DELETE FROM supervision_stepstate s
+ USING unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run_id, position)
+ WHERE s.run_id = v.run_id AND s.direction = 'do' AND s.position = v.position AND s.process_state || '' = 'Pending'
+RETURNING s.run_id
+"""
+_REPLAN = """
+UPDATE supervision_stepstate s SET after = v.after::smallint[], branch = v.branch, waits_for = v.waits_for
+  FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[], %(states)s::text[], %(attempts)s::int[], %(afters)s::text[],
+              %(branches)s::smallint[], %(waits)s::smallint[]) v(run_id, position, state, attempt, after, branch, waits_for)
+ WHERE s.run_id = v.run_id AND s.direction = 'do' AND s.position = v.position AND s.process_state || '' = v.state
+   AND s.attempt = v.attempt
+RETURNING s.run_id
+"""
+_VERSIONS = """
+UPDATE supervision_run r SET version = v.new, event_seq = v.count, open_steps = v.count
+  FROM unnest(%(runs)s::bigint[], %(olds)s::smallint[], %(states)s::text[], %(news)s::smallint[], %(counts)s::int[])
+       v(run_id, old, state, new, count)
+ WHERE r.id = v.run_id AND r.version = v.old AND r.process_state = v.state
+RETURNING r.id
+"""
+_CLOSE_ALERTS = """
+UPDATE supervision_alert a SET closed_at = now()
+  FROM unnest(%(runs)s::bigint[], %(positions)s::smallint[]) v(run_id, position)
+ WHERE a.run_id = v.run_id AND a.direction = 'do' AND a.position = v.position AND a.closed_at IS NULL
+"""
 
 
 def is_done(step: StepState) -> bool:
@@ -36,11 +61,42 @@ def may_have_begun(step: StepState) -> bool:
     return step.process_state != ProcessState.PENDING or step.attempt > 0
 
 
-def rewrite(locked: LockedRun, workflow: Workflow, actor: str, why: str) -> None:
-    """Give the run the plan of this version. The caller has checked that each step that may have begun has its place in it.
+class Rewritten(NamedTuple):
+    """What a run gets from the new version. again: its rows that are deleted and written anew. before: the plan of the kept ones."""
 
-    Raises ChangedMeanwhile where a row is not as it was read.
-    """
+    locked: LockedRun
+    workflow: Workflow
+    why: str
+    old: Mapping[int, StepState]
+    steps: Sequence[StepState]
+    before: Mapping[int, Mapping[str, Any]]
+
+    @property
+    def again(self) -> set[int]:
+        """The places whose rows are deleted and written anew."""
+        return {place for place, step in self.old.items() if step.process_state == ProcessState.PENDING and not _asleep(step)}
+
+    @property
+    def created(self) -> list[StepState]:
+        """The rows that are written."""
+        kept = self.old.keys() - self.again
+        return [step for step in self.steps if step.position not in kept]
+
+    @property
+    def changed(self) -> list[StepState]:
+        """The kept rows that depend on other steps than before."""
+        kept = self.old.keys() - self.again
+        return [step for step in self.steps if step.position in kept and _plan_of(step) != self.before[step.position]]
+
+    @property
+    def renamed(self) -> list[int]:
+        """The places that have another step now, or none."""
+        names = {step.position: step.name for step in self.steps}
+        return [place for place, step in self.old.items() if names.get(place) != step.name]
+
+
+def planned(locked: LockedRun, workflow: Workflow, why: str) -> Rewritten:
+    """The rows of the run under this version. The caller has checked that each step that may have begun has its place in it."""
     run, old = locked.run, {step.position: step for step in locked.steps}
     kept = {place: step for place, step in old.items() if may_have_begun(step)}
     before = {place: _plan_of(step) for place, step in kept.items()}
@@ -50,17 +106,36 @@ def rewrite(locked: LockedRun, workflow: Workflow, actor: str, why: str) -> None
     for step in steps:
         if step.process_state == ProcessState.PENDING and step.not_before is None and not step.waits_for and _is_next(step, steps):
             _make_due(step, begins, run)
-    _write(run.pk, list(old.values()), steps, before)
-    _close_alerts(run.pk, old, steps)
-    numbered = None if workflow.shape is None else 0  # `save` writes the number of the newest event
-    counted = {"event_seq": numbered, "open_steps": numbered}
-    if not Run.objects.filter(pk=run.pk, version=run.version, process_state=run.process_state).update(version=workflow.version, **counted):
+    return Rewritten(locked, workflow, why, old, steps, before)
+
+
+def rewrite(runs: Sequence[Rewritten], actor: str) -> None:
+    """Give these runs the plans of their new versions, in as many statements as one run takes.
+
+    Raises ChangedMeanwhile where a row is not as it was read: then nothing may be committed.
+    """
+    _write(runs)
+    _close_alerts(runs)
+    numbered = [None if each.workflow.shape is None else 0 for each in runs]  # `save` writes the number of the newest event
+    rows = db.fetch(
+        _VERSIONS,
+        {
+            "runs": [each.locked.run.pk for each in runs],
+            "olds": [each.locked.run.version for each in runs],
+            "states": [each.locked.run.process_state for each in runs],
+            "news": [each.workflow.version for each in runs],
+            "counts": numbered,
+        },
+    )
+    if len(rows) != len(runs):
         raise ChangedMeanwhile("the order changed meanwhile")
-    run.version, run.event_seq = workflow.version, numbered
-    locked.steps = steps
-    locked.note(actor, why)
-    if run.process_state == RunState.PROCESSING and all(map(is_done, steps)):
-        locked.move_run(RunState.PROCESSED, actor, why)
+    for each, number in zip(runs, numbered, strict=True):
+        locked = each.locked
+        locked.run.version, locked.run.event_seq = each.workflow.version, number
+        locked.steps = list(each.steps)
+        locked.note(actor, each.why)
+        if locked.run.process_state == RunState.PROCESSING and all(map(is_done, locked.steps)):
+            locked.move_run(RunState.PROCESSED, actor, each.why)
 
 
 def _new(locked: LockedRun, workflow: Workflow, place: int) -> StepState:
@@ -113,18 +188,28 @@ def _make_due(step: StepState, begins: StepState | None, run: Run) -> None:
 # Pending rows that a claim may be reading are deleted and written anew. A claim reads the run's version from the snapshot in
 # which it found the row, and waits for no lock: with the same row it would take the step under the old version. A row asleep is
 # not found by claims, but by a signal that is on its way, so it is changed in its place, like what is done or in Error.
-def _write(run_id: int, old: Sequence[StepState], steps: Sequence[StepState], before: Mapping[int, Mapping[str, Any]]) -> None:
-    again = [step for step in old if step.process_state == ProcessState.PENDING and not _asleep(step)]
-    places = {step.position for step in again}
-    mine = StepState.objects.filter(run_id=run_id, direction=Direction.DO.value)
-    gone, _ = mine.filter(position__in=places, process_state=ProcessState.PENDING).delete() if again else (0, {})
-    if gone != len(again):
+def _write(runs: Sequence[Rewritten]) -> None:
+    gone = [(each.locked.run.pk, place) for each in runs for place in each.again]
+    if gone and len(db.fetch(_DELETE, _places(gone))) != len(gone):
         raise ChangedMeanwhile("the order changed meanwhile")
-    here = {step.position for step in old} - places
-    StepState.objects.bulk_create([step for step in steps if step.position not in here])
-    for step in (step for step in steps if step.position in here and _plan_of(step) != before[step.position]):
-        if not mine.filter(position=step.position, process_state=step.process_state, attempt=step.attempt).update(**_plan_of(step)):
-            raise ChangedMeanwhile(f"step {step.name} changed meanwhile")
+    StepState.objects.bulk_create([step for each in runs for step in each.created])
+    changed = [(each.locked.run.pk, step) for each in runs for step in each.changed]
+    if not changed:
+        return
+    params = {
+        **_places([(run_id, step.position) for run_id, step in changed]),
+        "states": [str(step.process_state) for _, step in changed],
+        "attempts": [step.attempt for _, step in changed],
+        "afters": [None if step.after is None else "{" + ",".join(map(str, step.after)) + "}" for _, step in changed],
+        "branches": [step.branch for _, step in changed],
+        "waits": [step.waits_for for _, step in changed],
+    }
+    if len(db.fetch(_REPLAN, params)) != len(changed):
+        raise ChangedMeanwhile("a step changed meanwhile")
+
+
+def _places(places: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
+    return {"runs": [run_id for run_id, _ in places], "positions": [place for _, place in places]}
 
 
 def _plan_of(step: StepState) -> Mapping[str, Any]:
@@ -136,10 +221,7 @@ def _asleep(step: StepState) -> bool:
     return step.not_before is not None and step.turn_at is None
 
 
-def _close_alerts(run_id: int, old: Mapping[int, StepState], steps: Sequence[StepState]) -> None:
-    names = {step.position: step.name for step in steps}
-    places = [place for place, step in old.items() if names.get(place) != step.name]
-    if places:
-        Alert.objects.filter(run_id=run_id, direction=Direction.DO.value, position__in=places, closed_at__isnull=True).update(
-            closed_at=Now()
-        )
+def _close_alerts(runs: Sequence[Rewritten]) -> None:
+    """Close the alerts about steps that are no longer at their place."""
+    if places := [(each.locked.run.pk, place) for each in runs for place in each.renamed]:
+        db.fetch(_CLOSE_ALERTS, _places(places))
