@@ -10,5 +10,5 @@ from supervision.migrations._children_sql import ENDS_COUNTED_ONCE
 class Migration(migrations.Migration):
     """Replaces a function: no row is read or written, and a transaction under way ends with the function it has."""
 
-    dependencies = [("supervision", "0014_alert_raised")]
+    dependencies = [("supervision", "0015_jobs")]
     operations = [migrations.RunSQL(*ENDS_COUNTED_ONCE)]
