@@ -24,6 +24,7 @@ from orders.validation import MAX_QUANTITY, MAX_TOTAL, key_problem, merged, read
 from supervision.intake.submission import Accepted, NewSubmission, accept, new_public_id
 from supervision.models import Submission
 from supervision.operations import operator_verbs
+from supervision.operations.audit_log import Exempt
 from supervision.outbox import subscriptions
 from supervision.postgres import db
 
@@ -133,6 +134,15 @@ def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> 
 def cancel_order(public_id: str, *, by: Any, reason: str) -> str:
     """Ask for an order's cancellation; returns the state of its run. Raises UnknownRun and Refused."""
     return operator_verbs.cancel(public_id, by=by, reason=reason)
+
+
+def acting_on(account_id: int | None, by: Any) -> Any:
+    """Who acts on an order of this account: its customer is exempt from operators' rules, an operator of the shop is not.
+
+    by: an account or a name. An order without an account is its customer's whose link it is, unless an operator is signed in.
+    """
+    operator = not isinstance(by, str) and by.has_perm("supervision.operate")
+    return by if operator and by.pk != account_id else Exempt(by)
 
 
 def client_of(account: AbstractBaseUser | None, idempotency_key: str | None) -> str:

@@ -117,7 +117,7 @@ def by_customer(act: Callable[[HttpRequest, OrderView, Any], None]) -> Callable[
         view = visible_order(request, public_id)
         if view is None or not may_act(view, request.user):
             return private(render(request, "orders/order_unknown.html", status=404))
-        act(request, view, request.user if request.user.is_authenticated else "customer")
+        act(request, view, services.acting_on(view.account_id, request.user if request.user.is_authenticated else "customer"))
         return redirect("orders:order", public_id)
 
     return page

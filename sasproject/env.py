@@ -84,6 +84,22 @@ def env_counts(name: str) -> dict[str, int]:
     return counts
 
 
+def env_limits(name: str) -> dict[str, Decimal]:
+    """`500` for every currency, `500,JPY=60000` for others and one of its own; empty: no limit."""
+    limits: dict[str, Decimal] = {}
+    for part in env_list(name, []):
+        currency, _equals, number = part.rpartition("=")
+        try:
+            amount = Decimal(number.strip())
+        except ArithmeticError:
+            amount = Decimal(-1)
+        currency = currency.strip().upper()
+        if not amount.is_finite() or amount < 0 or currency in limits or (_equals and len(currency) != 3):
+            raise ImproperlyConfigured(f"{name} must be an amount such as 500, or 500,JPY=60000 with one for a currency, not {part!r}.")
+        limits[currency] = amount
+    return limits
+
+
 def env_choice(name: str, default: str | None, choices: tuple[str, ...]) -> str | None:
     """One of `choices`, or the default."""
     value = env_str(name) or default

@@ -24,6 +24,7 @@ from sasproject.env import (
     env_database,
     env_email,
     env_int,
+    env_limits,
     env_list,
     env_percent,
     env_seconds,
@@ -177,6 +178,9 @@ SUPERVISION = {
     # The directory of the exported files. Each supervisor's machine may have its own.
     "JOURNAL_DIR": env_str("JOURNAL_DIR", str(STATE_DIR / "journal")),
     "INCIDENT_CRITICAL_ORDERS": env_int("INCIDENT_CRITICAL_ORDERS", 10, minimum=1),
+    # A verb on an order with more money at stake waits until another operator approves it. Empty: off.
+    "APPROVAL_ABOVE": env_limits("APPROVAL_ABOVE"),
+    "APPROVAL_SECONDS": env_seconds("APPROVAL_WITHIN", 86_400.0),
     "LIVENESS_SECONDS": env_seconds("LIVENESS_SECONDS", 900.0),
     "PAUSE_BOUND": env_seconds("PAUSE_BOUND", 14_400.0),
     # The receivers of mails about incidents. The demo's mail simulator takes any address.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ DEFAULTS: dict[str, Any] = {
     "OPERATOR_EMAILS": (),
     "INCIDENT_CRITICAL_ORDERS": 10,  # an incident that holds at least this many orders is critical
     "INCIDENT_REOPEN_SECONDS": 1800.0,  # a cause that returns within this time reopens its incident
+    "APPROVAL_ABOVE": {},  # currency -> amount; "": all other currencies. A verb on more money needs a second operator. Empty: off
+    "APPROVAL_SECONDS": 86_400.0,  # a request that no operator decides within this time expires
     "LIVENESS_SECONDS": 900.0,  # an order that stands still for longer without an explanation is named by `audit`
     "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
     "ARCHIVE_DAYS": 90,  # orders that ended this long ago are archived every night; None: never
@@ -82,6 +85,8 @@ class Conf:
     operator_emails: tuple[str, ...]
     incident_critical_orders: int
     incident_reopen: timedelta
+    approval_above: Mapping[str, Decimal]
+    approval_within: timedelta
     liveness: timedelta
     pause_bound: timedelta
     archive_after: timedelta | None
@@ -128,6 +133,8 @@ def get() -> Conf:
         operator_emails=tuple(value["OPERATOR_EMAILS"]),
         incident_critical_orders=int(value["INCIDENT_CRITICAL_ORDERS"]),
         incident_reopen=_seconds(value["INCIDENT_REOPEN_SECONDS"]),
+        approval_above={str(currency): Decimal(amount) for currency, amount in value["APPROVAL_ABOVE"].items()},
+        approval_within=_seconds(value["APPROVAL_SECONDS"]),
         liveness=_seconds(value["LIVENESS_SECONDS"]),
         pause_bound=_seconds(value["PAUSE_BOUND"]),
         archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),

@@ -5,7 +5,8 @@
     |-- PlanChanged              the code defines a workflow version differently from the database
     |-- UnknownRun               no run and no waiting submission has this key
     |-- Refused                  an operator verb that the present state does not allow
-    |   `-- ChangedMeanwhile     the run changed after the caller looked
+    |   |-- ChangedMeanwhile     the run changed after the caller looked
+    |   `-- AwaitsApproval       the verb waits as a request for another operator's approval
     |-- UnreadableSubmission     a submission that cannot become a run: it goes to the dead letters
     `-- AgentFailure             a failure that an agent reports of its remote service
         |-- TransientFailure     worth another attempt
@@ -66,6 +67,16 @@ class ChangedMeanwhile(Refused):
     """The run moved on since the caller looked; nothing was changed."""
 
     code = "changed_meanwhile"
+
+
+class AwaitsApproval(Refused):
+    """Another operator has to approve the verb first: so far nothing was changed. `approval`: the number of the request."""
+
+    code = "approval_pending"
+
+    def __init__(self, message: str, approval: int) -> None:
+        self.approval = approval
+        super().__init__(message)
 
 
 class UnreadableSubmission(SupervisionError):

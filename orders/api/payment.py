@@ -12,6 +12,7 @@ from orders.api.base import Door
 from orders.api.serializers import OrderAnswer
 from orders.api.views import accepted
 from orders.payments.again import pay_again
+from orders.services import acting_on
 from orders.validation import PaySerializer
 from supervision.api.base import account_of
 from supervision.api.permissions import operates
@@ -26,5 +27,5 @@ class PaymentView(Door):
         order = self.visible_order(request, public_id)
         if order.account_id != request.user.pk and not operates(request.user):
             raise PermissionDenied
-        pay_again(order, self.read(request, PaySerializer)["payment_method"], by=account_of(request))
+        pay_again(order, self.read(request, PaySerializer)["payment_method"], by=acting_on(order.account_id, account_of(request)))
         return accepted(queries.answer(self.visible_order(request, public_id)))

@@ -19,7 +19,7 @@ from orders.validation import MAX_LINES, MAX_QUANTITY, LineSerializer
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Operators, operates, sees_all
-from supervision.api.shapes import DIRECTIONS, RUN_STATES, Shape, Strict, Text, Whole
+from supervision.api.shapes import DIRECTIONS, RUN_STATES, Shape, Strict, Text, Whole, or_pending
 from supervision.errors import UnknownRun
 from supervision.operations import operator_verbs
 
@@ -144,7 +144,9 @@ class GoodsView(ReturnDoor):
 
     permission_classes = [Operators]
 
-    @extend_schema(operation_id="report_goods", request=GoodsSerializer, parameters=[IDEMPOTENCY_KEY], responses={202: ReturnAnswer})
+    @extend_schema(
+        operation_id="report_goods", request=GoodsSerializer, parameters=[IDEMPOTENCY_KEY], responses={202: or_pending(ReturnAnswer)}
+    )
     def post(self, request: Request, public_id: str) -> Response:
         """Say what really came: 202, and the return goes on. 409: it waits for no goods any more."""
         view = self.visible(request, public_id)

@@ -33,7 +33,7 @@ from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Clients, operates, sees_all
 from supervision.api.requests import PAGING, filter_parameters, filtered, page_of, refuse_unknown
-from supervision.api.shapes import ReasonSerializer
+from supervision.api.shapes import ReasonSerializer, or_pending
 
 PLACED = OpenApiResponse(OrderAnswer, description="Accepted: the order is committed and will be processed. `Location` is its address.")
 LIST = OrderFilters()
@@ -118,13 +118,15 @@ class OrderDetailView(Door):
 class CancelView(Door):
     """Cancelling one order."""
 
-    @extend_schema(operation_id="cancel_order", request=ReasonSerializer, responses={202: OrderAnswer})
+    @extend_schema(operation_id="cancel_order", request=ReasonSerializer, responses={202: or_pending(OrderAnswer)})
     def post(self, request: Request, public_id: str) -> Response:
         """202: the order will end Cancelled (or Error while an undo step is stuck), never Processed. 409: it is too late."""
         order = self.visible_order(request, public_id)
         if order.account_id != request.user.pk and not operates(request.user):
             raise PermissionDenied
-        services.cancel_order(public_id, by=account_of(request), reason=self.read(request, ReasonSerializer)["reason"])
+        services.cancel_order(
+            public_id, by=services.acting_on(order.account_id, account_of(request)), reason=self.read(request, ReasonSerializer)["reason"]
+        )
         return accepted(queries.answer(self.visible_order(request, public_id)))
 
 

@@ -23,6 +23,7 @@ from orders.payments import codes
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
 from supervision.models import Notification
 from supervision.operations import operator_verbs, previews
+from supervision.operations.audit_log import Exempt
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
@@ -112,7 +113,7 @@ def end(notification: Notification) -> None:
         seen = previews.plan(key, "compensate")
         if _still_refused(notification):
             reason = _("its payment stayed refused")
-            operator_verbs.compensate(key, by="the shop", reason=reason, plan_version=seen.version)
+            operator_verbs.compensate(key, by=Exempt("the shop"), reason=reason, plan_version=seen.version)
     except ChangedMeanwhile:
         raise
     except (Refused, UnknownRun):

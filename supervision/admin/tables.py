@@ -18,8 +18,10 @@ from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
 from supervision.admin import (  # noqa: F401
+    approval_pages,
     archived_runs,
     cached_answers,
+    channel_pages,
     incident_pages,
     job_pages,
     journal_pages,

@@ -14,14 +14,14 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
-from django.http import Http404, HttpResponse, UnreadablePostError
+from django.http import Http404, HttpResponse, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from django.utils.encoding import force_str
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import exceptions
 
-from supervision.errors import Refused, UnknownRun
+from supervision.errors import AwaitsApproval, Refused, UnknownRun
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,10 @@ def _refused_verb(error: Refused) -> HttpResponse:
     return problem(409, str(error), code=error.code)
 
 
+def _asked_for(error: AwaitsApproval) -> HttpResponse:
+    return JsonResponse({"approval": error.approval, "state": "pending"}, status=202)
+
+
 def _unavailable(error: Exception) -> HttpResponse:
     log.warning("the database did not answer: %s", error)
     words = _("This cannot be taken now; please try again in a moment.")
@@ -111,6 +115,7 @@ def not_found(_error: Exception | None = None) -> HttpResponse:
 _ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[Any], HttpResponse]], ...] = (
     (exceptions.ValidationError, _invalid),
     ((Http404, exceptions.NotFound, UnknownRun), not_found),
+    (AwaitsApproval, _asked_for),
     (Refused, _refused_verb),
     (PermissionDenied, lambda error: problem(403, str(error) or _("You may not do this."))),
     (RequestDataTooBig, lambda error: problem(413, str(TooLarge.default_detail), code="too_large")),

@@ -37,13 +37,14 @@ from supervision.api.shapes import (
     StepSerializer,
     Strict,
 )
+from supervision.approvals.actors import Exempt
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import directory, family
 from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.models import Alert, DeadLetter, Submission
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
-from supervision.signals.sending import send_signal, told
+from supervision.signals.sending import told
 
 TEXT_SHOWN = 4096
 PLANS = ("resubmit", "skip", "complete", "compensate", "move", "resume")
@@ -55,6 +56,7 @@ class VerbDoor(Door):
     permission_classes = [Operators]
     asks: type[Strict] = ActSerializer
     answer: type[Shape] = RunAnswer
+    may_wait = True  # for another operator's approval
 
     def find(self, public_id: str) -> Entry:
         """The order, as the application's directory finds it. Raises UnknownRun."""
@@ -211,7 +213,9 @@ class SignalView(VerbDoor):
             raise ValidationError({"Idempotency-Key": [_("This header is required.")]})
         given = self.read(request, self.asks)
         try:
-            sent = send_signal(public_id, name, given["payload"], key=key, sent_by=account.get_username(), reason=given["reason"])
+            by = account if operates(account) else Exempt(account)
+            reason = given["reason"] or _("no reason given")
+            sent = operator_verbs.signal(public_id, name, by=by, reason=reason, payload=given["payload"], signal_key=key).outcome
         except Refused as refusal:
             if field := {"signal_payload": "payload", "signal_key": "Idempotency-Key"}.get(refusal.code):
                 raise ValidationError({field: [str(refusal)]}) from None

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.fields import empty
 
@@ -106,6 +107,19 @@ class Reason(Text):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_length=1000, **kwargs)
+
+
+class PendingApproval(Shape):
+    """The verb waits: another operator has to approve the request of this number."""
+
+    approval = serializers.IntegerField()
+    state = serializers.ChoiceField(["pending"])
+
+
+def or_pending(answer: type[Shape]) -> PolymorphicProxySerializer:
+    """The answer of a verb, or of one that waits for an approval."""
+    name = f"{answer.__name__.removesuffix('Answer')}OrApproval"
+    return PolymorphicProxySerializer(name, serializers=[answer, PendingApproval], resource_type_field_name=None)
 
 
 class ReasonSerializer(Strict):
@@ -317,7 +331,9 @@ class DoorSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         """The answer of a verb is the view's `answer`, which an application may have replaced."""
         answer = getattr(self.view, "answer", None)
-        return super().get_response_serializers() if answer is None else {202: answer}
+        if answer is None:
+            return super().get_response_serializers()
+        return {202: or_pending(answer) if self.method == "POST" and getattr(self.view, "may_wait", False) else answer}
 
 
 def page_answer(item: type[Shape]) -> type[Shape]:

@@ -9,6 +9,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 from django.urls.converters import IntConverter, StringConverter
 
 from supervision.api import governance_views, incident_views, operator_views, webhooks
+from supervision.api.approvals import views as approvals
 from supervision.api.jobs import views as job_views
 from supervision.api.shapes import ResubmitSerializer, RunAnswer, Shape, Strict, signalled
 
@@ -68,6 +69,10 @@ patterns: list[URLPattern | URLResolver] = [
     path("jobs/<rowid:pk>/", job_views.JobView.as_view(), name="job"),
     path("jobs/<rowid:pk>/stop/", job_views.StopJobView.as_view(), name="stop-job"),
     path("jobs/<rowid:pk>/resume/", job_views.ResumeJobView.as_view(), name="resume-job"),
+    path("approvals/", approvals.ApprovalsView.as_view(), name="approvals"),
+    path("approvals/<rowid:pk>/", approvals.ApprovalView.as_view(), name="approval"),
+    path("approvals/<rowid:pk>/approve/", approvals.ApproveView.as_view(), name="approve"),
+    path("approvals/<rowid:pk>/refuse/", approvals.RefuseView.as_view(), name="refuse"),
     path("dead-letters/", operator_views.DeadLettersView.as_view(), name="dead-letters"),
     path("dead-letters/<rowid:pk>/", operator_views.DeadLetterView.as_view(), name="dead-letter"),
     path("dead-letters/<rowid:pk>/requeue/", operator_views.RequeueView.as_view(), name="requeue"),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from django.db.models.functions import Now
 
 from supervision.agent import JSON, StepRequest
+from supervision.approvals.actors import Exempt
 from supervision.children import child_sql
 from supervision.children.steps import NO_PAYLOAD, ChildRun, ForEach
 from supervision.errors import AgentFailure, AwaitChildren, NotNeeded, PermanentFailure, UnreadableSubmission
@@ -166,7 +167,7 @@ def _cancel(key: str, reason: str) -> None:
     """Cancel this child, or undo it though it is Processed. A child whose submission is a dead letter has nothing to undo."""
     run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
     if run_id is None:
-        operator_verbs.cancel(key, by=ACTOR, reason=reason)
+        operator_verbs.cancel(key, by=Exempt(ACTOR), reason=reason)
         waits = Submission.objects.filter(public_id=key, consumed_at__isnull=True).exists()
         db.fetch(child_sql.UNDOING if waits else child_sql.NEVER_RAN, {"key": key})
         return
@@ -176,5 +177,5 @@ def _cancel(key: str, reason: str) -> None:
         locked.undo(ACTOR, reason, cancel_requested_at=Now())
         run_verbs.finish([locked], [state])
     elif state != RunState.CANCELLED:
-        operator_verbs.cancel(key, by=ACTOR, reason=reason)
+        operator_verbs.cancel(key, by=Exempt(ACTOR), reason=reason)
     db.fetch(child_sql.UNDOING, {"key": key})

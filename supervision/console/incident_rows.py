@@ -25,6 +25,8 @@ _ELSEWHERE = {
     "dead_letters": ("admin:supervision_deadletter_changelist", "?open=yes"),
     "pause_overrun": ("admin:supervision_pause_changelist", "?active=yes"),
     "delivery_failed": ("admin:supervision_delivery_changelist", "?state=failing"),
+    "channel_failed": ("admin:supervision_channel_changelist", ""),
+    "approval": ("admin:supervision_approval_changelist", "?state=pending"),
     "journal": ("admin:supervision_journalfile_changelist", ""),
     "starvation": ("admin:supervision_heartbeat_changelist", ""),
     "unknown_version": ("admin:supervision_heartbeat_changelist", ""),
@@ -88,6 +90,8 @@ def way_out(row: Incident, resources: Mapping[str, int]) -> tuple[str, str]:
         "dead_letters": _("Decide about them"),
         "pause_overrun": _("See the pauses"),
         "delivery_failed": _("See the deliveries"),
+        "channel_failed": _("See the channels"),
+        "approval": _("Decide about them"),
         "journal": _("See the journal"),
     }
     if row.kind in _ELSEWHERE:

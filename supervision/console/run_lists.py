@@ -20,6 +20,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
+from supervision.approvals import waiting
 from supervision.console.bounded_lists import BoundedChangeList, ErrorFirst
 from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import RUN_FILTERS
@@ -188,7 +189,7 @@ class RunConsole(RunVerbs):
         shown = history if "all" in request.GET else history[-EVENTS_SHOWN:]
         return self.page(
             request, "run.html", title=str(obj), object=obj, original=obj, run=run,
-            steps=personal.steps_shown(run.workflow, steps),
+            approvals=waiting.of_order(run.key), steps=personal.steps_shown(run.workflow, steps),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),

@@ -10,11 +10,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from supervision.approvals import waiting
 from supervision.console.shared import count_up_to, open_alerts, open_incidents
 from supervision.models import (
     Alert,
+    Approval,
     ArchivedRun,
     CachedResult,
+    Channel,
     DeadLetter,
     Delivery,
     Heartbeat,
@@ -30,6 +33,7 @@ from supervision.models import (
     ResourceRoute,
     Run,
     Submission,
+    Telling,
     WebhookEndpoint,
 )
 from supervision.states import RunState
@@ -78,8 +82,10 @@ def job_entry(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def dead_letter_entry(request: HttpRequest) -> list[dict[str, Any]]:
-    """The last entry of the daily work."""
-    return entry(request, DeadLetter, "mark_email_unread", query="?open=yes")
+    """The last entries of the daily work: what waits for another operator, and dead letters."""
+    waits = count_up_to(waiting.pending()) if request.user.has_perm("supervision.view_run") else ""
+    asked = entry(request, Approval, "approval", query="?state=pending", badge=waits, permission="supervision.view_run")
+    return [*asked, *entry(request, DeadLetter, "mark_email_unread", query="?open=yes")]
 
 
 def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
@@ -96,6 +102,7 @@ def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequen
                 *(queues if may_view else []),
                 *schedules,
                 *entry(request, Incident, "history", title=_("All incidents")),
+                *entry(request, Channel, "campaign", permission="supervision.view_run"),
                 *entry(request, Alert, "notifications", query="?open=yes", badge=shown["alerts"]),
             ],
         },
@@ -113,6 +120,7 @@ def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequen
                 *entry(request, WebhookEndpoint, "webhook"),
                 *entry(request, ReplyToken, "reply"),
                 *entry(request, Notification, "outgoing_mail", query="?undelivered=yes"),
+                *entry(request, Telling, "outbox", permission="supervision.view_run"),
                 *entry(request, CachedResult, "cached"),
                 *entry(request, Heartbeat, "monitor_heart"),
                 *entry(request, LeaderLease, "shield_person"),

@@ -38,7 +38,7 @@ from supervision.console.verb_forms import (
     step_field,
     verbs_for,
 )
-from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnknownRun
+from supervision.errors import AwaitsApproval, ChangedMeanwhile, DefinitionError, Refused, UnknownRun
 from supervision.incidents import lifecycle
 from supervision.insight import queries
 from supervision.jobs.acting import must_still_fail
@@ -105,6 +105,8 @@ class RunVerbs(PageAdmin):
             done = self._act(request, run, chosen, form.cleaned_data, amend.amended if amend else None)
         except ChangedMeanwhile:
             return self._confirm(request, obj, run, chosen, typed=form.cleaned_data | (amend.cleaned_data if amend else {}))
+        except AwaitsApproval as waits:
+            messages.warning(request, str(waits))
         except Refused as refusal:
             messages.error(request, str(refusal))
         except UnknownRun:

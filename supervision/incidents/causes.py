@@ -14,12 +14,29 @@ from supervision.incidents.lifecycle import CRITICAL, WARNING, Cause, detector, 
 from supervision.postgres import db
 
 DEAD_LETTERS, JOURNAL, PAUSE_OVERRUN, DELIVERY_FAILED = "dead_letters", "journal", "pause_overrun", "delivery_failed"
+CHANNEL_FAILED = "channel_failed"
 FAILING_SECONDS = 900.0  # a receiver that has failed for this long without a success is an incident
 REMEMBERED = "interval '7 days'"  # a final failure is reported for this long, or until an operator acknowledges it
 
 
 def _weight(count: int) -> str:
     return CRITICAL if count >= conf.get().incident_critical_orders else WARNING
+
+
+# ----------------------------------------------------------------------------------------------------- channels
+
+_FAILING_CHANNELS = """
+SELECT id, name, failing_since, last_error FROM supervision_channel
+ WHERE active AND failing_since < now() - %(failing)s::float8 * interval '1 s'
+"""
+
+
+@detector(CHANNEL_FAILED)
+def silent_channels() -> Iterator[Cause]:
+    """Channels that have taken no message about incidents for FAILING_SECONDS. The other channels and mails tell of it."""
+    for pk, name, since, error in db.fetch(_FAILING_CHANNELS, {"failing": FAILING_SECONDS}):
+        title = _("The channel %(name)s takes no alerts: %(error)s") % {"name": name, "error": error}
+        yield Cause(kind=CHANNEL_FAILED, key=f"{CHANNEL_FAILED}:{pk}", title=title, resource=str(pk), since=since)
 
 
 # ------------------------------------------------------------------------------------------------- dead letters

@@ -74,6 +74,22 @@ INSERT INTO supervision_notification (kind, payload)
 SELECT 'incident', v.payload FROM unnest(%(payloads)s::jsonb[]) v(payload)
 """
 
+# One message for each channel that is told of an incident of this severity and kind. A channel is told of the end of what it was
+# told of; PagerDuty of an acknowledgement, too.
+TELL_CHANNELS = f"""
+INSERT INTO supervision_telling (channel_id, incident_id, event, severity)
+SELECT c.id, i.id, v.event, i.severity
+  FROM unnest(%(incidents)s::bigint[], %(events)s::text[]) v(incident, event)
+  JOIN supervision_incident i ON i.id = v.incident
+  JOIN supervision_channel c ON c.active
+ WHERE CASE WHEN v.event IN ('closed', 'acknowledged')
+            THEN (v.event = 'closed' OR c.kind = 'pagerduty')
+                 AND EXISTS (SELECT FROM supervision_telling t WHERE t.incident_id = i.id AND t.channel_id = c.id)
+            ELSE {_RANK.format("i.severity")} >= {_RANK.format("c.least")} AND (c.kinds = '[]'::jsonb OR c.kinds ? i.kind)
+                 AND NOT (i.kind = 'channel_failed' AND i.resource = c.id::text) END
+ ORDER BY i.id, c.id
+"""
+
 STANDING = "SELECT cause, id FROM supervision_incident WHERE closed_at IS NULL"
 
 ACKNOWLEDGE = """

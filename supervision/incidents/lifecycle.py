@@ -29,6 +29,7 @@ from supervision.incidents.incident_sql import (
     REOPEN,
     STANDING,
     TELL,
+    TELL_CHANNELS,
     TELL_CLOSED,
     TRY_LOCK,
     UPDATE,
@@ -202,7 +203,13 @@ def _tell(news: Sequence[tuple[int, str]]) -> int:
         events = dict.fromkeys(event for _, event in news)
         payloads = [{"incidents": [number for number, other in news if other == event], "event": event} for event in events]
     db.fetch(NOTIFY, {"payloads": [json.dumps(payload) for payload in payloads]})
+    tell_channels(news)
     return len(news)
+
+
+def tell_channels(news: Sequence[tuple[int, str]]) -> None:
+    """Put a message for each channel and each of these (incident, event) into the outbox, in the caller's transaction."""
+    db.fetch(TELL_CHANNELS, {"incidents": [number for number, _event in news], "events": [event for _number, event in news]})
 
 
 # ------------------------------------------------------------------------------------------------- held runs

@@ -12,8 +12,8 @@ from supervision.errors import ChangedMeanwhile, Refused
 from supervision.incidents import lifecycle
 from supervision.jobs import job_sql, selection
 from supervision.models import Job, Run
+from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import Actor, log, name_of
-from supervision.operations.operator_verbs import demand_reason
 from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.wakeup import hints

@@ -18,10 +18,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from supervision.approvals import gate
+from supervision.approvals.stakes import Operation
 from supervision.errors import ChangedMeanwhile, Refused, SupervisionError
 from supervision.models import Finding
 from supervision.operations.audit_log import Actor, log, name_of
@@ -264,6 +268,7 @@ def findings(service: str | None = None) -> list[Finding]:
 def settle(number: int, verb: str, *, by: Actor, reason: str) -> str:
     """Settle one finding; returns the outcome as text. A repeated call does nothing more.
 
+    Raises AwaitsApproval where another operator has to approve it.
     Raises Refused where the verb does not fit, ChangedMeanwhile where the finding is closed or another call is settling it,
     and CannotSettle or CannotCompare where the service did not do it: the finding stays open and can be settled again.
     """
@@ -281,6 +286,7 @@ def settle(number: int, verb: str, *, by: Actor, reason: str) -> str:
             % {"verb": verb, "number": number, "kind": finding.kind, "verbs": said},
             "wrong_verb",
         )
+    gate.asking(lambda: gate.through(_operation(finding, verb), by=by, reason=reason))
     begun = db.run(_BEGIN, {"id": number, "seconds": SETTLING_SECONDS})
     if not begun:
         raise ChangedMeanwhile(_("Finding %(number)s is already being settled.") % {"number": number})
@@ -292,6 +298,26 @@ def settle(number: int, verb: str, *, by: Actor, reason: str) -> str:
         raise
     _close(finding, verb, by, reason, outcome, tries)
     return outcome
+
+
+def _operation(finding: Finding, verb: str) -> Operation:
+    """Settling it, for the gate: `refund` and `cancel` give the amount back, `adopt` accepts that it is gone or too much."""
+    stake = {finding.currency: finding.amount} if finding.amount else {}
+    return Operation(
+        verb="settle", subject=str(finding.pk), order=finding.order_key, arguments={"verb": verb}, stake=stake,
+        plan_version=f"{finding.kind} {finding.amount}",
+    )  # fmt: skip
+
+
+@gate.executor("settle", calls_services=True)
+def _settle_approved(number: str, /, *, by: Actor, reason: str, plan_version: str | None, **arguments: Any) -> str:
+    """Settle it, unless an earlier try that died has done so, or may still be at it."""
+    finding = Finding.objects.annotate(busy=ExpressionWrapper(Q(settling_until__gt=Now()), BooleanField())).get(pk=int(number))
+    if finding.closed_at is not None and (finding.verb, finding.settled_by) == (arguments["verb"], by):
+        return finding.outcome
+    if finding.closed_at is None and finding.busy:
+        raise gate.NotYet(f"finding {number} is being settled")
+    return settle(finding.pk, arguments["verb"], by=by, reason=reason)
 
 
 def _close(finding: Finding, verb: str, by: Actor, reason: str, outcome: str, tries: int) -> None:

@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.management.base import CommandError, CommandParser
 
-from supervision.errors import Refused, UnknownRun
+from supervision.errors import AwaitsApproval, Refused, UnknownRun
 from supervision.insight import directory
 from supervision.management.base import Command
 
@@ -81,6 +81,11 @@ class OperatorCommand(OrderCommand):
             try:
                 key = find_order(said).key
                 state = self.act(key, by=by, reason=reason, options=options)
+            except AwaitsApproval as waits:
+                if options["json"]:
+                    self.say_json({"id": said, "approval": waits.approval, "state": "pending"})
+                else:
+                    self.stdout.write(f"{said}: {waits}")
             except (CommandError, UnknownRun, Refused) as problem:
                 failed.append(f"{said}: {problem}")
                 if options["json"]:

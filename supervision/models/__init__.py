@@ -6,9 +6,9 @@ from supervision.models.incidents import Alert, Incident, IncidentNote, Pulse
 from supervision.models.jobs import Job, JobResult
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch
-from supervision.models.outbound import Audience, Delivery, ReplyToken, WebhookEndpoint
+from supervision.models.outbound import Audience, Channel, Delivery, ReplyToken, Telling, WebhookEndpoint
 from supervision.models.plans import WorkflowVersion
-from supervision.models.reconciliation import Finding, Reconciliation
+from supervision.models.reconciliation import Approval, Finding, Reconciliation
 from supervision.models.resources import CachedResult, Closure, Pause, Resource, ResourceRoute, Slot
 from supervision.models.states import (
     DeadLetter,
@@ -24,9 +24,11 @@ from supervision.models.states import (
 
 __all__ = [
     "Alert",
+    "Approval",
     "ArchivedRun",
     "Audience",
     "CachedResult",
+    "Channel",
     "Child",
     "ChildState",
     "Closure",
@@ -59,6 +61,7 @@ __all__ = [
     "StepState",
     "StrayReply",
     "Submission",
+    "Telling",
     "WebhookEndpoint",
     "WorkflowVersion",
     "WriterLease",

@@ -1,4 +1,4 @@
-"""Messages to the systems of clients: webhooks with their deliveries, and tokens of private reply queues; who listens to live pages."""
+"""Messages to clients' systems: webhooks, deliveries, reply queues; channels that tell operators; who listens to live pages."""
 
 from __future__ import annotations
 
@@ -141,3 +141,78 @@ class Audience(models.Model):
 
     def __str__(self) -> str:
         return f"until {self.until:%Y-%m-%d %H:%M:%S}"
+
+
+class Channel(models.Model):
+    """Where operators are told of incidents, beside OPERATOR_EMAILS. Operators edit these rows.
+
+    address: the receivers of mails, separated by commas; the webhook's address; empty for Slack, and for PagerDuty its own. secret: the
+    webhook's signing secret, Slack's address (which is one), PagerDuty's integration key. No page shows it again.
+    least: the least severity that it is told of. kinds: of incidents; empty: all. failures: tries in a row that failed, the first of
+    them at failing_since. retry_at: nothing is sent before this time, because the last try failed.
+    """
+
+    class Kind(models.TextChoices):
+        MAIL = "mail", _("Mail")
+        WEBHOOK = "webhook", _("Webhook")
+        SLACK = "slack", _("Slack")
+        PAGERDUTY = "pagerduty", _("PagerDuty")
+
+    class Least(models.TextChoices):
+        WARNING = "warning", _("warning and critical")
+        CRITICAL = "critical", _("critical only")
+
+    name = models.TextField(_("name"), unique=True)
+    kind = models.TextField(_("kind"), choices=Kind.choices)
+    address = models.TextField(_("address"), db_default="", default="", blank=True)
+    secret = models.TextField(_("secret"), db_default="", default="", blank=True)
+    least = models.TextField(_("severity"), choices=Least.choices, db_default=Least.WARNING.value, default=Least.WARNING)
+    kinds = models.JSONField(_("kinds of incidents"), db_default=[], default=list, blank=True)
+    active = models.BooleanField(_("active"), db_default=True, default=True)
+    failures = models.IntegerField(_("failures in a row"), db_default=0, default=0)
+    failing_since = models.DateTimeField(_("failing since"), null=True)
+    retry_at = models.DateTimeField(_("left in peace until"), null=True)
+    last_error = models.TextField(_("last error"), db_default="", default="")
+    sent_at = models.DateTimeField(_("last sent at"), null=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("channel")
+        verbose_name_plural = _("channels")
+        default_permissions = ("view", "change")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Telling(models.Model):
+    """One message about an incident to one channel, written with the change that it tells of, and every try to send it.
+
+    event: opened, worse, again, acknowledged, closed; or test, without an incident. attempt: the fencing token of a try. log: the last
+    tries. Its id is the same for every try, so that a receiver can recognise a repetition.
+    """
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="tellings", verbose_name=_("channel"), db_index=False)
+    incident_id = models.BigIntegerField(_("incident"), null=True)
+    event = models.TextField(_("event"))
+    severity = models.TextField(_("severity"), db_default="", default="")
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    not_before = models.DateTimeField(_("not before"), db_default=Now())
+    attempt = models.IntegerField(_("attempt"), db_default=0, default=0)
+    status_code = models.IntegerField(_("answer"), null=True)
+    last_error = models.TextField(_("last error"), db_default="", default="")
+    log = models.JSONField(_("log"), db_default=[], default=list)
+    delivered_at = models.DateTimeField(_("delivered at"), null=True)
+    given_up_at = models.DateTimeField(_("given up at"), null=True)
+
+    class Meta:
+        verbose_name = _("alert sent out")
+        verbose_name_plural = _("alerts sent out")
+        default_permissions = ("view",)
+        indexes = [
+            models.Index(name="telling_due", fields=["channel", "id"], condition=Q(delivered_at__isnull=True, given_up_at__isnull=True)),
+            models.Index(name="telling_of_incident", fields=["incident_id", "channel"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} {self.incident_id or ''}".strip()

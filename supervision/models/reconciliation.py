@@ -1,4 +1,4 @@
-"""Differences found by comparing our books with the services' own lists, and when each service was last compared."""
+"""Differences between our books and the services' own lists, when each was last compared; and requests for an approval."""
 
 from __future__ import annotations
 
@@ -78,3 +78,66 @@ class Reconciliation(models.Model):
 
     def __str__(self) -> str:
         return self.service
+
+
+class Approval(models.Model):
+    """An operator's verb that waits until another operator approves it, because more than APPROVAL_ABOVE is at stake.
+
+    verb, subject, arguments: what is called once it is approved. stake: [amount, currency] pairs. plan_version: the order's state
+    when it was asked for. identity: the same for requests that ask for the same. `approved` without `carried_out_at`: the outbox is
+    about to do it. failed: the verb was not possible any more; `outcome` says why. Decided requests are kept as a record.
+    """
+
+    class State(models.TextChoices):
+        PENDING = "pending", _("waits for another operator")
+        APPROVED = "approved", _("approved")
+        REFUSED = "refused", _("refused")
+        EXPIRED = "expired", _("not decided in time")
+        FAILED = "failed", _("not possible any more")
+
+    verb = models.TextField(_("verb"))
+    subject = models.TextField(_("subject"))
+    order_key = models.TextField(_("order"), db_default="", default="")
+    run_id = models.BigIntegerField(_("run"), null=True)
+    step = models.TextField(_("step"), db_default="", default="")
+    arguments = models.JSONField(_("arguments"), db_default={}, default=dict)
+    stake = models.JSONField(_("at stake"), db_default=[], default=list)
+    plan_version = models.TextField(_("version of the plan"), db_default="", default="")
+    identity = models.TextField(_("identity"))
+    reason = models.TextField(_("reason"))
+    asked_by = models.TextField(_("asked by"))
+    asked_by_id = models.BigIntegerField(_("account that asked"), null=True)
+    asked_at = models.DateTimeField(_("asked at"), db_default=Now())
+    expires_at = models.DateTimeField(_("expires at"))
+    state = models.TextField(_("state"), choices=State.choices, db_default=State.PENDING.value, default=State.PENDING)
+    decided_by = models.TextField(_("decided by"), db_default="", default="")
+    decided_at = models.DateTimeField(_("decided at"), null=True)
+    decision_reason = models.TextField(_("reason of the decision"), db_default="", default="")
+    carried_out_at = models.DateTimeField(_("carried out at"), null=True)
+    outcome = models.TextField(_("outcome"), db_default="", default="")
+
+    class Meta:
+        verbose_name = _("approval")
+        verbose_name_plural = _("approvals")
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(name="the_same_is_asked_for_once", fields=["identity"], condition=Q(state="pending")),
+            models.CheckConstraint(
+                name="a_known_state_of_an_approval", condition=Q(state__in=["pending", "approved", "refused", "expired", "failed"])
+            ),
+            models.CheckConstraint(
+                name="only_what_is_approved_is_carried_out", condition=Q(carried_out_at__isnull=True) | Q(state="approved")
+            ),
+        ]
+        indexes = [
+            models.Index(name="approval_of_order", fields=["order_key", "-id"]),
+            models.Index(name="approval_pending", fields=["id"], condition=Q(state="pending")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.step}: {self.subject}"
+
+    @property
+    def amounts(self) -> str:
+        """What is at stake, as text."""
+        return ", ".join(f"{amount} {currency}" for amount, currency in self.stake)

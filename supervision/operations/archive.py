@@ -25,7 +25,6 @@ from typing import Any
 
 from supervision import conf
 from supervision.errors import UnreadableSubmission
-from supervision.operations import retention
 from supervision.plans import personal
 from supervision.postgres import db
 from supervision.runtime import failpoints
@@ -49,6 +48,7 @@ class Moved:
     submissions: int = 0
     notifications: int = 0
     deliveries: int = 0
+    tellings: int = 0
     held: int = 0
 
     def add(self, other: Moved) -> None:
@@ -67,8 +67,8 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
         moved.held = held
         yield moved
     keys = max(older_than, conf.get().keep_keys)
-    for table, days in (("submission", keys), ("notification", older_than), ("delivery", older_than)):
-        for gone in retention.batches(table, days, size=size, dry_run=dry_run):
+    for table, days in (("submission", keys), ("notification", older_than), ("delivery", older_than), ("telling", older_than)):
+        for gone in _tidied(table, days, size=size, dry_run=dry_run):
             yield Moved(**{f"{table}s" if table != "delivery" else "deliveries": gone})
 
 
@@ -285,3 +285,45 @@ def turn() -> bool:
         time.sleep(now - at)
         at = time.monotonic()
     return False
+
+
+# ------------------------------------------------------------------------------------- rows without a run of their own
+
+_DONE_WITH = {
+    # Kept longer than its order, for the idempotency key. A dead letter's submission is kept, because it may be requeued.
+    "submission": "t.consumed_at IS NOT NULL AND t.created_at < {before}"
+    " AND EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = t.public_id)",
+    "notification": "coalesce(t.delivered_at, t.given_up_at) < {before}",
+    "delivery": "coalesce(t.delivered_at, t.given_up_at) < {before}",
+    # The channels that were told of an incident are told of its end.
+    "telling": "coalesce(t.delivered_at, t.given_up_at) < {before}"
+    " AND NOT EXISTS (SELECT FROM supervision_incident i WHERE i.id = t.incident_id AND i.closed_at IS NULL)",
+}
+_TIDY = """
+WITH page AS MATERIALIZED (
+    SELECT id, created_at FROM supervision_{table} WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
+over AS MATERIALIZED (
+    SELECT t.id FROM supervision_{table} t JOIN page ON page.id = t.id WHERE {done_with}
+     ORDER BY t.id {lock}),
+gone AS ({act})
+SELECT coalesce((SELECT max(id) FROM page), 0), coalesce((SELECT max(created_at) FROM page) < {before}, false),
+       (SELECT count(*) FROM gone)
+"""
+
+
+def _tidied(table: str, older_than: timedelta, *, size: int, dry_run: bool = False) -> Iterator[int]:
+    """Delete rows of that age that are no longer needed, batch by batch, oldest first; yields the size of each batch."""
+    before = "now() - %(days)s::float8 * interval '1 day'"
+    delete = f"DELETE FROM supervision_{table} t USING over WHERE t.id = over.id RETURNING t.id"  # noqa: S608
+    statement = _TIDY.format(
+        table=table,
+        before=before,
+        done_with=_DONE_WITH[table].format(before=before),
+        lock="" if dry_run else "FOR UPDATE OF t SKIP LOCKED",
+        act="SELECT id FROM over" if dry_run else delete,
+    )
+    after, more = 0, True
+    while more:
+        after, more, gone = db.run(statement, {"after": after, "page": size, "days": older_than / DAY})[0]
+        if gone:
+            yield gone

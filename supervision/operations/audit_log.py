@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 
-Actor = AbstractBaseUser | str
+from supervision.approvals.actors import Actor, Exempt, account_of, name_of
 
-
-def name_of(by: Actor) -> str:
-    """The name of this actor in an order's history."""
-    return by if isinstance(by, str) else by.get_username()
+__all__ = ["Actor", "Exempt", "log", "name_of"]
 
 
 def log(by: Actor, on: Model, message: str, flag: int = CHANGE) -> None:
@@ -24,11 +20,12 @@ def log(by: Actor, on: Model, message: str, flag: int = CHANGE) -> None:
 
 def log_all(by: Actor, entries: Sequence[tuple[Model, str]], flag: int = CHANGE) -> None:
     """Write the entries of several rows in one statement, as `log` writes one."""
-    if isinstance(by, str):
+    account = account_of(by)
+    if account is None:
         return
     LogEntry.objects.bulk_create(
         LogEntry(
-            user_id=by.pk,
+            user_id=account.pk,
             content_type=ContentType.objects.get_for_model(on),
             object_id=str(on.pk),
             object_repr=str(on)[:200],

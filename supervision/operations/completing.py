@@ -10,10 +10,11 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from supervision.agent import CHILD
+from supervision.approvals import gate
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.models import Child, ChildState, StepState
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
 from supervision.operations.audit_log import Actor, name_of
-from supervision.operations.operator_verbs import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
 from supervision.operations.previews import is_asleep, may_be_completed, same_plan
 from supervision.postgres import db, json_safe
 from supervision.states import Direction, Effect, ProcessState, RunState
@@ -31,6 +32,7 @@ UPDATE supervision_effect e
 """
 
 
+@gate.executor("complete")
 def complete(
     key: str,
     *,
@@ -54,7 +56,10 @@ def complete(
         found = _chosen(locked, step, attempt)
         same_plan(locked, plan_version)
         why = _("done by hand: %(reason)s") % {"reason": reason}
-        return carry_out(locked, by, "complete", reason, lambda: _complete(locked, found, name_of(by), why, result))
+        return carry_out(
+            locked, by, "complete", reason, lambda: _complete(locked, found, name_of(by), why, result),
+            about=[found], step=found.name, result=dict(result),
+        )  # fmt: skip
 
     return commit(work)
 

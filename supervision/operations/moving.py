@@ -12,10 +12,12 @@ from itertools import islice
 from django.utils.translation import gettext as _
 
 from supervision.agent import CHILD
-from supervision.errors import DefinitionError, PlanChanged, Refused, UnknownRun, UnreadableSubmission
+from supervision.approvals import gate
+from supervision.approvals.stakes import Operation
+from supervision.errors import AwaitsApproval, DefinitionError, PlanChanged, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Child, Run, StepState
+from supervision.operations.acting import commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, log_all, name_of
-from supervision.operations.operator_verbs import commit, demand_reason, locked_run
 from supervision.operations.previews import Plan, PlanStep, as_it_is, same_plan, seen, still_here
 from supervision.plans import registry
 from supervision.postgres import db
@@ -68,6 +70,7 @@ def _row(step: StepState, action: str) -> PlanStep:
     return PlanStep(step.name, str(step.direction), action, step.idempotency_key, key_reused=step.attempt > 0)
 
 
+@gate.executor("move")
 def move(key: str, *, by: Actor, reason: str, version: int | None = None, plan_version: str | None = None) -> str:
     """Let the run go on with this version of its workflow (None: the newest); returns its state.
 
@@ -84,6 +87,7 @@ def move(key: str, *, by: Actor, reason: str, version: int | None = None, plan_v
         same_plan(locked, plan_version, workflow.version)
         if found := reasons(locked, workflow, _children_of([locked])):
             raise Refused(" ".join(found), "not_movable")
+        gate.through(_operation(locked, workflow), by=by, reason=reason)
         _move([(locked, workflow)], by, reason)
         return locked.run.process_state
 
@@ -127,8 +131,26 @@ def _move_batch(keys: Sequence[str], by: Actor, reason: str, version: int | None
     children = _children_of(found)
     outcomes = {key: _judged(key, runs.get(key), version, children) for key in keys}
     if not dry_run:
+        outcomes |= {key: _gated(runs[key], it, by, reason) for key, it in outcomes.items() if isinstance(it, Workflow)}
         _move([(runs[key], target) for key, target in outcomes.items() if isinstance(target, Workflow)], by, reason)
     return [Moved(key, runs[key].run.process_state) if isinstance(it := outcomes[key], Workflow) else it for key in keys]
+
+
+def _operation(locked: LockedRun, workflow: Workflow) -> Operation:
+    key, version = locked.run.key, workflow.version
+    steps = [*locked.steps, *locked.undos]
+    return Operation(
+        verb="move", subject=key, order=key, arguments={"version": version}, run=locked.run, steps=steps, plan_version=seen(locked, version)
+    )
+
+
+def _gated(locked: LockedRun, workflow: Workflow, by: Actor, reason: str) -> Moved | Workflow:
+    """The workflow that the run moves to, or why it does not move now."""
+    try:
+        gate.asking(lambda: gate.through(_operation(locked, workflow), by=by, reason=reason))
+    except AwaitsApproval as waits:
+        return Moved(locked.run.key, code=waits.code, message=str(waits))
+    return workflow
 
 
 def _as_they_are(ids: Sequence[int]) -> list[LockedRun]:

@@ -6,24 +6,24 @@ commits with the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from supervision.agent import CHILD
+from supervision.approvals import gate
+from supervision.approvals.stakes import Operation
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnreadableSubmission
-from supervision.incidents import incident_sql
-from supervision.models import Alert, Child, ChildState, DeadLetter, Incident, IncidentNote, Run, StepState, Submission
+from supervision.incidents import incident_sql, lifecycle
+from supervision.models import Alert, DeadLetter, Incident, IncidentNote, Run, StepState, Submission
 from supervision.operations import requeue
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
 from supervision.operations.audit_log import Actor, log, name_of
-from supervision.operations.previews import key_of, same_plan, still_here, without_run
+from supervision.operations.previews import key_of, same_plan, still_here
 from supervision.postgres import db
-from supervision.runtime import failpoints
 from supervision.signals.sending import Sent, send_signal
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
-from supervision.store import run_verbs
 from supervision.store.runs.beginning_again import undo_the_rest
 from supervision.store.runs.locked_run import LockedRun, due_now
 from supervision.wakeup import hints
@@ -33,17 +33,18 @@ LONGEST_NOTE = 2000
 # ------------------------------------------------------------------------------------------------------- verbs
 
 
-def cancel(key: str, *, by: Actor, reason: str) -> str:
+@gate.executor("cancel")
+def cancel(key: str, *, by: Actor, reason: str, plan_version: str | None = None) -> str:
     """Cancel an order; returns its state. It ends Cancelled (or Error while an undo is stuck), never Processed.
 
     Works before the submission is consumed, too. Does nothing more while the order is already being undone. Raises
     Refused once the order is Processed or Cancelled.
     """
     demand_reason(reason)
-    return commit(lambda: _cancel(key, by, reason))
+    return commit(lambda: _cancel(key, by, reason, plan_version))
 
 
-def _cancel(key: str, by: Actor, reason: str) -> str:
+def _cancel(key: str, by: Actor, reason: str, plan_version: str | None) -> str:
     submission = Submission.objects.select_for_update().filter(public_id=key).first()
     # A dead letter's order can be cancelled too: if an operator requeues it later, it ends Cancelled.
     if submission is not None and (submission.consumed_at is None or not Run.objects.filter(key=key).exists()):
@@ -53,6 +54,7 @@ def _cancel(key: str, by: Actor, reason: str) -> str:
             log(by, submission, f"cancel: {reason}")
         return RunState.PENDING
     locked = locked_run(key)
+    same_plan(locked, plan_version)
     state = locked.run.process_state
     if state in FINAL_RUN_STATES:
         raise Refused(_("The order is %(state)s and can no longer be cancelled.") % {"state": state}, "not_cancellable")
@@ -69,6 +71,7 @@ def _undo(locked: LockedRun, actor: str, reason: str, **fields: Any) -> None:
     locked.undo(actor, reason, **fields)
 
 
+@gate.executor("compensate")
 def compensate(key: str, *, by: Actor, reason: str, plan_version: str | None = None) -> str:
     """Undo everything that was done or may have been done, in reverse order; returns the run's state."""
     demand_reason(reason)
@@ -77,17 +80,18 @@ def compensate(key: str, *, by: Actor, reason: str, plan_version: str | None = N
         locked = locked_run(key)
         same_plan(locked, plan_version)
         if locked.run.resume_from is not None:
-            return carry_out(locked, by, "undo", reason, lambda: undo_the_rest(locked, name_of(by), reason))
+            return carry_out(locked, by, "compensate", reason, lambda: undo_the_rest(locked, name_of(by), reason), said=f"undo: {reason}")
         if locked.run.process_state in FINAL_RUN_STATES or locked.run.direction == Direction.UNDO:
             raise Refused(
                 _("The order is %(state)s and cannot be undone.") % {"state": locked.run.process_state},
                 "not_undoable",
             )
-        return carry_out(locked, by, "undo", reason, lambda: _undo(locked, name_of(by), reason))
+        return carry_out(locked, by, "compensate", reason, lambda: _undo(locked, name_of(by), reason), said=f"undo: {reason}")
 
     return commit(work)
 
 
+@gate.executor("resubmit")
 def resubmit(
     key: str,
     *,
@@ -116,11 +120,15 @@ def resubmit(
         same_plan(locked, plan_version)
         changed = _amended(locked, failed, amend or {})
         why = f"{reason} ({changed})" if changed else reason
-        return carry_out(locked, by, "resubmit", why, lambda: _revive(locked, failed, name_of(by), why, new_generation))
+        return carry_out(
+            locked, by, "resubmit", reason, lambda: _revive(locked, failed, name_of(by), why, new_generation),
+            said=f"resubmit: {why}", about=failed, step=step, new_generation=new_generation, amend=dict(amend or {}),
+        )  # fmt: skip
 
     return commit(work)
 
 
+@gate.executor("skip")
 def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_version: str | None = None, step: str | None = None) -> str:
     """Go on without the failed step; returns the run's state.
 
@@ -151,7 +159,7 @@ def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_v
                 locked.move_run(RunState.COMPENSATING, actor, reason)
             locked.go_on(actor, reason)
 
-        return carry_out(locked, by, "skip", reason, act)
+        return carry_out(locked, by, "skip", reason, act, about=failed, step=failed[0].name)
 
     return commit(work)
 
@@ -173,12 +181,20 @@ def signal(
     demand_reason(reason)
 
     def work() -> Signalled:
-        outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
         run = Run.objects.filter(key=key).first()
+        arguments = {"name": name, "payload": dict(payload or {}), "signal_key": signal_key}
+        gate.through(Operation(verb="signal", subject=key, order=key, arguments=arguments, run=run), by=by, reason=reason)
+        outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
         log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")
         return Signalled(run.process_state if run else RunState.PENDING.value, outcome)
 
-    return db.transact(work)
+    return gate.asking(lambda: db.transact(work))
+
+
+@gate.executor("signal")
+def _signal_approved(key: str, /, *, by: Actor, reason: str, plan_version: str | None, **arguments: Any) -> str:
+    # What a signal says stays true when the order goes on; a run that has ended refuses it.
+    return str(signal(key, arguments["name"], by=by, reason=reason, **{k: arguments[k] for k in ("payload", "signal_key")}).outcome)
 
 
 def acknowledge(alert_ids: Sequence[int], *, by: Actor) -> int:
@@ -209,6 +225,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
         facts = {"id": pk, "by": name_of(by), "reason": reason}
         if db.fetch(incident_sql.ACKNOWLEDGE, facts):
             db.fetch(incident_sql.ACKNOWLEDGE_ALERTS, facts)
+            lifecycle.tell_channels([(pk, "acknowledged")])
             log(by, incident, f"acknowledged: {reason}")
 
     db.transact(work)
@@ -274,32 +291,6 @@ def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
 # ------------------------------------------------------------------------------------------------------ pieces
 
 
-def locked_run(key: str) -> LockedRun:
-    """The run of this public id, locked until the transaction ends. Raises UnknownRun, or Refused where it has no run (any more)."""
-    run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
-    if run_id is None:
-        raise without_run(key)
-    return run_verbs.lock([run_id]).runs[0]
-
-
-def carry_out(locked: LockedRun, by: Actor, verb: str, reason: str, act: Callable[[], None]) -> str:
-    """Do this to the locked run, with its hooks and its audit entry. Returns the run's state."""
-    before = locked.run.process_state
-    act()
-    run_verbs.finish([locked], [before])
-    log(by, locked.run, f"{verb}: {reason}")
-    failpoints.hit("verb.before_commit")
-    return locked.run.process_state
-
-
-def commit(work: Callable[[], str]) -> str:
-    """Do this in one transaction, and call the schedulers. Returns what it returns: the run's state."""
-    state = db.transact(work)
-    failpoints.hit("verb.after_commit")
-    hints.send(hints.SCHEDULE)
-    return state
-
-
 def _failed(locked: LockedRun, attempt: int | None, name: str | None = None) -> list[StepState]:
     """The failed steps that a verb is about. attempt: what the caller saw of the first of them."""
     failed = locked.failed
@@ -336,20 +327,6 @@ def _revive(locked: LockedRun, failed: Sequence[StepState], actor: str, why: str
     locked.move_run(RunState.COMPENSATING if undoing else RunState.PROCESSING, actor, why, **locked.more_time())
     if locked.branches:
         locked.go_on(actor, why)
-
-
-def close_alerts_of(step: StepState, actor: str) -> None:
-    """The step leaves Error. Acknowledge its alerts as this actor, and close them."""
-    standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
-    standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
-    standing.update(closed_at=Now())
-
-
-def drop_waiting_children(step: StepState, key: str) -> None:
-    """The step of the run `key` is settled by hand: its child runs that were never started never will be."""
-    if step.agent == CHILD:
-        waiting = Child.objects.filter(parent_key=key, step=step.name, state=ChildState.WAITING.value)
-        waiting.update(state=ChildState.CANCELLED.value, ended_at=Now())
 
 
 def _amended(locked: LockedRun, failed: Sequence[StepState], amend: Mapping[str, Any]) -> str:
@@ -391,9 +368,3 @@ def _open_letter(pk: int) -> DeadLetter:
 def _resolve(letter: DeadLetter, by: Actor, how: str) -> None:
     DeadLetter.objects.filter(pk=letter.pk).update(resolved_at=Now(), resolution=f"{name_of(by)}: {how}")
     log(by, letter, how)
-
-
-def demand_reason(reason: str) -> None:
-    """Raise Refused where there is none."""
-    if not reason.strip():
-        raise Refused(_("A reason is required."), "reason_required")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.utils.translation import gettext as _
 
 from supervision.agent import CHILD, WAIT, get_agent
+from supervision.approvals import gate
 from supervision.effects import EffectOutcome
 from supervision.errors import DefinitionError, Refused
 from supervision.models import Effect as Ledger
 from supervision.models import StepState
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, name_of
-from supervision.operations.operator_verbs import carry_out, close_alerts_of, commit, demand_reason, locked_run
 from supervision.operations.previews import Plan, PlanStep, as_it_is, key_of, same_plan, seen
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState
 from supervision.store.runs import beginning_again
@@ -58,9 +61,16 @@ def resume_from(key: str, step: str, *, by: Actor, reason: str, plan_version: st
         if found := reasons(locked, chosen):
             raise Refused(" ".join(found), "not_resumable")
         why = _("goes on from %(step)s: %(reason)s") % {"step": step, "reason": reason}
-        return carry_out(locked, by, f"resume from {step}", reason, lambda: _begin(locked, chosen, name_of(by), why))
+        later = beginning_again.scope(locked.steps, chosen.position)
+        said = f"resume from {step}: {reason}"
+        return carry_out(locked, by, "resume", reason, lambda: _begin(locked, chosen, name_of(by), why), about=later, said=said, step=step)
 
     return commit(work)
+
+
+@gate.executor("resume")
+def _resume_approved(key: str, /, *, by: Actor, reason: str, plan_version: str | None, **arguments: Any) -> str:
+    return resume_from(key, arguments["step"], by=by, reason=reason, plan_version=plan_version)
 
 
 def _begin(locked: LockedRun, step: StepState, actor: str, why: str) -> None:

@@ -1,18 +1,20 @@
 """Delivers the outbox on threads of every process of the supervisor's role, so that no other work waits for a receiver.
 
-There are three independent lanes: mails (one by one), notifications whose handlers call a service, and status messages
-(`status_sender`). The database sends a NOTIFY for new rows in the outbox; a lost one costs seconds.
+There are four independent lanes: mails (one by one), notifications whose handlers call a service, status messages
+(`status_sender`), and operators' channels, each on a thread of its own (`channels`). The database sends a NOTIFY for new rows in
+the outbox; a lost one costs seconds.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any
 
 from celery import signals
 
-from supervision.outbox import notifications
+from supervision.outbox import channels, notifications
 from supervision.outbox.status_sender import Sending
 from supervision.runtime.periodic import PeriodicLoop, listening
 from supervision.store import hooks
@@ -29,12 +31,14 @@ class DeliveryWorker:
         self._sending = Sending()
         self._mails = PeriodicLoop("outbox", POLL_SECONDS, self._tell)
         self._calls = PeriodicLoop("outbox calls", POLL_SECONDS, self._call)
+        self._lane = channels.Lane()
+        self._channels = PeriodicLoop("outbox channels", POLL_SECONDS, self._lane.turn, self._lane.drain)
         self._deliveries = PeriodicLoop("deliveries", 0.0, self._sending.turn, self._drain)
         self._listening = listening("outbox listener", CHANNEL, self._hear)
 
     def start(self) -> DeliveryWorker:
         """Start the threads."""
-        for loop in (self._mails, self._calls, self._deliveries, self._listening):
+        for loop in (self._mails, self._calls, self._channels, self._deliveries, self._listening):
             loop.start()
         return self
 
@@ -42,18 +46,20 @@ class DeliveryWorker:
         """Make the threads look for due messages now."""
         self._mails.wake()
         self._calls.wake()
+        self._channels.wake()
         self._sending.wake()
 
     def stop(self) -> None:
         """Start no more deliveries."""
-        self._sending.stopping = True
-        for loop in (self._mails, self._calls, self._deliveries, self._listening):
+        self._sending.stopping = self._lane.stopping = True
+        for loop in (self._mails, self._calls, self._channels, self._deliveries, self._listening):
             loop.ask_to_stop()
         self._sending.wake()
 
     def join(self, seconds: float) -> bool:
         """Wait until the results of running deliveries are written, for at most `seconds`. False if they are not."""
-        return self._deliveries.stop(seconds)
+        until = time.monotonic() + seconds
+        return all([self._deliveries.stop(seconds), self._channels.stop(max(0.1, until - time.monotonic()))])
 
     def _drain(self) -> None:
         while self._sending.busy:
@@ -73,6 +79,7 @@ class DeliveryWorker:
         if heard is None or set(heard) != {"status"}:
             self._mails.wake()
             self._calls.wake()
+            self._channels.wake()
 
 
 _worker: tuple[int, DeliveryWorker] | None = None

@@ -45,14 +45,15 @@ def mail_operators(notification: Notification) -> None:
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     ids = "-".join(str(row.pk) for row in rows[:3])
     EmailMessage(
-        subject=_subject(rows, event),
-        body="\n\n".join(_paragraph(row, event) for row in rows),
+        subject=subject(rows, event),
+        body="\n\n".join(paragraph(row, event) for row in rows),
         to=recipients,
         headers={"Message-ID": f"<incident-{ids}-{notification.pk}@{domain}>", "X-Incident-ID": ids},
     ).send()
 
 
-def _subject(rows: list[Incident], event: str) -> str:
+def subject(rows: list[Incident], event: str) -> str:
+    """What has happened to these incidents, on one line."""
     if len(rows) > 1:
         words = {
             "opened": _("%(n)d incidents have opened"),
@@ -66,12 +67,14 @@ def _subject(rows: list[Incident], event: str) -> str:
         "worse": _("Incident, now %(severity)s: %(title)s"),
         "again": _("Incident, stands again, %(severity)s: %(title)s"),
         "closed": _("Over: %(title)s"),
+        "acknowledged": _("Acknowledged: %(title)s"),
     }.get(event, "%(title)s")
     told = words % {"severity": rows[0].get_severity_display(), "title": rows[0].title}
     return " ".join(told.split())[:200]
 
 
-def _paragraph(row: Incident, event: str) -> str:
+def paragraph(row: Incident, event: str) -> str:
+    """What an operator wants to know of this incident first, with its link."""
     lines = [row.title, ""]
     if event == "closed" or row.closed_at is not None:
         lines.append(_("From %(began)s to %(end)s.") % {"began": _at(row.opened_at), "end": _at(row.closed_at)})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
 from orders.api.urls import order_patterns, version_1
 from orders.models import Return
 from supervision.intake.consuming import consume_batch
-from supervision.models import Alert, DeadLetter, Delivery, Incident, Job, Pause, Resource, Run, WebhookEndpoint
+from supervision.models import Alert, Approval, DeadLetter, Delivery, Incident, Job, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
 
 ROLES = ("anonymous", "groupless", "customer", "client", "viewer", "operator")
@@ -65,6 +66,10 @@ DOORS = {
     ("get", "job"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "stop-job"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "resume-job"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "approvals"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("get", "approval"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "approve"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "refuse"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "pauses"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "pauses"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "lift"): (AUTH, NO, NO, NO, OPEN, OPEN),
@@ -74,7 +79,7 @@ DOORS = {
 }
 
 
-LISTS = "orders products alerts dead-letters incidents jobs queues resources pauses webhooks reply-tokens deliveries"
+LISTS = "orders products alerts approvals dead-letters incidents jobs queues resources pauses webhooks reply-tokens deliveries"
 
 
 @pytest.fixture
@@ -94,7 +99,9 @@ def places(customer):
     back = Return.objects.create(public_id="r" * 22, order_key=public_id, number="1-R1", currency="EUR")
     incident = Incident.objects.create(kind="starvation", cause="starvation:submissions")
     job = Job.objects.create(verb="resubmit", reason="r", started_by="olga", total=1)
+    asked = Approval.objects.create(verb="skip", subject=public_id, identity="x", reason="r", asked_by="ann", expires_at=timezone.now())
     paths = {
+        **{name: f"approvals/{asked.pk}/{'' if name == 'approval' else name + '/'}" for name in ("approval", "approve", "refuse")},
         "order": f"orders/{public_id}/",
         "batch": "orders/batch/",
         "acknowledge": f"alerts/{alert.pk}/acknowledge/",

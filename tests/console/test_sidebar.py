@@ -36,7 +36,8 @@ def test_daily_work_supervision_and_machinery_are_apart(operator: Client, viewer
     shown = groups(operator)
 
     assert list(shown) == ["Daily work", "Supervision", "Machinery", "People"]
-    assert shown["Daily work"] == ["Incidents", "Orders", "Returns", "Jobs", "Dead letters", "Products", "Categories"]
+    daily = ["Incidents", "Orders", "Returns", "Jobs", "Approvals", "Dead letters", "Products", "Categories"]
+    assert shown["Daily work"] == daily
     assert shown["Supervision"][:5] == ["Breakers and capacity", "Pauses", "Queues", "Schedules", "Intervals"]
     assert {"Runs", "Heartbeats", "Journal files", "Deliveries", "Routes"} <= set(shown["Machinery"])
     assert shown["People"] == []
@@ -46,7 +47,7 @@ def test_daily_work_supervision_and_machinery_are_apart(operator: Client, viewer
 def test_where_no_application_has_entries_its_runs_are_the_daily_work(operator: Client):
     shown = groups(operator, sidebar.navigation)
 
-    assert shown["Daily work"] == ["Incidents", "Runs", "Jobs", "Dead letters"]
+    assert shown["Daily work"] == ["Incidents", "Runs", "Jobs", "Approvals", "Dead letters"]
     assert "Runs" not in shown["Machinery"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from supervision.errors import Refused
+from supervision.errors import AwaitsApproval, Refused
 from supervision.ledger import reconciliation
 from supervision.ledger.reconciliation import CannotCompare, CannotSettle
 from supervision.management.acting import find_user, shell_user
@@ -80,6 +80,10 @@ class Command(Base):
         for number in numbers:
             try:
                 said = reconciliation.settle(number, verb, by=by, reason=reason)
+            except AwaitsApproval as waits:
+                told.append({"id": number, "settled": False, "approval": waits.approval, "state": "pending"})
+                if not options["json"]:
+                    self.stdout.write(f"{number}: {waits}")
             except (Refused, CannotSettle, CannotCompare) as problem:
                 failed += 1
                 told.append({"id": number, "settled": False, "error": str(problem)})

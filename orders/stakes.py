@@ -1,0 +1,56 @@
+"""What an operator's verb means in money, for the engine's gate: see `supervision.approvals.stakes`.
+
+A verb has the order's total at stake, or of a return what its goods cost. These verbs do:
+- skip and complete of a payment step: the money is not taken, or not paid back, by the shop;
+- resubmit under a new key of a payment step whose outcome is not known: the money may be taken or paid back twice;
+- cancel, compensate and going back behind a payment step that has taken money or may have: the money is paid back;
+- the signals of a transfer that came and of goods that came back, sent by an operator: the order counts as paid, or is paid back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+
+from orders.payments import codes
+from orders.returns import codes as returns
+from supervision.approvals.stakes import Operation, money_at_stake
+from supervision.models import StepState
+from supervision.postgres import db
+from supervision.states import Direction, Effect
+
+_WORTH = """
+SELECT currency, total FROM orders_order WHERE public_id = %(key)s
+UNION ALL
+SELECT t.currency, sum(l.unit_price * coalesce(l.accepted, l.quantity)) FROM orders_return t JOIN orders_returnline l ON l.of_id = t.id
+ WHERE t.public_id = %(key)s GROUP BY t.currency
+"""
+
+
+@money_at_stake
+def at_stake(operation: Operation) -> Mapping[str, Decimal]:
+    """The money that this verb moves or forgoes."""
+    return dict(db.run(_WORTH, {"key": operation.subject})) if moves_money(operation) else {}
+
+
+def moves_money(operation: Operation) -> bool:
+    """Whether the verb moves or forgoes money."""
+    arguments, payment = operation.arguments, [step for step in operation.about if step.agent == codes.AGENT]
+    match operation.verb:
+        case "skip" | "complete":
+            return bool(payment)
+        case "resubmit":
+            return bool(arguments.get("new_generation")) and any(step.effect != Effect.NONE for step in payment)
+        case "cancel" | "compensate":
+            return _took_money(operation.steps)
+        case "resume":
+            return _took_money(operation.about)
+        case "signal":
+            return arguments.get("name") in (codes.TRANSFER, returns.RECEIVED)
+    return False
+
+
+def _took_money(steps: Iterable[StepState]) -> bool:
+    return any(
+        step.name in codes.TAKES_MONEY and step.direction == Direction.DO and step.effect in (Effect.DONE, Effect.UNKNOWN) for step in steps
+    )

@@ -1,0 +1,240 @@
+"""The channels that tell operators of incidents, beside mails to OPERATOR_EMAILS: edited, tested and logged here."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.validators import validate_email
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
+
+from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.shared import may_operate
+from supervision.models import Channel, Telling
+from supervision.outbox import address_policy, channels
+from supervision.outbox.channel_texts import receivers
+
+LOG_SHOWN = 20
+
+
+class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A channel. Its secret is never sent to the browser: an empty field keeps it."""
+
+    secret = forms.CharField(
+        label=_("Secret"), required=False, max_length=2000, strip=True, widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "off"}),
+        help_text=_(
+            "Slack: the whole address of the incoming webhook. PagerDuty: the integration key of Events API v2. Webhook: the signing "
+            "secret (whsec_...); without one it is made, and shown once. Leave it empty to keep the present one."
+        ),
+    )  # fmt: skip
+    kinds = forms.CharField(
+        label=_("Kinds of incidents"), required=False, max_length=500, widget=UnfoldAdminTextInputWidget(),
+        help_text=_("Separated by commas, such as outage, dead_letters. Empty: all kinds."),
+    )  # fmt: skip
+
+    class Meta:
+        model = Channel
+        fields = ("name", "kind", "address", "secret", "least", "kinds", "active")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["secret"] = ""
+        self.initial["kinds"] = ", ".join(self.instance.kinds or [])
+        self.made = ""
+        for name in ("name", "address"):
+            if name in self.fields:
+                self.fields[name].widget = UnfoldAdminTextInputWidget()
+        if "address" in self.fields:
+            self.fields["address"].help_text = _(
+                "Mail: the receivers, separated by commas. Webhook: the address. Slack: empty. PagerDuty: empty, or the address of its API."
+            )
+
+    def clean_kinds(self) -> list[str]:
+        """The words of the list."""
+        return receivers(self.cleaned_data["kinds"])
+
+    def clean(self) -> dict[str, Any]:
+        """What each kind of channel needs."""
+        said: dict[str, Any] = super().clean() or self.cleaned_data
+        kind, address = said.get("kind"), (said.get("address") or "").strip()
+        said["secret"] = said.get("secret") or ("" if self.instance.kind != kind else self.instance.secret)
+        try:
+            self._complete(said, kind, address)
+        except ValidationError as problem:
+            for field, words in problem.message_dict.items():
+                self.add_error(field, words)
+        return said
+
+    def _complete(self, said: dict[str, Any], kind: str | None, address: str) -> None:
+        if kind == Channel.Kind.MAIL:
+            _mail_addresses(address)
+            said["secret"] = ""
+        elif kind == Channel.Kind.WEBHOOK:
+            _checked("address", address)
+            if not said["secret"]:
+                said["secret"] = self.made = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
+            _signing(said["secret"])
+        elif kind == Channel.Kind.SLACK:
+            _checked("secret", said["secret"])
+            said["address"] = ""
+        elif kind == Channel.Kind.PAGERDUTY:
+            if not said["secret"]:
+                raise ValidationError({"secret": _("Expected the integration key.")})
+            if address:
+                _checked("address", address)
+
+
+def _mail_addresses(address: str) -> None:
+    if not receivers(address):
+        raise ValidationError({"address": _("Expected at least one mail address.")})
+    for receiver in receivers(address):
+        try:
+            validate_email(receiver)
+        except ValidationError:
+            raise ValidationError({"address": _("%(what)s is no mail address.") % {"what": receiver}}) from None
+
+
+def _checked(field: str, address: str) -> None:
+    try:
+        address_policy.check(address)
+    except address_policy.Forbidden as refusal:
+        raise ValidationError({field: str(refusal)}) from None
+
+
+def _signing(secret: str) -> None:
+    try:
+        base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        raise ValidationError({"secret": _("Expected whsec_ and base64.")}) from None
+
+
+@admin.register(Channel)
+class ChannelAdmin(ModelAdmin):
+    """The channels, and the state of each."""
+
+    form = ChannelForm
+    list_display = ["name", "kind", "least", "state", "sent_at"]
+    fields = ["name", "kind", "address", "secret", "least", "kinds", "active", "masked", "state", "last_error", "test_button", "sent"]
+    readonly_fields = ["masked", "state", "last_error", "test_button", "sent"]
+    ordering = ["name"]
+    sortable_by = ()
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Channel | None = None) -> bool:
+        return request.user.has_perm("supervision.view_run")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return may_operate(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Channel | None = None) -> bool:
+        return may_operate(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Channel | None = None) -> bool:
+        return may_operate(request)
+
+    def get_fields(self, request: HttpRequest, obj: Channel | None = None) -> Any:
+        if obj is None:
+            return list(ChannelForm.Meta.fields)
+        return self.fields if may_operate(request) else [name for name in self.fields if name not in ("secret", "test_button")]
+
+    def save_model(self, request: HttpRequest, obj: Channel, form: Any, change: bool) -> None:
+        """Save, and try at once again what failed: the operator may have mended it."""
+        obj.retry_at = None
+        super().save_model(request, obj, form, change)
+        if getattr(form, "made", ""):
+            words = _("Its signing secret, shown only now: %(secret)s")
+            messages.warning(request, words % {"secret": form.made})
+
+    @display(description=_("Secret kept"))
+    def masked(self, obj: Channel) -> str:
+        return f"••••{obj.secret[-4:]}" if len(obj.secret) >= 12 else "–" if not obj.secret else "••••"
+
+    @display(description=_("State"), label={"works": "success", "new": "info", "failing": "danger", "off": "warning"})
+    def state(self, obj: Channel) -> tuple[str, Any]:
+        if not obj.active:
+            return "off", _("switched off")
+        if obj.failing_since:
+            return "failing", _("failing since %(since)s") % {"since": f"{obj.failing_since:%Y-%m-%d %H:%M} UTC"}
+        return ("works", _("works")) if obj.sent_at else ("new", _("nothing sent yet"))
+
+    @display(description=_("Test"))
+    def test_button(self, obj: Channel) -> str:
+        address = reverse("admin:supervision_channel_test", args=[obj.pk])
+        return format_html('<button class="sc-button" formaction="{}" formnovalidate>{}</button>', address, _("Send a test"))
+
+    @display(description=_("Sent"))
+    def sent(self, obj: Channel) -> str:
+        rows = obj.tellings.order_by("-pk")[:LOG_SHOWN]
+        lines = ((f"{row.created_at:%Y-%m-%d %H:%M:%S} UTC", str(row), _outcome(row)) for row in rows)
+        return format_html_join("", "<div>{}: {}, {}</div>", lines) or "–"
+
+    def get_urls(self) -> list[URLPattern]:
+        test = path("<int:pk>/test/", self.admin_site.admin_view(self.test_view), name="supervision_channel_test")
+        return [test, *super().get_urls()]
+
+    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Send a test, and tell its result."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not may_operate(request):
+            raise PermissionDenied
+        channel = Channel.objects.filter(pk=pk).first()
+        if channel is None:
+            raise Http404
+        if not channel.active:
+            messages.warning(request, _("The channel is switched off: nothing was sent."))
+        else:
+            row = channels.send_test(channel)
+            level = messages.SUCCESS if row.delivered_at else messages.ERROR
+            messages.add_message(request, level, _("Test: %(outcome)s") % {"outcome": _outcome(row)})
+        return HttpResponseRedirect(reverse("admin:supervision_channel_change", args=[pk]))
+
+
+@admin.register(Telling)
+class TellingAdmin(ReadOnlyAdmin):
+    """The log of alerts sent out."""
+
+    empty_means = _("No alert was sent to a channel.")
+    list_display = ["event", "incident_id", "channel", "outcome", "attempt", "age"]
+    list_filter = ["channel"]
+    list_select_related = ["channel"]
+    fields = ["channel", "event", "incident_id", "severity", "outcome", "created_at", "delivered_at", "given_up_at", "history"]
+    readonly_fields = fields
+    ordering = ["-pk"]
+    aged_from = "created_at"
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Telling | None = None) -> bool:
+        return request.user.has_perm("supervision.view_run")
+
+    @display(description=_("Outcome"))
+    def outcome(self, obj: Telling) -> str:
+        return _outcome(obj)
+
+    @display(description=_("Tries"))
+    def history(self, obj: Telling) -> str:
+        lines = ((each["at"], each["status"] or "–", each["error"] or _("delivered"), each["seconds"]) for each in obj.log)
+        return format_html_join("", "<div>{}: {} {} ({} s)</div>", lines) or "–"
+
+
+def _outcome(row: Telling) -> str:
+    answer = f" ({row.status_code})" if row.status_code else ""
+    if row.delivered_at:
+        return f"{_('delivered')}{answer}"
+    if row.given_up_at:
+        return f"{_('given up')}: {row.last_error}"
+    return f"{_('will be tried again')}: {row.last_error}" if row.attempt else str(_("waiting"))

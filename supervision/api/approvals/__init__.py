@@ -1,0 +1,1 @@
+"""Requests for a second operator's approval, at the API."""

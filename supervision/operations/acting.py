@@ -1,0 +1,86 @@
+"""What every verb on a run has in common: the lock, the gate, the audit entry, the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+
+from supervision.agent import CHILD
+from supervision.approvals import gate
+from supervision.approvals.stakes import Operation
+from supervision.errors import Refused
+from supervision.models import Alert, Child, ChildState, Run, StepState
+from supervision.operations.audit_log import Actor, log
+from supervision.operations.previews import seen, without_run
+from supervision.postgres import db
+from supervision.runtime import failpoints
+from supervision.store import run_verbs
+from supervision.store.runs.locked_run import LockedRun
+from supervision.wakeup import hints
+
+
+def locked_run(key: str) -> LockedRun:
+    """The run of this public id, locked until the transaction ends. Raises UnknownRun, or Refused where it has no run (any more)."""
+    run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
+    if run_id is None:
+        raise without_run(key)
+    return run_verbs.lock([run_id]).runs[0]
+
+
+def carry_out(
+    locked: LockedRun, by: Actor, verb: str, reason: str, act: Callable[[], None],
+    *, about: Sequence[StepState] = (), said: str = "", plan_version: str | None = None, **arguments: Any,
+) -> str:  # fmt: skip
+    """Do this to the locked run once it has passed the gate, with its hooks and its audit entry. Returns the run's state.
+
+    about: the steps that it acts on. arguments: what the verb's executor is called with again after an approval. said: the audit
+    entry, if it is not the verb with its reason. plan_version: where more than the run's state belongs to it.
+    """
+    run = locked.run
+    gate.through(
+        Operation(
+            verb=verb, subject=run.key, order=run.key, arguments=arguments, run=run, about=about,
+            steps=[*locked.steps, *locked.undos], plan_version=plan_version or seen(locked),
+        ),
+        by=by, reason=reason,
+    )  # fmt: skip
+    before = locked.run.process_state
+    act()
+    run_verbs.finish([locked], [before])
+    log(by, locked.run, said or f"{verb}: {reason}")
+    failpoints.hit("verb.before_commit")
+    return locked.run.process_state
+
+
+def commit(work: Callable[[], str]) -> str:
+    """Do this in one transaction, and call the schedulers. Returns what it returns: the run's state.
+
+    Raises AwaitsApproval where another operator has to approve it: then nothing was done.
+    """
+    state = gate.asking(lambda: db.transact(work))
+    failpoints.hit("verb.after_commit")
+    hints.send(hints.SCHEDULE)
+    return state
+
+
+def close_alerts_of(step: StepState, actor: str) -> None:
+    """The step leaves Error. Acknowledge its alerts as this actor, and close them."""
+    standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
+    standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
+    standing.update(closed_at=Now())
+
+
+def drop_waiting_children(step: StepState, key: str) -> None:
+    """The step of the run `key` is settled by hand: its child runs that were never started never will be."""
+    if step.agent == CHILD:
+        waiting = Child.objects.filter(parent_key=key, step=step.name, state=ChildState.WAITING.value)
+        waiting.update(state=ChildState.CANCELLED.value, ended_at=Now())
+
+
+def demand_reason(reason: str) -> None:
+    """Raise Refused where there is none."""
+    if not reason.strip():
+        raise Refused(_("A reason is required."), "reason_required")
