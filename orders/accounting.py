@@ -15,7 +15,7 @@ from supervision.workflow import AcceptedRun, ClosedRun
 
 KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
-RETURNED, DOCUMENT = "order.returned", "document.issued"
+RETURNED, PARTLY_REFUNDED, DOCUMENT = "order.returned", "order.partly_refunded", "document.issued"
 ISSUE_INVOICES, ISSUE_CREDIT_NOTES = "issue-invoices", "issue-credit-notes"  # notifications, for `orders.documents.issuing`
 
 

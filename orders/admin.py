@@ -12,7 +12,6 @@ from django.contrib import admin
 from django.db.models import Field, Q
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
@@ -20,6 +19,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from orders import queries
+from orders.desk import OrderDesk, money
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
 from orders.models import Category, Order, Product, Return
@@ -30,7 +30,6 @@ from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
-from supervision.console.run_lists import RunConsole
 from supervision.console.shared import run_address
 from supervision.models import Run, StepState
 
@@ -110,13 +109,13 @@ class CategoryAdmin(ModelAdmin):
 
 
 @admin.register(Order)
-class OrderAdmin(RunConsole):
+class OrderAdmin(OrderDesk):
     """The operators' list of orders."""
 
     empty_means = _("No order has been placed yet.")
     run_path = "run__"
     newest_first = ("-created_at", "-id")
-    list_display = ["number", "email", "money", "state", "step", "attempts", "age", "error"]
+    list_display = ["number", "email", "money", "state", "step", "attempts", "age", "owner", "error"]
     list_select_related = ["run"]
     filters = OrderFilters()
     search_words = _("order number, public id or e-mail")
@@ -207,11 +206,6 @@ def _by_place(errors: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from _by_place(problems, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", [str(problem) for problem in problems]
-
-
-def money(amount: Decimal, currency: str) -> str:
-    """An amount in the number format of the active language."""
-    return f"{number_format(amount, 2, use_l10n=True, force_grouping=True)} {currency}"
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:

@@ -118,6 +118,19 @@ for _invariant, _violations in (
         """,
     ),
     (
+        "a refund has its run or submission, and gives back what was asked for or nothing",
+        """
+        SELECT f.public_id AS refund_key, f.amount, s.result->>'refunded' AS refunded
+          FROM orders_refund f LEFT JOIN supervision_run r ON r.key = f.public_id
+          LEFT JOIN supervision_stepstate s
+            ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
+         WHERE (r.id IS NULL AND NOT EXISTS (SELECT FROM supervision_submission u WHERE u.public_id = f.public_id)
+                             AND NOT EXISTS (SELECT FROM supervision_archivedrun v WHERE v.key = f.public_id))
+            OR CASE WHEN s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]*)?$'
+                    THEN (s.result->>'refunded')::numeric NOT IN (f.amount, 0) END
+        """,
+    ),
+    (
         "a Processed order that was split has a parcel for each warehouse",
         f"""
         SELECT r.id AS run_id, r.key

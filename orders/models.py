@@ -16,7 +16,9 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from orders.documents.tables import Document, DocumentCounter
+from orders.mails.tables import MailAgain
 from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
+from orders.refunds.tables import Refund
 from orders.shelves.tables import WORDS, Category
 from supervision.models import Run
 
@@ -24,6 +26,7 @@ __all__ = [
     "Category",
     "Document",
     "DocumentCounter",
+    "MailAgain",
     "Order",
     "OrderLine",
     "Parcel",
@@ -33,6 +36,7 @@ __all__ = [
     "PaymentAdjustment",
     "PaymentEvent",
     "Product",
+    "Refund",
     "StockReservation",
 ]
 

@@ -2,7 +2,7 @@
 
 It has four steps, each done by the agent of one service. If a service permanently refuses a step, the order either stops
 for an operator (`error`), undoes the steps that are done (`compensate`) or continues without the step (`skip`).
-The workflow of a return is in `orders.returns.workflow`.
+The workflow of a return is in `orders.returns.workflow`, of a refund in `orders.refunds.workflow`.
 
 The second version is for orders that were placed with SHOP_CAPTURE=after-booking. It reserves the money at the checkout, and
 charges it once the goods are booked.
@@ -23,8 +23,10 @@ from orders.agents.shipping import ShippingAgent
 from orders.agents.stock import StockAgent
 from orders.directory import OrderDirectory
 from orders.intake import RESERVES_AT_CHECKOUT, OrderIntake
+from orders.mails.resending import RESEND_MAIL
 from orders.parcels.plan import SHIP_PARCEL, split
 from orders.payments import codes, patience
+from orders.refunds.workflow import REFUND_ORDER
 from orders.returns.workflow import RETURN_GOODS
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
 from supervision.insight import directory
@@ -88,6 +90,8 @@ RESERVE_AT_CHECKOUT = register(
 
 register(RETURN_GOODS)
 register(SHIP_PARCEL)
+register(REFUND_ORDER)
+register(RESEND_MAIL)
 FULFIL_SPLIT_ORDER = register(split(FULFIL_ORDER))
 register(split(RESERVE_AT_CHECKOUT))
 

@@ -174,6 +174,7 @@ SUPERVISION = {
     "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)),
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
+    "EXCHANGE_DAYS": env_int("SUPERVISION_EXCHANGE_DAYS", 14, minimum=0),
     "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),
     # The directory of the exported files. Each supervisor's machine may have its own.
     "JOURNAL_DIR": env_str("JOURNAL_DIR", str(STATE_DIR / "journal")),

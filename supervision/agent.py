@@ -16,12 +16,13 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar
 
-from supervision.effects import LONG_AGO, Book, Intention, Operation
+from supervision.effects import LONG_AGO, Book, Intention, Operation, Said
 from supervision.errors import AgentFailure, DefinitionError
 from supervision.states import ATTEMPTS_PER_EPOCH
 
 JSON = Mapping[str, Any]
 LATE_SECONDS = 0.05  # how late a request may be for the moment that the rate limiter reserved for it
+MOST_EXCHANGES = 30  # calls of one attempt whose requests and answers are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,19 @@ class StepRequest:
         if (opened := book.opening(operation, key)) is not None:
             return opened
         return book.intend(Intention(operation, key, service, amount, currency, external_id, checkpoint))
+
+    def exchanged(self, service: str, call: str, asked: str, answered: str, status: int | None, seconds: float) -> None:
+        """Report one call to a service and its answer, for people who look at the attempt later. It decides nothing.
+
+        call: such as the method and the path, without a query. asked, answered: the bodies as text, JSON or form-encoded: the engine
+        masks them before it keeps them, and keeps other text of the request not at all. Give no headers: they hold keys.
+        Costs nothing in the database until the attempt has ended, and no waiting then.
+        """
+        if self.book is not None:
+            if self.book.said is None:
+                self.book.said = []
+            if len(self.book.said) < MOST_EXCHANGES:
+                self.book.said.append(Said(service, call, asked, answered, status, seconds))
 
     def effects(self) -> list[Operation]:
         """The external operations that this step did or may have done, in all attempts, generations and both directions.

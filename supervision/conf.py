@@ -45,6 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "LIVENESS_SECONDS": 900.0,  # an order that stands still for longer without an explanation is named by `audit`
     "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
     "ARCHIVE_DAYS": 90,  # orders that ended this long ago are archived every night; None: never
+    "EXCHANGE_DAYS": 14,  # requests to services and their answers are kept for this long; 0: none is recorded
     "KEY_DAYS": 90,  # a client's idempotency key is kept for at least this long
     "JOB_KEEP_DAYS": 30,  # bulk jobs that have been done or stopped for this long are deleted
     "JOURNAL_DIR": "var/journal",  # the directory of the journal's files; each supervisor's machine may have its own
@@ -92,6 +93,7 @@ class Conf:
     archive_after: timedelta | None
     keep_keys: timedelta
     job_keep: timedelta
+    keep_exchanges: timedelta
     journal_dir: Path
     journal_flush: timedelta
     journal_flush_entries: int
@@ -140,6 +142,7 @@ def get() -> Conf:
         archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),
         keep_keys=timedelta(days=float(value["KEY_DAYS"])),
         job_keep=timedelta(days=float(value["JOB_KEEP_DAYS"])),
+        keep_exchanges=timedelta(days=float(value["EXCHANGE_DAYS"])),
         journal_dir=Path(value["JOURNAL_DIR"]),
         journal_flush=_seconds(value["JOURNAL_FLUSH_SECONDS"]),
         journal_flush_entries=int(value["JOURNAL_FLUSH_ENTRIES"]),

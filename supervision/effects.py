@@ -52,6 +52,20 @@ class Settlement(NamedTuple):
     sure: bool
 
 
+class Said(NamedTuple):
+    """One call to a service and its answer, as an agent reports it: raw; the engine masks and cuts it before it is kept.
+
+    status: the service's own code; None where no answer came, and `answered` says why. seconds: how long it took.
+    """
+
+    service: str
+    call: str
+    asked: str
+    answered: str
+    status: int | None
+    seconds: float
+
+
 @dataclass(slots=True)
 class Operation:
     """One row of the ledger: an external operation under its key. All attempts that call it share the row.
@@ -93,12 +107,13 @@ class Operation:
 class Book:
     """The operations of one attempt. This class keeps them in memory; the engine's subclass writes them to the ledger."""
 
-    __slots__ = ("_mine", "_pending", "attempt", "direction", "generation")
+    __slots__ = ("_mine", "_pending", "attempt", "direction", "generation", "said")
 
     def __init__(self, *, direction: str = "do", generation: int = 1, attempt: int = 1) -> None:
         self.direction, self.generation, self.attempt = direction, generation, attempt
         self._mine: list[Operation] | None = None
         self._pending: list[Settlement] | None = None
+        self.said: list[Said] | None = None  # the calls of this attempt; None as long as there is none
 
     def write(self, intention: Intention, settled: Sequence[Settlement]) -> tuple[EffectOutcome, str]:
         """Commit the intention; returns the row's outcome and external id. Raises TransientFailure if the claim is lost."""

@@ -14,7 +14,7 @@ from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
 from supervision.execution import handback, runner
 from supervision.jobs import working
-from supervision.ledger import reconciliation
+from supervision.ledger import exchanges, reconciliation
 from supervision.operations import archive
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
@@ -108,6 +108,7 @@ def _tidy() -> None:
         heartbeats.delete_old()
         held_time.delete_old()
         working.delete_old()
+        exchanges.delete_old()
         _tidied = time.monotonic()
 
 

@@ -1,8 +1,9 @@
 """Tells the customer that the order is on its way.
 
-Used by the `notify-customer` step, and by the last step of returns. A mail cannot be undone (`undoable` is False),
-and mail servers do not drop a mail that they received before. So the agent sends a mail again only if the first try
-may have failed, and at most once:
+Used by the `notify-customer` step, by the last step of returns and refunds, and to send the first mail again.
+
+A mail cannot be undone (`undoable` is False), and mail servers do not drop a mail that they received before. So the agent sends
+a mail again only if the first try may have failed, and at most once:
 
 1. The agent writes the sending into the effect ledger before it calls the server. If it cannot reach the server, or the
    server refuses before the message is handed over, nothing was sent: the next attempt sends.
@@ -15,9 +16,12 @@ of the key that a Message-ID may not contain are percent-encoded.
 
 from __future__ import annotations
 
+import json
 import smtplib
+import time
 from collections.abc import Mapping
 from email.utils import parseaddr
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +32,10 @@ from django.utils.translation import gettext as _
 
 from orders.formats import speaking
 from orders.intake import number_of
+from orders.mails.codes import SEND as SEND_AGAIN
 from orders.parcels.splitting import BOOKING
+from orders.refunds import mail as refund_mail
+from orders.refunds.codes import TELL as REFUND_STEP
 from orders.returns import mail as return_mail
 from orders.returns.codes import TELL as RETURN_STEP
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
@@ -63,16 +70,20 @@ class EmailAgent(Agent):
             connection.open()
         except (smtplib.SMTPException, OSError) as problem:
             raise _not_open(problem) from problem
-        handed_over = _watch(connection)
+        handed_over, began = _watch(connection), time.monotonic()
+        asked = json.dumps({"Message-ID": message_id, "to": message.to, "subject": message.subject, "body": message.body})
+        heard = partial(request.exchanged, SERVICE, "SEND", asked)
         try:
             connection.send_messages([message])
         except (smtplib.SMTPException, OSError) as problem:
             told = _told(problem, handed_over=bool(handed_over))
+            heard(str(told), next(iter(_codes(problem)), None), time.monotonic() - began)
             sending.settle(EffectOutcome.UNKNOWN if isinstance(told, OutcomeUnknown) else EffectOutcome.REFUSED)
             raise told from problem
         finally:
             _close(connection)
         sending.settle(EffectOutcome.DONE, message_id)
+        heard("accepted", 250, time.monotonic() - began)
         return {"message_id": message_id}
 
 
@@ -120,17 +131,18 @@ def _message(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
 def _written(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
     """The mail in the active language."""
     payload = request.payload
-    if request.step == RETURN_STEP:
-        subject, text = return_mail.words(request)
+    if request.step in (RETURN_STEP, REFUND_STEP):
+        subject, text = (return_mail if request.step == RETURN_STEP else refund_mail).words(request)
         headers = {"Message-ID": message_id, "X-Order-ID": payload["order"]}
         return EmailMultiAlternatives(subject=subject, body=text, to=[payload["email"]], headers=headers)
-    number = number_of(payload, request.run_id)
-    facts = {**payload, "number": number, "trackings": _trackings(request)}
+    again = request.step == SEND_AGAIN
+    number = payload["number"] if again else number_of(payload, request.run_id)
+    facts = {**payload, "number": number, "trackings": payload["trackings"] if again else _trackings(request)}
     message = EmailMultiAlternatives(
         subject=_("Your order %(number)s is on its way") % {"number": number},
         body=render_to_string("orders/mail/on_its_way.txt", facts),
         to=[payload["email"]],
-        headers={"Message-ID": message_id, "X-Order-ID": request.run_key},
+        headers={"Message-ID": message_id, "X-Order-ID": payload["order"] if again else request.run_key},
     )
     message.attach_alternative(render_to_string("orders/mail/on_its_way.html", facts), "text/html")
     return message

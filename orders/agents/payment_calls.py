@@ -64,7 +64,7 @@ class Calls:
     def told(self, work: Callable[[], T]) -> T:
         """Run the work within the budget, and translate the service's errors into the engine's failures."""
         try:
-            with http.budget(self.request.deadline, self.request.pace):
+            with http.budget(self.request.deadline, self.request.pace, partial(self.request.exchanged, SERVICE)):
                 return work()
         except GatewayError as problem:
             if isinstance(problem, NotSent | Unavailable) and not self.unsure:

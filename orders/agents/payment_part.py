@@ -1,6 +1,7 @@
 """Gives back the money for returned goods: a part of an order's charge, once, and never more than is left of it.
 
-Used by the step `refund-part` of a return. Why no return is paid back twice, and none beyond what was paid:
+Used by the step `refund-part` of a return, and of a refund that an operator asks for (which "return" also
+means below). Why no return is paid back twice, and none beyond what was paid:
 
 1. Before each call the agent reads every refund and dispute of the charge. Refunds of this return are known by their metadata,
    which names it. So an attempt that comes after one that died finds that one's refund, and makes no second one.
@@ -28,6 +29,8 @@ from orders.agents.payment_calls import HARMLESS, SERVICE, Calls
 from orders.gateways import payment
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import Dispute, Refund, Rejected
+from orders.refunds.codes import BEYOND
+from orders.refunds.recorded import amount_of, is_refund
 from orders.returns import codes
 from orders.returns.recorded import worth
 from supervision import EffectOutcome, OutcomeUnknown, PermanentFailure, StepRequest
@@ -55,9 +58,10 @@ class Part(Calls):
         super().__init__(request)
         self.intent = request.payload.get("intent")
         self.currency = str(request.payload["currency"])
+        self.whole = is_refund(request)  # an operator's refund is paid in full or not at all
 
     def run(self) -> dict[str, Any]:
-        amount = worth(self.request)
+        amount = amount_of(self.request) if self.whole else worth(self.request)
         if not self.intent:
             text = _('Pay %(amount)s %(currency)s back by bank transfer, then complete this step with {"refunded": "%(amount)s"}.')
             raise PermanentFailure(text % {"amount": amount, "currency": self.currency}, "transfer_to_return")
@@ -74,6 +78,10 @@ class Part(Calls):
             self.learn_refunds(own)
             missing = wanted - sum(one.amount for one in own if one.gives_back)
             part = min(missing, self.left(refunds, disputes))
+            if self.whole and part < missing:
+                words = {"left": from_minor(part, self.currency), "amount": amount, "currency": self.currency}
+                text = _("Only %(left)s of %(amount)s %(currency)s are left of the charge: cancel this refund.") % words
+                raise PermanentFailure(text, BEYOND)
             if part <= 0:
                 return self.result(refunds, disputes, own, max(0, missing))
             if _round < ROUNDS:

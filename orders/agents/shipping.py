@@ -44,7 +44,7 @@ class ShippingAgent(Agent):
 
     def perform(self, request: StepRequest) -> Mapping[str, Any]:
         """Book the order's shipment once; `{"shipment", "tracking_number"}`."""
-        with http.budget(request.deadline, request.pace):
+        with http.budget(request.deadline, request.pace, partial(request.exchanged, SERVICE)):
             try:
                 shipment = _booked(request)
             except AddressNotServiceable as problem:
@@ -64,7 +64,7 @@ class ShippingAgent(Agent):
 
     def compensate(self, request: StepRequest) -> Mapping[str, Any]:
         """Delete the order's shipments, so that nothing can be booked under their keys. Succeeds too if nothing was booked."""
-        with http.budget(request.deadline, request.pace):
+        with http.budget(request.deadline, request.pace, partial(request.exchanged, SERVICE)):
             try:
                 deleted = _delete(request, request.perform_keys)
             except GatewayError as problem:

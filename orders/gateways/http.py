@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -21,8 +22,11 @@ CONNECT_SECONDS = 3.0
 MAX_BODY = 1_000_000
 CONNECTIONS = 64
 
+# Takes a call and its answer: method and path, the bodies as text, the status, the seconds.
+Keep = Callable[[str, str, str, int | None, float], None]
 _deadline: ContextVar[float] = ContextVar("deadline")
 _pace: ContextVar[Callable[[], bool] | None] = ContextVar("pace", default=None)
+_keep: ContextVar[Keep | None] = ContextVar("keep", default=None)
 _trouble: ContextVar[float | None] = ContextVar("trouble", default=None)
 
 
@@ -62,18 +66,20 @@ class Reply:
 
 
 @contextmanager
-def budget(deadline: float, pace: Callable[[], bool] | None = None) -> Iterator[None]:
+def budget(deadline: float, pace: Callable[[], bool] | None = None, keep: Keep | None = None) -> Iterator[None]:
     """Within this block calls end before `deadline`, a `time.monotonic()` value.
 
     pace: called before each request. It waits as long as the rate limiter demands, and returns false if the time is too short.
+    keep: gets each call with its answer, for people who look at it later.
     """
-    tokens = _deadline.set(deadline), _pace.set(pace)
+    tokens = _deadline.set(deadline), _pace.set(pace), _keep.set(keep)
     _trouble.set(None)
     try:
         yield
     finally:
         _deadline.reset(tokens[0])
         _pace.reset(tokens[1])
+        _keep.reset(tokens[2])
 
 
 def remaining() -> float:
@@ -93,6 +99,22 @@ def _note_trouble() -> None:
 
 def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
     """Make one call within the budget and the service's rate limit. Raises NotSent or NoAnswer."""
+    if (keep := _keep.get()) is None:
+        return _send(method, url, headers, content)
+    began, call = time.monotonic(), f"{method.upper()} {urlsplit(url).path}"
+    asked = content.decode("utf-8", "replace") if isinstance(content, bytes) else content or ""
+    try:
+        reply = _send(method, url, headers, content)
+    except NoTime:
+        raise  # no call was made
+    except GatewayError as problem:
+        keep(call, asked, str(problem), None, time.monotonic() - began)
+        raise
+    keep(call, asked, reply.body.decode("utf-8", "replace"), reply.status, time.monotonic() - began)
+    return reply
+
+
+def _send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
     if (pace := _pace.get()) is not None and not pace():
         raise NoTime("no time is left until its rate limit allows another call")
     seconds = min(CALL_SECONDS, remaining() / 2)

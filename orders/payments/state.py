@@ -89,6 +89,16 @@ def given_back(paid: Sequence[str]) -> GivenBack:
     return {(order, intent): amount for order, intent, amount in db.run(_ADJUSTMENTS, {"orders": list(paid)})}
 
 
+def charge_of(steps: Sequence[StepState]) -> str | None:
+    """The payment by card that these steps have taken; None if there is none."""
+    paid = [
+        step.result or {}
+        for step in steps
+        if step.name in codes.TAKES_MONEY and step.direction == Direction.DO and step.process_state == ProcessState.PROCESSED
+    ]
+    return next((str(result["intent"]) for result in reversed(paid) if result.get("intent")), None)
+
+
 def is_charged(steps: Sequence[StepState]) -> bool:
     """Whether the step of these steps that takes the money is done, or being undone."""
     charge = _step(steps, codes.TAKES_MONEY)

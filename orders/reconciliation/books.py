@@ -38,15 +38,17 @@ SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submissio
  WHERE u.public_id = ANY (%(keys)s) AND NOT EXISTS (SELECT 1 FROM supervision_run r WHERE r.key = u.public_id)
    AND NOT EXISTS (SELECT 1 FROM supervision_archivedrun a WHERE a.key = u.public_id)
 """
-# The refunds that returns of these orders made, from the hot tables or the archive: a finished order has returns of its own runs.
+# The refunds that returns of these orders made, and operators: from the hot tables or the archive, because each is a run of its own.
 _RETURNED = """
-SELECT t.order_key, e.external_id, t.number FROM orders_return t
+WITH after AS (SELECT order_key, public_id, number FROM orders_return WHERE order_key = ANY (%(keys)s)
+               UNION ALL SELECT order_key, public_id, number FROM orders_refund WHERE order_key = ANY (%(keys)s))
+SELECT t.order_key, e.external_id, t.number FROM after t
   JOIN supervision_run r ON r.key = t.public_id JOIN supervision_effect e ON e.run_id = r.id
- WHERE t.order_key = ANY (%(keys)s) AND e.service = 'payment' AND e.outcome || '' = 'done' AND e.external_id <> ''
+ WHERE e.service = 'payment' AND e.outcome || '' = 'done' AND e.external_id <> ''
 UNION ALL
-SELECT t.order_key, e->>'external_id', t.number FROM orders_return t
+SELECT t.order_key, e->>'external_id', t.number FROM after t
   JOIN supervision_archivedrun a ON a.key = t.public_id CROSS JOIN LATERAL jsonb_array_elements(coalesce(a.body->'effects', '[]')) e
- WHERE t.order_key = ANY (%(keys)s) AND e->>'service' = 'payment' AND e->>'outcome' = 'done'
+ WHERE e->>'service' = 'payment' AND e->>'outcome' = 'done'
 """
 
 

@@ -25,7 +25,8 @@ LOOK_AGAIN = timedelta(minutes=10)
 
 _UNDER_WAY = """
 SELECT EXISTS (SELECT FROM supervision_run r WHERE r.key = %(order)s AND r.finished_at IS NULL)
-    OR EXISTS (SELECT FROM orders_return t JOIN supervision_run r ON r.key = t.public_id AND r.finished_at IS NULL
+    OR EXISTS (SELECT FROM (SELECT public_id, order_key FROM orders_return UNION ALL SELECT public_id, order_key FROM orders_refund) t
+                JOIN supervision_run r ON r.key = t.public_id AND r.finished_at IS NULL
                 JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.attempt > 0
                 WHERE t.order_key = %(order)s)
 """

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from orders.models import Return, ReturnLine
 from orders.parcels.states import RETURNED
-from orders.payments import codes as payment_codes
+from orders.payments.state import charge_of
 from orders.queries import OrderView
 from orders.returns import codes
 from orders.services import Conflict, InvalidOrder, KeyReused
@@ -28,7 +28,7 @@ from supervision.intake.submission import NewSubmission, accept, new_public_id
 from supervision.models import Submission
 from supervision.operations.audit_log import name_of
 from supervision.postgres import db
-from supervision.states import Direction, ProcessState, RunState
+from supervision.states import RunState
 
 _OPEN = """
 INSERT INTO orders_returnable AS r (order_key, sku, delivered)
@@ -181,11 +181,6 @@ def _beyond(rest: Mapping[str, int], wanted: Mapping[str, int], first: Mapping[s
 
 
 def _payload(view: OrderView, lines: list[dict[str, Any]], reason: str) -> dict[str, Any]:
-    paid = [
-        step.result or {}
-        for step in view.steps
-        if step.name in payment_codes.TAKES_MONEY and step.direction == Direction.DO and step.process_state == ProcessState.PROCESSED
-    ]
     return {
         "order": view.public_id,
         "number": view.number,
@@ -195,5 +190,5 @@ def _payload(view: OrderView, lines: list[dict[str, Any]], reason: str) -> dict[
         "total": str(view.total),
         "lines": lines,
         "reason": reason,
-        "intent": next((result["intent"] for result in reversed(paid) if result.get("intent")), None),
+        "intent": charge_of(view.steps),
     }

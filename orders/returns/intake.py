@@ -1,9 +1,9 @@
-"""Reads the submission of a return. The shop writes it (`orders.returns.asking`), so only its form is checked."""
+"""Reads the submissions of returns, and of refunds and mails after an order. The shop writes them, so only their form is checked."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orders.validation import AmendSerializer
@@ -11,13 +11,15 @@ from supervision.errors import UnreadableSubmission
 from supervision.workflow import Intake, NewRun
 
 
-class ReturnIntake(Intake):
-    """The payload is the submission. The return's own rows were written with it."""
+class AfterIntake(Intake):
+    """The payload is the submission. The rows of what happens after an order were written with it."""
+
+    members: Sequence[tuple[str, type]] = (("order", str), ("email", str), ("currency", str))
 
     def read(self, body: str) -> NewRun:
-        """The run of a return. Raises UnreadableSubmission."""
+        """The run. Raises UnreadableSubmission."""
         run = super().read(body)
-        for name, kind in (("order", str), ("email", str), ("currency", str), ("lines", list)):
+        for name, kind in self.members:
             if type(run.payload.get(name)) is not kind:
                 raise UnreadableSubmission(f"{name}: expected {'a list' if kind is list else 'a string'}", {name: ["is missing"]})
         return run
@@ -27,3 +29,9 @@ class ReturnIntake(Intake):
         serializer = AmendSerializer(data=changed)
         if not serializer.is_valid():
             raise UnreadableSubmission(f"the correction is not valid: {json.dumps(serializer.errors)}", serializer.errors)
+
+
+class ReturnIntake(AfterIntake):
+    """A return also says which goods come back."""
+
+    members = (*AfterIntake.members, ("lines", list))

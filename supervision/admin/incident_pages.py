@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from supervision.console.bounded_lists import OpenFilter, PageAdmin
 from supervision.console.incident_rows import way_out
+from supervision.console.run_page.note_pages import NoteForm, OwnerForm
 from supervision.console.shared import list_address, may_operate, person, run_address
 from supervision.console.verb_forms import ReasonForm
+from supervision.desk import notes
 from supervision.errors import Refused
 from supervision.incidents import lifecycle
 from supervision.models import Incident, IncidentNote, Resource, Run
@@ -27,27 +25,8 @@ from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import amounts
 from supervision.runtime.humanize import age_in_words
 
-ORDERS_SHOWN, NOTES_SHOWN, OPERATORS_SHOWN = 100, 100, 500
+ORDERS_SHOWN, NOTES_SHOWN = 100, 100
 TONES = {"info": "info", "warning": "warning", "critical": "danger"}
-
-
-class OwnerForm(forms.Form):
-    """Who looks after the incident."""
-
-    owner = forms.ChoiceField(label=_("Owner"), required=False, widget=UnfoldAdminSelectWidget)
-
-    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["owner"].choices = [("", _("no owner")), *((name, name) for name in names)]  # type: ignore[attr-defined]
-
-
-class NoteForm(forms.Form):
-    """What the next operator should know."""
-
-    text = forms.CharField(
-        label=_("Note"), max_length=operator_verbs.LONGEST_NOTE, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        help_text=_("What the next operator should know. Kept with your name and the time; it cannot be changed."),
-    )  # fmt: skip
 
 
 @admin.register(Incident)
@@ -91,7 +70,7 @@ class IncidentAdmin(PageAdmin):
         form = ReasonForm(said if verb == "acknowledge" else None)
         form.fields["reason"].help_text = _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")
         owner = OwnerForm(
-            said if verb == "assign" else None, names=operators(), initial={"owner": row.owner or person(request).get_username()}
+            said if verb == "assign" else None, names=notes.operators(), initial={"owner": row.owner or person(request).get_username()}
         )
         note = NoteForm(said if verb == "note" else None)
         if said is not None:
@@ -131,10 +110,3 @@ class IncidentAdmin(PageAdmin):
         else:
             messages.success(request, done)
         return True
-
-
-def operators() -> list[str]:
-    """The names of the accounts that may act, to one of whom an incident can be given."""
-    accounts: Any = get_user_model()._default_manager
-    found = accounts.with_perm("supervision.operate", backend="django.contrib.auth.backends.ModelBackend")
-    return sorted(account.get_username() for account in found[:OPERATORS_SHOWN])

@@ -68,7 +68,7 @@ class RunAdmin(RunConsole):
     """The engine's own list of runs, for workflows whose application offers operators no list of its own."""
 
     empty_means = _("No order has been taken up yet. Submitted orders appear here within seconds while a scheduler runs.")
-    list_display = ["key", "workflow", "state", "step", "attempts", "age", "error"]
+    list_display = ["key", "workflow", "state", "step", "attempts", "age", "owner", "error"]
 
     def run_of(self, obj: Run) -> Run:
         return obj

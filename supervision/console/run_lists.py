@@ -24,14 +24,16 @@ from supervision.approvals import waiting
 from supervision.console.bounded_lists import BoundedChangeList, ErrorFirst
 from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import RUN_FILTERS
+from supervision.console.run_page.note_pages import RunNotes
 from supervision.console.run_page.step_bar import step_bar
 from supervision.console.shared import TONES
 from supervision.console.verb_forms import Verb, failed_names, failed_step, verbs_for
-from supervision.console.verb_pages import RunVerbs
+from supervision.desk import notes
 from supervision.incidents import lifecycle
 from supervision.insight import family, queries
 from supervision.insight.filters import Filters
 from supervision.insight.waiting import why_waiting
+from supervision.ledger import exchanges
 from supervision.models import Alert, Incident, Run, Signal
 from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
@@ -56,13 +58,15 @@ class RunChangeList(BoundedChangeList):
         run_of = self.model_admin.run_of
         steps = queries.steps_of([run_of(row).pk for row in rows])
         because = why_waiting([run_of(row).pk for row in rows if run_of(row).finished_at is None])
+        owners = notes.owners([run_of(row).key for row in rows])
         for row in rows:
+            row.shown_owner = owners.get(run_of(row).key, "")
             mine = steps.get(run_of(row).pk, [])
             row.shown_because = because.get(run_of(row).pk)
             row.shown_step = failed_step(mine) or next((step for step in mine if step.process_state not in FINAL_STEP_STATES), None)
 
 
-class RunConsole(RunVerbs):
+class RunConsole(RunNotes):
     """An admin of runs, or of rows that have a run: a list with those in Error first, and a page for each with its verbs."""
 
     run_path = ""
@@ -141,6 +145,10 @@ class RunConsole(RunVerbs):
     def attempts(self, obj: Any) -> int | None:
         return obj.shown_step.attempt if obj.shown_step else None
 
+    @display(description=_("Owner"), empty_value="")
+    def owner(self, obj: Any) -> str | None:
+        return obj.shown_owner or None
+
     @display(description=_("What holds it up"), empty_value="")
     def error(self, obj: Any) -> str | None:
         failed = obj.shown_step is not None and obj.shown_step.process_state == ProcessState.ERROR
@@ -160,7 +168,7 @@ class RunConsole(RunVerbs):
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_of_run"
         of_run = path("of-run/<int:run_id>/", self.admin_site.admin_view(self.of_run_view), name=name)
-        return [of_run, *self.verb_urls(), *super().get_urls()]
+        return [of_run, *self.verb_urls(), *self.note_urls(), *super().get_urls()]
 
     def of_run_view(self, request: HttpRequest, run_id: int) -> HttpResponse:
         """Redirect from a run's id to the page that shows it."""
@@ -194,7 +202,8 @@ class RunConsole(RunVerbs):
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),
             waiting_because=why_waiting([run.pk])[run.pk],
-            bar=step_bar(run, steps, history, timezone.now()), panels=self.panels(request, obj),
+            bar=step_bar(run, steps, history, timezone.now(), exchanges.of(run.pk)),
+            panels=[*self.panels(request, obj), self.notes_panel(request, obj)],
             machinery=[(label, value) for label, value in self.machinery(obj) if value not in (None, "")],
             signals=personal.signals_shown(run.workflow, Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN]),
             family=family.of(run.key), timeline=shown, hidden_events=len(history) - len(shown),

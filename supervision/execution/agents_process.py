@@ -184,7 +184,7 @@ class AgentsProcess:
 
     def book(self, place: StepPosition, started: Started) -> Book:
         """The operations of this attempt, kept in the ledger."""
-        return LedgerBook(self.note, place, started)
+        return LedgerBook(self.note, self._notes.put, place, started)
 
 
 class _Moment:

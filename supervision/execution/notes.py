@@ -12,11 +12,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from supervision import conf
 from supervision.agent import StepRequest
-from supervision.effects import LONG_AGO, Book, EffectOutcome, Intention, Operation, Settlement
+from supervision.effects import LONG_AGO, Book, EffectOutcome, Intention, Operation, Said, Settlement
 from supervision.errors import AgentFailure, AwaitSignal, OutcomeUnknown, TransientFailure
 from supervision.execution import extension
-from supervision.ledger import effect_rows
+from supervision.ledger import effect_rows, exchanges
 from supervision.postgres import db
 from supervision.recovery import decisions
 from supervision.runtime import failpoints
@@ -43,9 +44,11 @@ class Note:
         *,
         reads: bool = False,
         extends: bool = False,
+        said: Sequence[Said] = (),
     ) -> None:
         self.place, self.claim, self.data = place, claim, data
         self.intention, self.settled, self.reads, self.extends = intention, settled, reads, extends
+        self.said = said
         self.known = EffectOutcome.INTENDED, ""
         self.found: Sequence[Operation] = ()
         self.ordered_at = LONG_AGO
@@ -66,11 +69,11 @@ class Note:
 class LedgerBook(Book):
     """The operations of one attempt in the ledger; used by the agent's thread, which waits for the commits."""
 
-    __slots__ = ("_note", "_place", "_started")
+    __slots__ = ("_note", "_place", "_put", "_started")
 
-    def __init__(self, note: Callable[[Note], None], place: StepPosition, started: Started) -> None:
+    def __init__(self, note: Callable[[Note], None], put: Callable[[Note], None], place: StepPosition, started: Started) -> None:
         super().__init__(direction=place.direction, generation=started.generation, attempt=started.claim.attempt)
-        self._note, self._place, self._started = note, place, started
+        self._note, self._put, self._place, self._started = note, put, place, started
 
     def write(self, intention: Intention, settled: Sequence[Settlement]) -> tuple[EffectOutcome, str]:
         """Write one note. It is committed together with the notes of other agents."""
@@ -88,6 +91,14 @@ class LedgerBook(Book):
     def ordered_at(self) -> datetime:
         """When the order was accepted. Read in the same way."""
         return self._asked().ordered_at
+
+    def close(self, rest: EffectOutcome) -> Sequence[Settlement]:
+        """End the attempt. What was said to services is handed to the thread that writes notes: no order waits for it."""
+        if self.said is not None:
+            if conf.get().keep_exchanges:
+                self._put(Note(self._place, self._started.claim, said=self.said))
+            self.said = None
+        return super().close(rest)
 
     def _asked(self) -> Note:
         note = Note(self._place, self._started.claim, reads=True)
@@ -124,9 +135,12 @@ def commit(batch: Sequence[Note]) -> set[int]:
     intending = [note for note in batch if note.intention is not None]
     reading = [note for note in batch if note.reads]
     extending = [note for note in batch if note.extends]
+    saying = [note for note in batch if note.said]
 
     def work() -> set[int]:
         refused: set[int] = set()
+        if saying:
+            exchanges.keep([(note.place, note.claim, note.said) for note in saying])
         if settled:
             effect_rows.settle(settled)
         if facts:
@@ -153,7 +167,7 @@ def commit(batch: Sequence[Note]) -> set[int]:
                 note.found = [replace(one) for one in found.get((note.claim.run_id, note.place.position), ())]
         return {id(note) for note in batch} - refused
 
-    return work() if not extending and sum(map(bool, (settled, facts, intending))) < 2 else db.transact(work)
+    return work() if not extending and sum(map(bool, (settled, facts, intending, saying))) < 2 else db.transact(work)
 
 
 def _address(note: Note) -> tuple[int, str, int, int]:

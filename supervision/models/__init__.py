@@ -2,10 +2,10 @@
 
 from supervision.models.archive import ArchivedRun
 from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
-from supervision.models.incidents import Alert, Incident, IncidentNote, Pulse
+from supervision.models.incidents import Alert, Assignee, Incident, IncidentNote, Pulse, RunNote
 from supervision.models.jobs import Job, JobResult
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
-from supervision.models.ledger import Effect, Epoch
+from supervision.models.ledger import Effect, Epoch, Exchange
 from supervision.models.outbound import Audience, Channel, Delivery, ReplyToken, Telling, WebhookEndpoint
 from supervision.models.plans import WorkflowVersion
 from supervision.models.reconciliation import Approval, Finding, Reconciliation
@@ -26,6 +26,7 @@ __all__ = [
     "Alert",
     "Approval",
     "ArchivedRun",
+    "Assignee",
     "Audience",
     "CachedResult",
     "Channel",
@@ -36,6 +37,7 @@ __all__ = [
     "Delivery",
     "Effect",
     "Epoch",
+    "Exchange",
     "Finding",
     "Heartbeat",
     "Incident",
@@ -54,6 +56,7 @@ __all__ = [
     "Resource",
     "ResourceRoute",
     "Run",
+    "RunNote",
     "ScheduleProgress",
     "Signal",
     "Slot",

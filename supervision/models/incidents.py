@@ -84,6 +84,39 @@ class IncidentNote(models.Model):
         return f"{self.author}: {self.text}"
 
 
+class RunNote(models.Model):
+    """What an operator noted about an order, and each change of its owner. Rows are added, never changed."""
+
+    run_key = models.TextField(_("public id"), db_index=True)
+    author = models.TextField(_("author"))
+    text = models.TextField(_("text"))
+    at = models.DateTimeField(_("at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("note on an order")
+        verbose_name_plural = _("notes on orders")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.author}: {self.text}"
+
+
+class Assignee(models.Model):
+    """The operator who looks after an order; empty: there is none any more."""
+
+    run_key = models.TextField(_("public id"), primary_key=True)
+    owner = models.TextField(_("owner"))
+    since = models.DateTimeField(_("since"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("owner of an order")
+        verbose_name_plural = _("owners of orders")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.run_key}: {self.owner}"
+
+
 class Pulse(models.Model):
     """The figures of one minute. `incidents.pulse` writes a row for each, also for those in which nothing happened.
 

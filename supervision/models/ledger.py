@@ -50,6 +50,33 @@ class Effect(models.Model):
         return f"{self.operation} {self.key}: {self.outcome}"
 
 
+class Exchange(models.Model):
+    """One call of an attempt to a remote service and its answer, masked and cut, kept for EXCHANGE_DAYS. It decides nothing.
+
+    call: what was called, such as the method and the path. status: the service's own code; null where no answer came.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="exchanges")
+    direction = models.TextField(_("direction"), choices=list(DIRECTION_LABELS.items()))
+    position = models.SmallIntegerField(_("position"))
+    attempt = models.IntegerField(_("attempt"))
+    service = models.TextField(_("service"))
+    call = models.TextField(_("call"))
+    asked = models.TextField(_("request"))
+    answered = models.TextField(_("answer"))
+    status = models.IntegerField(_("status"), null=True)
+    seconds = models.FloatField(_("seconds"))
+    at = models.DateTimeField(_("at"), db_default=Now(), db_index=True)
+
+    class Meta:
+        verbose_name = _("exchange with a service")
+        verbose_name_plural = _("exchanges with services")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.service} {self.call}: {self.status}"
+
+
 class Epoch(models.Model):
     """One epoch of the database: from its creation, promotion or restore until the next of these (see `epochs`).
 

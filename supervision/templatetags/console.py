@@ -70,6 +70,12 @@ def duration(span: timedelta | None) -> str:
 
 
 @register.filter
+def milliseconds(seconds: float) -> str:
+    """A number of seconds to the millisecond."""
+    return humanize.duration(timedelta(seconds=seconds))
+
+
+@register.filter
 def grouped(number: Any) -> str:
     """A number with separators between thousands."""
     return number_format(number, use_l10n=True, force_grouping=True) if isinstance(number, int) else str(number)

@@ -12,7 +12,7 @@ from typing import Any
 
 from supervision.console.run_page.durations import STOPPED, WAITED, WORKED, Span, StepTimes, times_of
 from supervision.insight.queries import TimelineEntry
-from supervision.models import Run, StepState
+from supervision.models import Exchange, Run, StepState
 from supervision.states import Direction
 
 WIDTH, HEIGHT, LEAST = 1000.0, 16, 3.0
@@ -29,7 +29,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One step with its figures. attempts: each with how long it took. join: where the steps before a joining step had all ended."""
+    """One step with its figures. attempts: each with how long it took. said: what they said to services."""
 
     step: StepState
     waited: timedelta | None
@@ -39,6 +39,7 @@ class Row:
     ended: datetime | None
     bars: Sequence[Bar]
     attempts: Sequence[tuple[Span, timedelta]]
+    said: Sequence[Exchange] = ()
 
 
 @dataclass
@@ -53,14 +54,16 @@ class StepBar:
     took: timedelta | None = None
 
 
-def step_bar(run: Run, steps: Sequence[StepState], history: Sequence[TimelineEntry], now: datetime) -> StepBar:
-    """The drawing of this run as it was at `now`."""
+def step_bar(
+    run: Run, steps: Sequence[StepState], history: Sequence[TimelineEntry], now: datetime, said: Sequence[Exchange] = ()
+) -> StepBar:
+    """The drawing of this run as it was at `now`. said: its exchanges with services."""
     times = times_of(run, steps, history)
     spans = [span for one in times for span in one.spans]
     first = min([run.created_at, *(span.began for span in spans)])
     last = max([run.finished_at or now, *(span.ended or now for span in spans)])
     whole = max(last - first, timedelta(milliseconds=1))
-    rows = [_row(one, first, whole, now) for one in times]
+    rows = [_row(one, first, whole, now, said) for one in times]
     forward = [row for row in rows if row.step.direction == Direction.DO]
     return StepBar(
         rows=rows,
@@ -72,14 +75,16 @@ def step_bar(run: Run, steps: Sequence[StepState], history: Sequence[TimelineEnt
     )
 
 
-def _row(times: StepTimes, first: datetime, whole: timedelta, now: datetime) -> Row:
+def _row(times: StepTimes, first: datetime, whole: timedelta, now: datetime, said: Sequence[Exchange]) -> Row:
     def bar(span: Span) -> Bar:
         width = max(LEAST, WIDTH * (((span.ended or now) - span.began) / whole))
         x = min(WIDTH - width, WIDTH * ((span.began - first) / whole))
         return Bar(kind=span.kind, x=f"{max(0.0, x):.1f}", width=f"{width:.1f}")
 
+    place = times.step.direction, times.step.position
     return Row(
         step=times.step,
+        said=[one for one in said if (one.direction, one.position) == place],
         waited=times.total(WAITED, now),
         worked=times.total(WORKED, now),
         stopped=times.total(STOPPED, now),

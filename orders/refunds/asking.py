@@ -1,0 +1,113 @@
+"""Asking for a refund. It is accepted when its row and its submission are committed, in one transaction.
+
+The order's row is locked meanwhile. So two operators who ask at the same moment never ask together for more than is left of the
+charge. The agent compares again with what the payment service says, before it pays (`orders.agents.payment_part`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from orders.models import Order, Refund
+from orders.payments.state import charge_of
+from orders.queries import OrderView, order_view
+from orders.refunds import codes
+from orders.services import Conflict, InvalidOrder, KeyReused
+from orders.validation import key_problem
+from supervision.errors import UnknownRun
+from supervision.intake.submission import NewSubmission, accept, new_public_id
+from supervision.models import Submission
+from supervision.operations.audit_log import log, name_of
+from supervision.operations.operator_verbs import demand_reason
+from supervision.postgres import db
+from supervision.states import RunState
+
+_UNDER_WAY = """
+SELECT coalesce(sum(f.amount), 0) FROM orders_refund f LEFT JOIN supervision_run r ON r.key = f.public_id
+ WHERE f.order_key = %(order)s AND r.finished_at IS NULL
+   AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = f.public_id)
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An accepted refund. replayed: it was accepted before, under the same idempotency key."""
+
+    public_id: str
+    replayed: bool = False
+
+
+def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: str) -> Asked:
+    """Accept that this much of the order's charge is given back. The same key has one effect.
+
+    Raises InvalidOrder for an amount that is no money; Conflict where no card was charged or less is left of the charge;
+    KeyReused; UnknownRun. Then nothing was written.
+    """
+    demand_reason(reason)
+    if problem := key_problem(idempotency_key):
+        raise InvalidOrder({"idempotency_key": [problem]})
+    if not amount.is_finite() or amount <= 0 or amount != amount.quantize(Decimal("0.01")):
+        raise InvalidOrder({"amount": [_("Expected an amount above 0, with at most two decimals.")]})
+    amount = amount.quantize(Decimal("0.01"))
+    digest = hashlib.sha256(json.dumps([str(amount), reason]).encode()).hexdigest()
+    client = f"refund:{key}"
+
+    def work() -> Asked:
+        order = Order.objects.select_for_update(no_key=True).filter(public_id=key).first()
+        view = order_view(key)
+        if order is None or view is None:
+            raise UnknownRun(key)
+        if before := Submission.objects.filter(client=client, client_key=idempotency_key).first():
+            if before.request_hash != digest:
+                raise KeyReused
+            return Asked(before.public_id, replayed=True)
+        if amount > (rest := left(view)):
+            text = _("Only %(rest)s of the charge are left.") % {"rest": f"{rest} {view.currency}"}
+            raise Conflict(codes.BEYOND, text, {"amount": [text]})
+        number = f"{view.number}-P{Refund.objects.filter(order_key=key).count() + 1}"
+        new = NewSubmission(
+            public_id=new_public_id(),
+            workflow=codes.WORKFLOW,
+            payload=json.dumps(_payload(view, number, amount), ensure_ascii=False, separators=(",", ":")),
+            client=client,
+            client_key=idempotency_key,
+            request_hash=digest,
+            session_key=None,
+        )
+        accept([new])
+        facts = {"amount": amount, "currency": view.currency, "reason": reason, "asked_by": name_of(by)}
+        Refund.objects.create(public_id=new.public_id, order_key=key, number=number, **facts)
+        log(by, order, f"refund of {amount} {view.currency}: {reason}")
+        return Asked(new.public_id)
+
+    return db.transact(work)
+
+
+def left(view: OrderView) -> Decimal:
+    """What of the order's charge can still be given back. Raises Conflict where the order is not done, or no card was charged."""
+    if view.process_state != RunState.PROCESSED or charge_of(view.steps) is None:
+        text = _("Only an order that is done and was paid by card can be refunded here. Another one is cancelled instead.")
+        raise Conflict(codes.NOT_PAID, text, {"order": [text]})
+    under_way: Decimal = db.fetch(_UNDER_WAY, {"order": view.public_id})[0][0]
+    paying = view.payment
+    rest: Decimal = paying.paid - paying.refunded - paying.owed - under_way
+    return max(Decimal("0.00"), rest)
+
+
+def _payload(view: OrderView, number: str, amount: Decimal) -> dict[str, Any]:
+    return {
+        "order": view.public_id,
+        "number": view.number,
+        "refund": number,
+        "email": view.email,
+        "language": view.language,
+        "currency": view.currency,
+        "amount": str(amount),
+        "intent": charge_of(view.steps),
+    }

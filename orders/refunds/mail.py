@@ -1,0 +1,21 @@
+"""The mail that tells the customer of a refund."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+
+from orders.returns.codes import REFUND, amount_said
+from supervision import StepRequest
+
+
+def words(request: StepRequest) -> tuple[str, str]:
+    """The subject and the text."""
+    payload = request.payload
+    paid = amount_said((request.results.get(REFUND) or {}).get("refunded"))
+    parts = [
+        _("Hello,"),
+        _("we pay %(paid)s %(currency)s of your order back to your card.") % {"paid": paid, "currency": payload["currency"]},
+        _("Your order: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{payload['order']}/"},
+    ]
+    return _("A refund for your order %(number)s") % {"number": payload["number"]}, "\n\n".join(parts)

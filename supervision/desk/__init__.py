@@ -1,0 +1,1 @@
+"""What operators keep about an order beside its history: notes, and who looks after it."""
