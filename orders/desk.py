@@ -28,7 +28,7 @@ from orders.services import Conflict, InvalidOrder, KeyReused
 from supervision.console.run_lists import RunConsole, labelled
 from supervision.console.shared import run_address
 from supervision.console.verb_forms import ReasonForm
-from supervision.errors import Refused, UnknownRun
+from supervision.errors import AwaitsApproval, Refused, UnknownRun
 from supervision.models import Run
 from supervision.states import RunState
 
@@ -121,6 +121,9 @@ class OrderDesk(RunConsole):
         if form.is_valid():
             try:
                 messages.success(request, act(form.cleaned_data))
+            except AwaitsApproval as waits:
+                messages.warning(request, str(waits))
+                return HttpResponseRedirect(back)
             except (InvalidOrder, Conflict) as wrong:
                 for name, problems in wrong.errors.items():
                     form.add_error(name if name in form.fields else None, problems)

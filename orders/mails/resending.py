@@ -20,8 +20,8 @@ from supervision import RetryPolicy, Step, Workflow
 from supervision.errors import UnknownRun
 from supervision.intake.submission import NewSubmission, accept, new_public_id
 from supervision.models import Submission
+from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import log, name_of
-from supervision.operations.operator_verbs import demand_reason
 from supervision.postgres import db
 from supervision.states import Direction, RunState
 

@@ -18,13 +18,15 @@ from orders.models import Order, Refund
 from orders.payments.state import charge_of
 from orders.queries import OrderView, order_view
 from orders.refunds import codes
-from orders.services import Conflict, InvalidOrder, KeyReused
+from orders.services import Conflict, InvalidOrder, KeyReused, OrderRefused
 from orders.validation import key_problem
-from supervision.errors import UnknownRun
+from supervision.approvals import gate
+from supervision.approvals.stakes import Operation
+from supervision.errors import Refused, UnknownRun
 from supervision.intake.submission import NewSubmission, accept, new_public_id
 from supervision.models import Submission
+from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import log, name_of
-from supervision.operations.operator_verbs import demand_reason
 from supervision.postgres import db
 from supervision.states import RunState
 
@@ -47,7 +49,7 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
     """Accept that this much of the order's charge is given back. The same key has one effect.
 
     Raises InvalidOrder for an amount that is no money; Conflict where no card was charged or less is left of the charge;
-    KeyReused; UnknownRun. Then nothing was written.
+    KeyReused; UnknownRun. Then nothing was written. Raises AwaitsApproval where another operator has to approve the amount.
     """
     demand_reason(reason)
     if problem := key_problem(idempotency_key):
@@ -70,6 +72,9 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
         if amount > (rest := left(view)):
             text = _("Only %(rest)s of the charge are left.") % {"rest": f"{rest} {view.currency}"}
             raise Conflict(codes.BEYOND, text, {"amount": [text]})
+        arguments = {"amount": str(amount), "idempotency_key": idempotency_key}
+        operation = Operation(verb=codes.VERB, subject=key, order=key, arguments=arguments, stake={view.currency: amount})
+        gate.through(operation, by=by, reason=reason)
         number = f"{view.number}-P{Refund.objects.filter(order_key=key).count() + 1}"
         new = NewSubmission(
             public_id=new_public_id(),
@@ -86,7 +91,17 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
         log(by, order, f"refund of {amount} {view.currency}: {reason}")
         return Asked(new.public_id)
 
-    return db.transact(work)
+    return gate.asking(lambda: db.transact(work))
+
+
+@gate.executor(codes.VERB)
+def _approved(key: str, /, *, by: Any, reason: str, plan_version: str | None, **arguments: Any) -> str:
+    """Accept a refund that a second operator has approved. Raises Refused where it is not possible any more."""
+    try:
+        asked = refund(key, amount=Decimal(arguments["amount"]), reason=reason, by=by, idempotency_key=arguments["idempotency_key"])
+    except OrderRefused as problem:
+        raise Refused(str(problem), codes.BEYOND) from problem
+    return asked.public_id
 
 
 def left(view: OrderView) -> Decimal:

@@ -14,7 +14,8 @@ from orders.queries import order_view
 from orders.refunds.asking import refund
 from orders.services import Conflict, InvalidOrder, KeyReused
 from supervision import testing
-from supervision.errors import Refused
+from supervision.approvals import deciding
+from supervision.errors import AwaitsApproval, Refused
 from supervision.models import JournalEntry
 from supervision.operations import operator_verbs
 from supervision.testkit.run import Run
@@ -163,6 +164,22 @@ def test_an_order_that_is_not_done_has_nothing_to_give_back(shop, ada):
 def test_a_refund_needs_a_reason(delivered):
     with pytest.raises(Refused):
         given(delivered, reason="  ")
+
+
+def test_a_refund_above_the_limit_waits_for_another_operator_and_is_paid_once(shop, delivered, services, settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "APPROVAL_ABOVE": {"": Decimal("50")}}
+    olga, otto = person("olga", "operator"), person("otto", "operator")
+    for _twice in range(2):
+        with pytest.raises(AwaitsApproval) as waits:
+            refund(delivered, amount=Decimal("60.00"), reason="broken", by=olga, idempotency_key="big")
+    shop.run()
+    assert refunds_made(services, delivered) == []
+
+    deciding.approve(waits.value.approval, by=otto, reason="I saw it")
+    shop.run()
+
+    assert refunds_made(services, delivered) == [6000]
+    assert Refund.objects.get().amount == 60
 
 
 class TestThePage:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('supervision', '0016_waits_counted_once'),
+        ('supervision', '0018_channels'),
     ]
 
     operations = [

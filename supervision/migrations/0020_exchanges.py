@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('supervision', '0017_run_notes'),
+        ('supervision', '0019_run_notes'),
     ]
 
     operations = [
