@@ -40,7 +40,8 @@ FOR_THE_SHOP = {FACADE} | {
     f"supervision.{name}"
     for name in (  # noqa: SIM905
         "agent errors states workflow models testing postgres.db postgres.advice"
-        " operations.audit_log operations.pauses operations.resource_limits operations.operator_verbs operations.previews operations.doctor"
+        " operations.acting operations.audit_log operations.pauses operations.resource_limits"
+        " operations.operator_verbs operations.previews operations.doctor"
         " insight.waiting insight.autoscaling insight.metrics insight.directory insight.filters insight.queries insight.live_events"
         " audit.registry approvals.stakes approvals.gate"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
