@@ -25,8 +25,7 @@ THEMED = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     f"img-src 'self' data:; font-src 'self' data:; connect-src 'self'; {_COMMON}"
 )
-# The admin's theme, and the API's documentation pages.
-THEMED_PATHS = ("/admin/", "/api/docs/", "/api/redoc/")
+THEMED_PATHS = ("/admin/",)
 
 
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)

@@ -27,6 +27,7 @@ MAX_QUANTITY = 999
 MAX_TOTAL = Decimal("999999.99")
 MAX_KEY_LENGTH = 255
 
+LANGUAGES = [code for code, _name in settings.LANGUAGES]
 PRIORITIES = {"low": -1, "normal": 0, "high": 1}
 
 _PAYMENT_METHOD = r"^(pm_[A-Za-z0-9_]{1,64}|bank_transfer)\Z"
@@ -122,7 +123,7 @@ class OrderRequestSerializer(Strict):
     payment_method = PaymentMethod()
     priority = Choice(choices=list(PRIORITIES), required=False, default="normal")
     language = Choice(
-        choices=[code for code, _name in settings.LANGUAGES],
+        choices=LANGUAGES,
         required=False,
         default=settings.LANGUAGE_CODE,
         help_text="of the mails and documents for the customer",

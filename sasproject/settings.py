@@ -68,7 +68,6 @@ INSTALLED_APPS = [
     "rest_framework",
     "knox",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
     "django_celery_beat",
     "django_htmx",
     "sasproject",
@@ -309,21 +308,30 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "supervision.api.reference.problems.with_examples",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "RunState": "supervision.api.shapes.RUN_STATES",
         "StepState": "supervision.api.shapes.STEP_STATES",
         "Direction": "supervision.api.shapes.DIRECTIONS",
         "PaymentState": "orders.payments.state.STATES",
         "JobState": "supervision.api.jobs.shapes.STATES",
+        "ParcelState": "orders.parcels.shown.SHOWN",
+        "Country": "orders.countries.DELIVERY_COUNTRIES",
+        "Priority": "orders.validation.PRIORITIES",
+        "Language": "orders.validation.LANGUAGES",
+        "PauseScope": "supervision.api.governance_shapes.SCOPES",
+        "BreakerState": "supervision.api.governance_shapes.BREAKERS",
+        "PlanAction": "supervision.api.shapes.ACTIONS",
+        "SignalOutcome": "supervision.api.shapes.OUTCOMES",
+        "Severity": "supervision.api.incident_views.SEVERITIES",
         "DeliveryState": "supervision.api.outbound_shapes.DELIVERY_STATES",
         "Effect": "supervision.api.shapes.EFFECTS",
         "StatusEvent": "supervision.outbox.subscriptions.EVENTS",
         "StatusEventWish": "supervision.api.outbound_shapes.EVENT_WISHES",
     },
-    # Served from our own static files: the pages work without the internet.
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
 }
 
 # --- Console ----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ STREAM = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
 GATHER_SECONDS = 0.1  # notifications come in bursts; one query reads the events of the whole burst
 LONGEST_SECONDS = 900.0  # then the browser reconnects, and is authenticated again
+FIRST = 200  # events in an expanded order
 MOST_STREAMS = 500  # per process
 
 _streams = 0
@@ -151,12 +152,18 @@ def event_answer(event: StepEvent, names: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def _read(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+def first_events(public_id: str, address: str) -> dict[str, Any]:
+    """The oldest events of an order, and the address of the rest if there are more."""
+    events, _ended = _read(public_id, 0, FIRST + 1)
+    return {"results": events[:FIRST], "next": f"{address}?after={events[FIRST - 1]['seq']}" if len(events) > FIRST else None}
+
+
+def _read(public_id: str, after: int, most: int | None = None) -> tuple[list[dict[str, Any]], bool]:
     """The events after this number, and whether the order has ended. The state is read first, so no later event is missed."""
     run = Run.objects.filter(key=public_id).first()
     if run is None:
         return _read_archived(public_id, after)
-    events = events_after(run.pk, after)
+    events = events_after(run.pk, after, most)
     if not events:
         return [], run.process_state in FINAL_RUN_STATES
     steps = StepState.objects.filter(run_id=run.pk, direction=Direction.DO.value)

@@ -16,10 +16,13 @@ from orders.services import acting_on
 from orders.validation import PaySerializer
 from supervision.api.base import account_of
 from supervision.api.permissions import operates
+from supervision.api.requests import demand_match
 
 
 class PaymentView(Door):
     """The payment of one order."""
+
+    matches = True
 
     @extend_schema(operation_id="pay_order_again", request=PaySerializer, responses={202: OrderAnswer})
     def post(self, request: Request, public_id: str) -> Response:
@@ -27,5 +30,6 @@ class PaymentView(Door):
         order = self.visible_order(request, public_id)
         if order.account_id != request.user.pk and not operates(request.user):
             raise PermissionDenied
+        demand_match(queries.answer(order), request)
         pay_again(order, self.read(request, PaySerializer)["payment_method"], by=acting_on(order.account_id, account_of(request)))
         return accepted(queries.answer(self.visible_order(request, public_id)))

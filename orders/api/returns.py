@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from orders import queries
 from orders.api.base import Door
 from orders.api.schema import IDEMPOTENCY_KEY
-from orders.api.serializers import ProblemAnswer
+from orders.api.serializers import ProblemAnswer, ReturnAnswer
 from orders.returns import answers, codes, goods
 from orders.returns.answers import ReturnView
 from orders.returns.asking import ask
@@ -19,7 +19,7 @@ from orders.validation import MAX_LINES, MAX_QUANTITY, LineSerializer
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Operators, operates, sees_all
-from supervision.api.shapes import DIRECTIONS, RUN_STATES, Shape, Strict, Text, Whole, or_pending
+from supervision.api.shapes import Shape, Strict, Text, Whole, or_pending
 from supervision.errors import UnknownRun
 from supervision.operations import operator_verbs
 
@@ -44,34 +44,6 @@ class GoodsSerializer(Strict):
 
     lines = GoodsLineSerializer(many=True, max_length=MAX_LINES)  # type: ignore[call-arg]
     reason = Text(max_length=500)
-
-
-class ReturnLineAnswer(LineSerializer):
-    """One product of a return. `accepted` and `refused` are null until the goods were looked at."""
-
-    name = serializers.CharField()
-    unit_price = serializers.CharField(help_text="decimal string")
-    accepted = serializers.IntegerField(allow_null=True)
-    refused = serializers.IntegerField(allow_null=True)
-
-
-class ReturnAnswer(Shape):
-    """A return and its present state."""
-
-    id = serializers.CharField()
-    number = serializers.CharField()
-    order = serializers.CharField(help_text="the order's id")
-    process_state = serializers.ChoiceField(RUN_STATES)
-    direction = serializers.ChoiceField(DIRECTIONS)
-    waiting_because = serializers.CharField(allow_null=True)
-    reason = serializers.CharField()
-    currency = serializers.CharField()
-    lines = ReturnLineAnswer(many=True)
-    worth = serializers.CharField(allow_null=True, help_text="of the accepted pieces; null until the goods were looked at")
-    refunded = serializers.CharField(help_text="decimal string")
-    owed = serializers.CharField(help_text="decimal string: sent back, and failed to arrive")
-    created_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
 
 
 class AcceptedReturn(Shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -9,6 +10,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import build_bearer_security_scheme_object
 from drf_spectacular.utils import OpenApiParameter
 
+from orders.api import problems  # noqa: F401 - adds the shop's to the catalogue
 from orders.api.serializers import ProblemAnswer
 from supervision.api import shapes
 
@@ -24,6 +26,7 @@ class DoorSchema(shapes.DoorSchema):
     """The engine's, with the shop's problem document."""
 
     problem = ProblemAnswer
+    names: Mapping[str, str] = {**shapes.DoorSchema.names, "OrderRequest": "Order"}
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

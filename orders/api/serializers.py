@@ -112,6 +112,48 @@ class EventAnswer(Shape):
         return {**super().get_fields(), "from": serializers.CharField(allow_null=True)}
 
 
+class ReturnLineAnswer(LineSerializer):
+    """One product of a return. `accepted` and `refused` are null until the goods were looked at."""
+
+    name = serializers.CharField()
+    unit_price = serializers.CharField(help_text="decimal string")
+    accepted = serializers.IntegerField(allow_null=True)
+    refused = serializers.IntegerField(allow_null=True)
+
+
+class ReturnAnswer(Shape):
+    """A return and its present state."""
+
+    id = serializers.CharField()
+    number = serializers.CharField()
+    order = serializers.CharField(help_text="the order's id")
+    process_state = serializers.ChoiceField(RUN_STATES)
+    direction = serializers.ChoiceField(DIRECTIONS)
+    waiting_because = serializers.CharField(allow_null=True)
+    reason = serializers.CharField()
+    currency = serializers.CharField()
+    lines = ReturnLineAnswer(many=True)
+    worth = serializers.CharField(allow_null=True, help_text="of the accepted pieces; null until the goods were looked at")
+    refunded = serializers.CharField(help_text="decimal string")
+    owed = serializers.CharField(help_text="decimal string: sent back, and failed to arrive")
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class FirstEventsAnswer(Shape):
+    """The oldest events of an order, and the address of the later ones."""
+
+    results = EventAnswer(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class ExpandedOrderAnswer(OrderAnswer):
+    """An order, with what `expand` asks for."""
+
+    events = FirstEventsAnswer(required=False)
+    returns = ReturnAnswer(many=True, required=False)
+
+
 class BatchResultAnswer(Shape):
     """The result of one order, with the status that a single request would have had."""
 

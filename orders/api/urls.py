@@ -8,9 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView
 
-from orders.api import catalogue, returns, views
+from orders.api import catalogue, reference, returns, views
 from orders.api.events import EventsView
 from orders.api.payment import PaymentView
 from orders.api.serializers import OrderAnswer, ResubmitSerializer
@@ -58,6 +58,6 @@ version_1: list[URLPattern | URLResolver] = [
 urlpatterns = [
     path("v1/", include(version_1)),
     path("schema/", Schema.as_view(), name="schema"),
-    path("docs/", SpectacularSwaggerView.as_view(url_name="api:schema"), name="docs"),
+    path("docs/", reference.page, name="docs"),
     re_path(r"^(?P<rest>.*)$", nowhere),
 ]

@@ -17,26 +17,30 @@ from rest_framework.response import Response
 from orders import queries, services
 from orders.api.base import Door
 from orders.api.errors import refusal
+from orders.api.events import first_events
 from orders.api.permissions import ReadOrBuy
 from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import (
     MAX_BATCH,
     BatchAnswer,
     BatchSerializer,
+    ExpandedOrderAnswer,
     OrderAnswer,
     OrderPage,
     ProblemAnswer,
 )
 from orders.filters import OrderFilters
+from orders.returns import answers
 from orders.validation import OrderRequestSerializer, key_problem
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Clients, operates, sees_all
-from supervision.api.requests import PAGING, filter_parameters, filtered, page_of, refuse_unknown
+from supervision.api.requests import PAGING, demand_match, filter_parameters, filtered, page_of, refuse_unknown, tagged
 from supervision.api.shapes import ReasonSerializer, or_pending
 
 PLACED = OpenApiResponse(OrderAnswer, description="Accepted: the order is committed and will be processed. `Location` is its address.")
 LIST = OrderFilters()
+EXPANDABLE = ("events", "returns")
 PAGES = ("ordering", "cursor", "page_size")
 
 
@@ -109,14 +113,38 @@ class BatchView(Door):
 class OrderDetailView(Door):
     """One order."""
 
-    @extend_schema(operation_id="get_order", responses=OrderAnswer)
+    @extend_schema(
+        operation_id="get_order",
+        parameters=[
+            OpenApiParameter("expand", OpenApiTypes.STR, description=f"what to add, with commas between: {', '.join(EXPANDABLE)}"),
+            OpenApiParameter("If-None-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="the ETag of an earlier answer"),
+            OpenApiParameter("ETag", OpenApiTypes.STR, OpenApiParameter.HEADER, response=[200, 304], description="names this answer"),
+        ],
+        responses={200: ExpandedOrderAnswer, 304: OpenApiResponse(description="The order is still as in the answer with this ETag.")},
+    )
     def get(self, request: Request, public_id: str) -> Response:
-        """The order with its steps; foreign and unknown ids give the same 404."""
-        return Response(queries.answer(self.visible_order(request, public_id)))
+        """The order with its steps; foreign and unknown ids give the same 404.
+
+        The `ETag` is for `If-None-Match` here and for `If-Match` at the order's verbs. An expanded answer has none.
+        """
+        refuse_unknown(request, ["expand"])
+        wanted = _expanded(request)
+        order = self.visible_order(request, public_id)
+        answer = queries.answer(order)
+        if not wanted:
+            return tagged(answer, request)
+        if "events" in wanted:
+            answer["events"] = first_events(order.public_id, reverse("api:events", args=[order.public_id]))
+        if "returns" in wanted:
+            found = answers.of_order(order.public_id, inside=sees_all(request.user))
+            answer["returns"] = [answers.answer(one) for one in found]
+        return Response(answer)
 
 
 class CancelView(Door):
     """Cancelling one order."""
+
+    matches = True
 
     @extend_schema(operation_id="cancel_order", request=ReasonSerializer, responses={202: or_pending(OrderAnswer)})
     def post(self, request: Request, public_id: str) -> Response:
@@ -124,6 +152,7 @@ class CancelView(Door):
         order = self.visible_order(request, public_id)
         if order.account_id != request.user.pk and not operates(request.user):
             raise PermissionDenied
+        demand_match(queries.answer(order), request)
         services.cancel_order(
             public_id, by=services.acting_on(order.account_id, account_of(request)), reason=self.read(request, ReasonSerializer)["reason"]
         )
@@ -151,6 +180,13 @@ def _items(request: Request) -> list[services.Item]:
             key = hashlib.sha256(f"{batch_key}/{index}".encode()).hexdigest()
         items.append(services.Item(data=order, idempotency_key=key))
     return items
+
+
+def _expanded(request: Request) -> set[str]:
+    wanted = set(filter(None, request.query_params.get("expand", "").split(",")))
+    if not wanted <= set(EXPANDABLE):
+        raise ValidationError({"expand": [_("Expected one or several of: %(words)s.") % {"words": ", ".join(EXPANDABLE)}]})
+    return wanted
 
 
 def _choice(request: Request, name: str, choices: list[str]) -> str | None:

@@ -34,6 +34,7 @@ class Door(APIView):
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
     schema = APIView.schema if isinstance(APIView.schema, DoorSchema) else DoorSchema()
     body_limit = BODY_LIMIT
+    matches = False  # whether its POST takes If-Match
 
     def perform_authentication(self, request: Request) -> None:
         """Authenticate and count the request. A request with a wrong token counts too, and counting comes before other checks."""

@@ -1,7 +1,7 @@
 """Every refusal in one form: `application/problem+json` (RFC 9457), with field-level `errors` if fields are wrong.
 
-`type` is about:blank if the status alone explains the problem; otherwise `type` and `code` name it. Internal details
-(tracebacks, SQL) are never sent.
+`type` and `code` name the problem; `reference.problems` is the catalogue of all codes. Internal details (tracebacks, SQL) are
+never sent.
 """
 
 from __future__ import annotations
@@ -45,6 +45,17 @@ class LengthRequired(exceptions.APIException):
     default_code = "length_required"
 
 
+class PreconditionFailed(exceptions.APIException):
+    """The request was made for another state of the order (If-Match)."""
+
+    status_code = 412
+    default_detail = gettext_lazy("The order has changed since you read it.")
+    default_code = "precondition_failed"
+
+
+_BY_STATUS = {400: "unreadable_request", 403: "permission_denied", 404: "not_found", 500: "internal_error"}
+
+
 def problem(
     status: int,
     detail: str = "",
@@ -54,13 +65,12 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **facts: Any,
 ) -> HttpResponse:
-    """One problem document. `facts` are its extension members."""
-    title = HTTPStatus(status).phrase
-    body: dict[str, Any] = {"type": f"urn:problem:{code}" if code else "about:blank", "title": title, "status": status}
+    """One problem document. `facts` are its extension members. Without a code it has the code of its status."""
+    code = code or _BY_STATUS[status]
+    body: dict[str, Any] = {"type": f"urn:problem:{code}", "title": HTTPStatus(status).phrase, "status": status}
     if detail:
         body["detail"] = detail
-    if code:
-        body["code"] = code
+    body["code"] = code
     if errors is not None:
         body["errors"] = errors
     # ASCII escapes, because the text may repeat what the client sent, such as lone surrogates.

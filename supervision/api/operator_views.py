@@ -14,10 +14,11 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
 
 from supervision.api.base import Door, account_of
 from supervision.api.permissions import Operators, Senders, Watchers, operates
-from supervision.api.requests import PAGING, answer_of, refuse_unknown, yes_or_no
+from supervision.api.requests import PAGING, answer_of, demand_match, refuse_unknown, tagged, yes_or_no
 from supervision.api.shapes import (
     ActSerializer,
     AlertAnswer,
@@ -57,6 +58,23 @@ class VerbDoor(Door):
     asks: type[Strict] = ActSerializer
     answer: type[Shape] = RunAnswer
     may_wait = True  # for another operator's approval
+    matches = True
+    seen: str | None = None  # the version of the plan that If-Match stands for
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """The checks of each view; and with If-Match, whether the order is as the client saw it."""
+        super().initial(request, *args, **kwargs)
+        if request.method == "POST" and "If-Match" in request.headers:
+            entry = self.find(kwargs["public_id"])
+            # First the plan, then the answer: if the tag fits, the verb, which compares the plan under its lock, sees no other state.
+            if entry.run_id is not None and issubclass(self.asks, ActSerializer) and not issubclass(self.asks, MoveSerializer):
+                self.seen = previews.seen(previews.as_it_is(entry.key))
+            demand_match(self.find(entry.key).answer, request)
+
+    def read(self, request: Request, serializer: type[BaseSerializer[Any]]) -> dict[str, Any]:
+        """The validated body."""
+        given = super().read(request, serializer)
+        return given | {"plan_version": given.get("plan_version") or self.seen} if self.seen else given
 
     def find(self, public_id: str) -> Entry:
         """The order, as the application's directory finds it. Raises UnknownRun."""
@@ -85,7 +103,7 @@ class OrderView(VerbDoor):
     @extend_schema(operation_id="get_order", responses=RunAnswer)
     def get(self, request: Request, public_id: str) -> Response:
         """The order with its steps."""
-        return Response(self.find(public_id).answer)
+        return tagged(self.find(public_id).answer, request)
 
 
 class FamilyView(VerbDoor):

@@ -6,6 +6,7 @@ Each page starts after the last row of the page before, so rows written meanwhil
 from __future__ import annotations
 
 import binascii
+import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import IO, Any, cast
 
 from django.core.exceptions import ValidationError as FieldError
 from django.db.models import Field, Model, Q, QuerySet
+from django.utils.http import parse_etags
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -22,7 +24,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from supervision.api.errors import TooLarge
+from supervision.api.errors import PreconditionFailed, TooLarge
 from supervision.insight.filters import STATES, BadFilter, Filters
 
 BODY_LIMIT = 1024 * 1024
@@ -182,3 +184,23 @@ def _decode(cursor: str | None, model: type[Model], field: str) -> tuple[bool, t
         return bool(back), (_column(model, field).to_python(value), pk)
     except (ValueError, TypeError, RecursionError, binascii.Error, FieldError):
         raise ValidationError({"cursor": [_("Expected a cursor from an earlier page.")]}) from None
+
+
+def tag_of(answer: Mapping[str, Any]) -> str:
+    """The strong validator of an answer: another text has another tag."""
+    return f'"{hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:32]}"'
+
+
+def tagged(answer: Mapping[str, Any], request: Request) -> Response:
+    """The answer with its ETag; 304 without a body if the client has it already (If-None-Match)."""
+    tag = tag_of(answer)
+    known = [one.removeprefix("W/") for one in parse_etags(request.headers.get("If-None-Match", ""))]
+    return Response(headers={"ETag": tag}, status=304) if tag in known or "*" in known else Response(answer, headers={"ETag": tag})
+
+
+def demand_match(answer: Mapping[str, Any], request: Request) -> bool:
+    """Whether the request names the state it was made for (If-Match). Raises PreconditionFailed if that is not the present one."""
+    wanted = request.headers.get("If-Match")
+    if wanted is not None and not {"*", tag_of(answer)}.intersection(parse_etags(wanted)):
+        raise PreconditionFailed
+    return wanted is not None

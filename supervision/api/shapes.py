@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import PolymorphicProxySerializer
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.fields import empty
 
@@ -24,6 +25,8 @@ RUN_STATES = [state.value for state in RunState]
 STEP_STATES = [state.value for state in ProcessState]
 DIRECTIONS = [direction.value for direction in Direction]
 EFFECTS = [effect.value for effect in Effect]
+ACTIONS = ["run", "keep", "skip", "complete", "add", "remove"]
+OUTCOMES = [str(outcome) for outcome in (Sent.ACCEPTED, Sent.REPEATED, Sent.LATE)]
 
 ALWAYS = ("400", "401", "404", "405", "406", "429", "500", "503")
 WITH_BODY = ("403", "409", "411", "413", "415")
@@ -80,8 +83,20 @@ class Flag(serializers.BooleanField):
         return bool(data)
 
 
+class Several(serializers.ListSerializer[Any]):
+    """A list of objects."""
+
+    default_error_messages = {
+        "min_length": _("Expected at least one element."),
+        "max_length": _("Expected at most {max_length} elements."),
+    }
+
+
 class Strict(serializers.Serializer[Any]):
     """A JSON object with exactly the declared fields."""
+
+    class Meta:
+        list_serializer_class = Several
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
@@ -218,7 +233,7 @@ class RunAnswer(Shape):
 class SignalAnswer(Shape):
     """What became of a signal, as a word and as a sentence."""
 
-    outcome = serializers.ChoiceField([str(outcome) for outcome in (Sent.ACCEPTED, Sent.REPEATED, Sent.LATE)])
+    outcome = serializers.ChoiceField(OUTCOMES)
     message = serializers.CharField()
 
 
@@ -254,7 +269,7 @@ class PlanStepAnswer(Shape):
 
     name = serializers.CharField()
     direction = serializers.ChoiceField(DIRECTIONS)
-    action = serializers.ChoiceField(["run", "keep", "skip", "complete", "add", "remove"])
+    action = serializers.ChoiceField(ACTIONS)
     idempotency_key = serializers.CharField()
     key_reused = serializers.BooleanField()
 
@@ -307,18 +322,48 @@ class ProblemAnswer(Shape):
     title = serializers.CharField()
     status = serializers.IntegerField()
     detail = serializers.CharField(required=False)
-    code = serializers.CharField(required=False)
+    code = serializers.CharField()
     errors = serializers.DictField(required=False)  # type: ignore[assignment]
 
 
+IF_MATCH = OpenApiParameter(
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="the order's ETag: 412 if the order has changed since"
+)
+
+
 class DoorSchema(AutoSchema):
-    """Adds the refusals that all operations have in common, each as a problem document. problem: its shape."""
+    """Adds summaries, and the refusals that all operations have in common, each as a problem document.
+
+    problem: its shape. names: of the components whose classes are named otherwise.
+    """
 
     problem: type[Shape] = ProblemAnswer
+    names: Mapping[str, str] = {"Act": "Action", "OneDelivery": "DeliveryDetail", "PatchedLimits": "Limits"}
+
+    def get_summary(self) -> str:
+        """The operation's id in words."""
+        return self.get_operation_id().replace("_", " ").capitalize()
+
+    def get_override_parameters(self) -> Any:
+        """Add If-Match where the view takes it."""
+        return [*super().get_override_parameters(), *([IF_MATCH] if self._matches() else [])]
+
+    def _matches(self) -> bool:
+        return self.method == "POST" and getattr(self.view, "matches", False)
+
+    def _get_serializer_name(self, serializer: Any, direction: str, bypass_extensions: bool = False) -> str:
+        name: str = super()._get_serializer_name(serializer, direction, bypass_extensions)  # type: ignore[no-untyped-call]
+        ending = "Request" if direction == "request" else ""
+        core = name.removesuffix(ending).removesuffix("Answer")
+        return self.names.get(core, core) + ending
 
     def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
         responses = super()._get_response_bodies(direction)
-        common = [*ALWAYS, *(WITH_BODY if self.method in ("POST", "PUT", "PATCH", "DELETE") else ("403",))]
+        common = [
+            *ALWAYS,
+            *(("412",) if self._matches() else ()),
+            *(WITH_BODY if self.method in ("POST", "PUT", "PATCH", "DELETE") else ("403",)),
+        ]
         for status in common:
             if status not in responses:
                 responses[status] = self._get_response_for_code(self.problem, status, [PROBLEM], direction)  # type: ignore[no-untyped-call]
@@ -342,9 +387,15 @@ def page_answer(item: type[Shape]) -> type[Shape]:
         "results": item(many=True),
         "next": serializers.CharField(allow_null=True),
         "previous": serializers.CharField(allow_null=True),
-        "__doc__": f"One page of {item.__name__.removesuffix('Answer').lower()}s.",
+        "__doc__": f"One page of {_plural(item.__name__.removesuffix('Answer'))}.",
     }
     return type(f"{item.__name__.removesuffix('Answer')}Page", (Shape,), fields)
+
+
+def _plural(name: str) -> str:
+    """`DeadLetter` -> `dead letters`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    return f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"
 
 
 AlertPage = page_answer(AlertAnswer)

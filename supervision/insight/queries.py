@@ -72,9 +72,9 @@ def archived_runs(run_ids: Sequence[int]) -> dict[int, ArchivedRun]:
     return {row.run_id: row for row in ArchivedRun.objects.filter(run_id__in=list(run_ids))} if run_ids else {}
 
 
-def events_after(run_id: int, seq: int = 0) -> list[StepEvent]:
-    """A run's events after this number, in order."""
-    return list(StepEvent.objects.filter(run_id=run_id, seq__gt=seq).order_by("seq"))
+def events_after(run_id: int, seq: int = 0, most: int | None = None) -> list[StepEvent]:
+    """A run's events after this number, in order: so many at most."""
+    return list(StepEvent.objects.filter(run_id=run_id, seq__gt=seq).order_by("seq")[:most])
 
 
 def why_of(event: StepEvent) -> str:

@@ -1,0 +1,1 @@
+"""What the reference of the API tells besides the schema: the catalogue of problems."""

@@ -1,0 +1,35 @@
+"""The API's reference in Chromium: no accessibility violation in any look, and few bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.axe import LOOKS, Look, findings, looking
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def chromium(chromium_path: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_the_reference_has_no_accessibility_violation_and_fits_the_window(chromium: Any, live_server: Any, look: Look):
+    with looking(chromium, look) as context:
+        page, sizes, complaints = context.new_page(), [], []
+        page.on("response", lambda answer: sizes.append(len(answer.body())))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.goto(f"{live_server.url}/api/docs/")
+
+        assert findings(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert complaints == []
+        assert sum(sizes) < 500_000  # without compression
