@@ -9,7 +9,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Field, Q
+from django.db.models import Field
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from orders import queries
+from orders import queries, searching
 from orders.desk import OrderDesk, money
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
@@ -30,6 +30,7 @@ from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
+from supervision.console.lists.searching import Way
 from supervision.console.shared import run_address
 from supervision.models import Run, StepState
 
@@ -118,7 +119,7 @@ class OrderAdmin(OrderDesk):
     list_display = ["number", "email", "money", "state", "step", "attempts", "age", "owner", "error"]
     list_select_related = ["run"]
     filters = OrderFilters()
-    search_words = _("order number, public id or e-mail")
+    search_words = _("number, mail, name, tracking number, payment, error")
     amend_labels = {
         "payment_method": _("Payment method"),
         "email": _("E-mail"),
@@ -140,17 +141,21 @@ class OrderAdmin(OrderDesk):
             return {name: serializer.validated_data[name] for name in parts}, {}
         return parts, dict(_by_place(serializer.errors))
 
-    def search(self, term: str) -> Q:
-        by_email = Q(email__startswith=term) | Q(email__startswith=term.lower())
-        digits = term.replace("-", "").replace(" ", "")
-        number = "-".join(part for part in (digits[:3], digits[3:6], digits[6:9], digits[9:]) if part)
-        return Q(public_id=term) | Q(number=number) | by_email
+    def ways(self) -> Sequence[Way]:
+        return [*searching.ways(), *super().ways()]
 
     def caution(self, obj: Order, verb: str, steps: Sequence[StepState]) -> str:
         if verb not in ("skip", "complete") or not any(step.direction == "do" and step.name in codes.TAKES_MONEY for step in steps):
             return ""
         words = _UNPAID if verb == "skip" else _SAID_TO_BE_PAID
         return str(words % {"total": money(obj.total, obj.currency)})
+
+    def export_header(self) -> Sequence[Any]:
+        own = [_("Order number"), _("E-mail"), _("Customer"), _("Total"), _("Currency")]
+        return [*own, *super().export_header()]
+
+    def export_cells(self, obj: Order, run: Run, step: StepState | None) -> Sequence[Any]:
+        return [obj.number, obj.email, obj.customer, obj.total, obj.currency, *super().export_cells(obj, run, step)]
 
     @display(description=_("Total"))
     def money(self, obj: Order) -> str:

@@ -172,7 +172,10 @@ class PaymentEvent(models.Model):
         verbose_name = _("payment event")
         verbose_name_plural = _("payment events")
         default_permissions = ("view",)
-        indexes = [models.Index(name="payment_event_received", fields=["received_at"])]
+        indexes = [
+            models.Index(name="payment_event_received", fields=["received_at"]),
+            models.Index(name="payment_event_of_payment", fields=["intent"]),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.event_id}"
@@ -202,7 +205,10 @@ class PaymentAdjustment(models.Model):
         verbose_name_plural = _("refunds and disputes")
         default_permissions = ("view",)
         constraints = [models.CheckConstraint(name="an_adjustment_is_of_a_known_kind", condition=Q(kind__in=["refund", "dispute"]))]
-        indexes = [models.Index(name="payment_adjustment_of_order", fields=["order_key"])]
+        indexes = [
+            models.Index(name="payment_adjustment_of_order", fields=["order_key"]),
+            models.Index(name="adjustment_of_payment", fields=["intent"]),
+        ]
 
     def __str__(self) -> str:
         words = f"{self.kind} {self.external_id}: {self.amount.normalize():f} {self.currency} {self.status}"

@@ -71,7 +71,7 @@ class JournalFileAdmin(ReadOnlyAdmin):
     def machine(self, obj: JournalFile) -> str:
         return obj.host.partition("/")[0]
 
-    @display(description="")
+    @display(description=_("Download"))
     def download(self, obj: JournalFile) -> str:
         if not obj.length:
             return ""

@@ -11,16 +11,16 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.views import ChangeList
 
+from supervision.console.lists.found_rows import COUNTED_UP_TO
 from supervision.console.shared import may_operate, since
 from supervision.runtime.humanize import age_in_words
-from supervision.states import RunState
 
-COUNTED_UP_TO = 10_000
 # The filters that the side bar's own links set. A list that is empty under one of them says what that means.
 USUAL_FILTERS = {("open", "yes"), ("unseen", "yes"), ("waiting", "yes"), ("undelivered", "yes"), ("active", "yes"), ("state", "failing")}
 
@@ -68,12 +68,13 @@ class ReadOnlyAdmin(ModelAdmin):
     """Rows that the engine writes and people only view. They are counted up to a bound only.
 
     aged_from: the column from which `age` counts. found_by: the columns that may equal what is typed into the search box.
-    empty_means: what it means that there is no row.
+    empty_means: what it means that there is no row. one_line: on a phone a row is one line, with its name, state and money.
     """
 
     aged_from = ""
     found_by: Sequence[str] = ()
     empty_means: Any = _("There is no entry.")
+    one_line = False
     sortable_by: Sequence[str] = ()
     show_full_result_count = False
     list_per_page = 50
@@ -105,6 +106,13 @@ class ReadOnlyAdmin(ModelAdmin):
             return super().get_search_results(request, queryset, search_term)  # type: ignore[no-any-return]
         term = search_term.strip()
         return (queryset.filter(Q(*((column, term) for column in self.found_by), _connector=Q.OR)) if term else queryset), False
+
+    @display(description=_("Select"))
+    def action_checkbox(self, obj: Any) -> str:
+        """The box that selects a row; its name says which one."""
+        name = _("Select %(row)s") % {"row": obj}
+        box = '<input type="checkbox" name="_selected_action" value="{}" class="action-select" aria-label="{}">'
+        return format_html(box, obj.pk, name)
 
     @display(description=_("Age"))
     def age(self, obj: Any) -> str:
@@ -156,33 +164,3 @@ class BoundedPaginator(Paginator):
             bounded = isinstance(rows, QuerySet)
             self._counted: int = rows.order_by()[:COUNTED_UP_TO].count() if bounded else rows.count()
         return self._counted
-
-
-class ErrorFirst:
-    """Runs in Error before all others, newest first in both parts, read through one index each: sorting by a rank
-    would read and sort the whole table for every page."""
-
-    ordered = True
-
-    def __init__(self, rows: QuerySet[Any], state: str, newest_first: Sequence[str]) -> None:
-        others = [value.value for value in RunState if value is not RunState.ERROR]
-        self.error = rows.filter(**{state: RunState.ERROR}).order_by(*newest_first)
-        self.rest = rows.filter(**{f"{state}__in": others}).order_by(*newest_first)
-        self._errors: int | None = None
-
-    def _count_errors(self) -> int:
-        if self._errors is None:
-            self._errors = self.error.order_by()[:COUNTED_UP_TO].count()
-        return self._errors
-
-    def count(self) -> int:
-        """All rows, counted to a bound."""
-        left = COUNTED_UP_TO - self._count_errors()
-        return self._count_errors() + (self.rest.order_by()[:left].count() if left > 0 else 0)
-
-    def __getitem__(self, place: slice) -> list[Any]:
-        start, stop, errors = place.start or 0, place.stop, self._count_errors()
-        page = list(self.error[start : min(stop, errors)]) if start < errors else []
-        if stop > errors:
-            page += self.rest[max(0, start - errors) : stop - errors]
-        return page

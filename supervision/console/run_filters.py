@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.views.main import SEARCH_VAR
+from django.contrib.admin.views.main import PAGE_VAR, SEARCH_VAR
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
@@ -56,12 +56,14 @@ class ListFilters(admin.ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         try:
-            return self.filters.narrowed(queryset, self.filters.read(self.used_parameters))
+            narrowed, few = self.filters.narrow(queryset, self.filters.read(self.used_parameters))
         except BadFilter as bad:
             said = f"{self.filters.fields[bad.name].label}: {bad}"
             if said not in (str(message) for message in messages.get_messages(request)):
                 messages.error(request, said)
             return queryset.none()
+        request.few_rows = few  # type: ignore[attr-defined]  # for the list's paginator
+        return narrowed
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Each field with what is typed into it, and the other parameters of the address."""
@@ -82,6 +84,24 @@ class ListFilters(admin.ListFilter):
                 yield {"name": name, "hidden": True, "value": value}
         if changelist.query:
             yield {"name": SEARCH_VAR, "hidden": True, "value": changelist.query}
+
+
+def few_rows(request: HttpRequest, filters: Filters) -> bool:
+    """Whether the request's filters leave few rows, or rows that are found from the unfinished runs."""
+    used = {name for name, value in request.GET.items() if value}
+    selective = filters.unfinished_only | {AgeFilter.parameter_name, AlertFilter.parameter_name, PlaceFilter.parameter_name}
+    return getattr(request, "few_rows", False) or bool(used & selective)
+
+
+def newest_runs(request: HttpRequest, filters: Filters, most: int) -> list[int] | None:
+    """The newest runs of a list that only one filter narrows, so many as its pages need; None: it has to be read otherwise."""
+    used = {name: value for name, value in request.GET.items() if value and name != PAGE_VAR}
+    if used == {AlertFilter.parameter_name: "yes"}:
+        return list(dict.fromkeys(Alert.objects.filter(closed_at__isnull=True).order_by("-run_id").values_list("run_id", flat=True)[:most]))
+    try:
+        return filters.newest(filters.read(used), most)
+    except BadFilter:
+        return None
 
 
 class AgeFilter(RunFilter):
@@ -162,4 +182,5 @@ class ChildFilter(RunFilter):
         return self.on_run(queryset, parent_key__isnull=self.value() == "no")
 
 
+OTHER_PARAMETERS = tuple(one.parameter_name for one in (AgeFilter, AlertFilter, PlaceFilter, ChildFilter))
 RUN_FILTERS = (ListFilters, AgeFilter, AlertFilter, PlaceFilter, ChildFilter)

@@ -6,27 +6,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.views.main import PAGE_VAR
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Case, IntegerField, Q, QuerySet, When
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import Case, IntegerField, QuerySet, When
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
 from supervision.approvals import waiting
-from supervision.console.bounded_lists import BoundedChangeList, ErrorFirst
+from supervision.console.bounded_lists import BoundedChangeList
+from supervision.console.lists import export
+from supervision.console.lists.found_rows import COUNTED_AHEAD, COUNTED_UP_TO, ErrorFirst, FewRows
+from supervision.console.lists.saved_views import SavedViews, view_query
+from supervision.console.lists.searching import Way, understood, ways
 from supervision.console.pause_pages import pause_verb
-from supervision.console.run_filters import RUN_FILTERS
+from supervision.console.run_filters import OTHER_PARAMETERS, RUN_FILTERS, few_rows, newest_runs
 from supervision.console.run_page.note_pages import RunNotes
 from supervision.console.run_page.step_bar import step_bar
-from supervision.console.shared import TONES
+from supervision.console.shared import TONES, person
 from supervision.console.verb_forms import Verb, failed_names, failed_step, verbs_for
 from supervision.desk import notes
 from supervision.incidents import lifecycle
@@ -34,13 +42,15 @@ from supervision.insight import family, queries
 from supervision.insight.filters import Filters
 from supervision.insight.waiting import why_waiting
 from supervision.ledger import exchanges
-from supervision.models import Alert, Incident, Run, Signal
+from supervision.models import Alert, Incident, Run, Signal, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
 EVENTS_SHOWN = 200
 SIGNALS_SHOWN = 20  # the newest; each may have 64 kB
+
+
 LABELS = {state.value: {"neutral": None}.get(tone, tone) for state, tone in TONES.items()}
 
 
@@ -63,19 +73,27 @@ class RunChangeList(BoundedChangeList):
             row.shown_owner = owners.get(run_of(row).key, "")
             mine = steps.get(run_of(row).pk, [])
             row.shown_because = because.get(run_of(row).pk)
-            row.shown_step = failed_step(mine) or next((step for step in mine if step.process_state not in FINAL_STEP_STATES), None)
+            row.shown_step = shown_step(mine)
 
 
-class RunConsole(RunNotes):
+def shown_step(steps: Sequence[StepState]) -> StepState | None:
+    """The step that a list names: the one that failed, else the one that is not done yet."""
+    return failed_step(steps) or next((step for step in steps if step.process_state not in FINAL_STEP_STATES), None)
+
+
+class RunConsole(SavedViews, RunNotes):
     """An admin of runs, or of rows that have a run: a list with those in Error first, and a page for each with its verbs."""
 
     run_path = ""
     newest_first: Sequence[str] = ("-pk",)
-    search_words = _("public id")
+    search_words = _("public id, error code or text")
+    list_before_template = "admin/supervision/_above_list.html"
     actions = ["resubmit_selected", "cancel_selected"]
     list_filter = RUN_FILTERS
     filters = Filters()
     list_filter_submit = False
+    one_line = True
+    change_list_template = "admin/supervision/run_list.html"
     aged_from = "created_at"
     search_fields = ["pk"]  # makes the search box appear; `get_search_results` does the searching
 
@@ -114,25 +132,39 @@ class RunConsole(RunNotes):
         return [rank.asc(), *self.newest_first]
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **kwargs: Any) -> Paginator:
-        if queryset.model is not self.model:  # Django's history page reads its log
+        if queryset.model is not self.model:  # the page of what people have done
             return super().get_paginator(request, queryset, per_page, *args, **kwargs)
-        rows: Any = ErrorFirst(queryset, f"{self.run_path}process_state", self.newest_first)
-        return Paginator(rows, per_page)
+        state, page = f"{self.run_path}process_state", request.GET.get(PAGE_VAR, "1")
+        page_end = per_page * (int(page) if page.isascii() and page.isdecimal() and len(page) < 6 else 1)
+        newest = newest_runs(request, self.filters, min(page_end + COUNTED_AHEAD, COUNTED_UP_TO))
+        plain = self.get_queryset(request).order_by()
+        if newest is not None:
+            queryset = self.filters.of_runs(plain, newest)
+        rows = (
+            FewRows(queryset, state, self.newest_first, plain=plain)
+            if newest is not None or few_rows(request, self.filters)
+            else ErrorFirst(queryset, state, self.newest_first, page_end=page_end)
+        )
+        return Paginator(cast(Any, rows), per_page)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunChangeList]:
         return RunChangeList
 
-    def search(self, term: str) -> Q:
-        """The condition of the search box. It must be one that an index answers."""
-        return Q(**{f"{self.run_path}key": term})
+    def ways(self) -> Sequence[Way]:
+        """The ways in which the search field understands what is typed, the most particular first."""
+        return list(ways(self.filters))
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        term = search_term.strip()
-        return (queryset.filter(self.search(term)) if term else queryset), False
+        if not search_term.strip():
+            return queryset, False
+        meant = understood(search_term, self.ways())
+        request.understood, request.few_rows = meant, True  # type: ignore[attr-defined]  # for the list's page and paginator
+        return self.filters.of_runs(queryset, meant.run_ids if meant else []), False
 
-    @display(description=_("State"), label=LABELS)
-    def state(self, obj: Any) -> tuple[str, Any]:
-        return labelled(self.run_of(obj).process_state)
+    @display(description=_("State"))
+    def state(self, obj: Any) -> str:
+        state = RunState(self.run_of(obj).process_state)
+        return format_html('<span class="sc-badge sc-tone-{}">{}</span>', TONES[state], RUN_LABELS[state])
 
     @display(description=_("Step"), empty_value="")
     def step(self, obj: Any) -> str | None:
@@ -168,7 +200,47 @@ class RunConsole(RunNotes):
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_of_run"
         of_run = path("of-run/<int:run_id>/", self.admin_site.admin_view(self.of_run_view), name=name)
-        return [of_run, *self.verb_urls(), *self.note_urls(), *super().get_urls()]
+        export = path("export/", self.admin_site.admin_view(self.export_view), name=f"{self.opts.app_label}_{self.opts.model_name}_export")
+        return [of_run, export, *self.view_urls(), *self.verb_urls(), *self.note_urls(), *super().get_urls()]
+
+    def known_parameters(self) -> Sequence[str]:
+        return [*self.filters.fields, *OTHER_PARAMETERS]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        above = {"views": self.shown_views(request), "export": self._address("export"), "may_export": self.has_operate_permission(request)}
+        page: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "above": above})
+        return page
+
+    # --- File ---------------------------------------------------------------------------------------------------------
+
+    def export_header(self) -> Sequence[Any]:
+        """The first line of the list's file."""
+        return [_("Public id"), _("State"), _("Step"), _("Reason"), _("Placed")]
+
+    def export_cells(self, obj: Any, run: Run, step: StepState | None) -> Sequence[Any]:
+        """One line of the list's file."""
+        return [run.key, run.process_state, step and step.name, step and step.last_error, run.created_at]
+
+    def export_view(self, request: HttpRequest) -> HttpResponseBase:
+        """The filtered list as a file. Who took it, and with which filters, is in the admin's log."""
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        changes = self.get_changelist_instance(request)
+        said = view_query(request.GET, self.known_parameters())
+        LogEntry.objects.create(
+            user_id=person(request).pk, content_type=ContentType.objects.get_for_model(self.model), object_id="", action_flag=CHANGE,
+            object_repr=str(_("List as a file")), change_message=said or str(_("all rows")),
+        )  # fmt: skip
+        rows = changes.get_queryset(request).order_by()
+        headers = {"Content-Disposition": f'attachment; filename="{self.opts.model_name}s.csv"', "X-Content-Type-Options": "nosniff"}
+        body = export.lines(self.export_header(), rows, self.newest_first, self._export_portion)
+        return StreamingHttpResponse(body, content_type="text/csv; charset=utf-8", headers=headers)
+
+    def _export_portion(self, rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        runs = [self.run_of(row) for row in rows]
+        steps = queries.steps_of([run.pk for run in runs])
+        for row, run in zip(rows, runs, strict=True):
+            yield self.export_cells(row, run, shown_step(steps.get(run.pk, [])))
 
     def of_run_view(self, request: HttpRequest, run_id: int) -> HttpResponse:
         """Redirect from a run's id to the page that shows it."""

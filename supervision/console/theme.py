@@ -13,5 +13,5 @@ DASHBOARD = "supervision.console.dashboard.dashboard"  # `supervision.admin` cho
 UNFOLD: dict[str, Any] = {
     "DASHBOARD_CALLBACK": DASHBOARD,
     "STYLES": [lambda request: static("supervision/console.css")],
-    "SCRIPTS": [lambda request: static("supervision/console.js")],
+    "SCRIPTS": [lambda request: static("supervision/console.js"), lambda request: static("supervision/lists.js")],
 }

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
@@ -24,8 +25,21 @@ from supervision.models import Alert, ArchivedRun, Incident, Resource, Run, Step
 from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
 
 LONGEST = 200
+FEW = 2_000  # so many rows are read for a page without that a reader notices
+MANY = 20_000  # so many unfinished runs are found through their indexes
+_UNFINISHED = [str(state) for state in RunState if state not in FINAL_RUN_STATES]
 STATES = [str(state) for state in RunState]
-_HERE = Q(process_state__in=[ProcessState.PROCESSING, ProcessState.ERROR]) | Q(process_state=ProcessState.PENDING, not_before__isnull=False)
+# The steps where runs are now. Each part is read through a partial index of its own: the planner does not see that of all three.
+_HERE = (
+    Q(process_state=ProcessState.ERROR),
+    Q(process_state=ProcessState.PROCESSING),
+    Q(process_state=ProcessState.PENDING, not_before__isnull=False),
+)
+
+
+def _archived(state: str) -> bool:
+    """Whether a run in this state has left the hot tables."""
+    return ArchivedRun.objects.filter(process_state=state).exists()
 
 
 class BadFilter(ValueError):
@@ -101,6 +115,8 @@ class Filters:
     model: Any = Run
     run = "pk"
     newest_first: Sequence[str] = ("-created_at", "-pk")
+    # These find runs through their unfinished steps or open alerts, of which there are few beside all runs.
+    unfinished_only: frozenset[str] = frozenset({"step", "error_code", "error_text", "resource", "incident"})
     fields: Mapping[str, Field] = {
         "process_state": Field(gettext_lazy("State"), state, "state"),
         "step": Field(gettext_lazy("Step"), text, help=gettext_lazy("orders that are at this step now")),
@@ -135,9 +151,53 @@ class Filters:
 
     def narrowed(self, rows: QuerySet[Any], values: Mapping[str, Any]) -> QuerySet[Any]:
         """The rows that fit all values, which `read` has returned."""
+        return self.narrow(rows, values)[0]
+
+    def narrow(self, rows: QuerySet[Any], values: Mapping[str, Any]) -> tuple[QuerySet[Any], bool]:
+        """The rows that fit all values, and whether they are few: then these are all that is read.
+
+        The planner cannot know how many rows several filters leave together, and reads a table to its end when it expects many. So
+        the values that leave few runs are asked first, each through its index, and the others look at these runs only."""
+        runs, used = self.candidates(values)
+        if runs is not None:
+            rows = self.of_runs(rows, sorted(runs) if len(runs) <= FEW else RawSQL("SELECT unnest(%s::bigint[])", [sorted(runs)]))
         for name, value in values.items():
-            rows = getattr(self, f"by_{name}")(rows, value)
-        return rows
+            if name not in used:
+                rows = getattr(self, f"by_{name}")(rows, value)
+        return rows, runs is not None
+
+    def candidates(self, values: Mapping[str, Any]) -> tuple[set[int] | None, set[str]]:
+        """The runs that fit those of these values that leave few; and the names of these values. None: no value leaves few."""
+        found: set[int] | None = None
+        used: set[str] = set()
+        sources = {name: source for name, value in values.items() if (source := self.source(name, value)) is not None}
+        if not sources:
+            return found, used
+        with transaction.atomic(), connection.cursor() as cursor:
+            # With a limit, the planner hopes to meet so many early in the table. If there are few, it reads all of it.
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            for name, source in sources.items():
+                most = MANY if name in (*self.unfinished_only, "process_state") else FEW
+                if len(ids := list(source[: most + 1])) <= most:
+                    found = set(ids) if found is None else found & set(ids)
+                    used.add(name)
+                if found is not None and len(found) <= FEW // 20:
+                    break
+            cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
+        return found, used
+
+    def source(self, name: str, value: Any) -> Any:
+        """The ids of the runs that this value leaves, through an index that needs nothing else; None: there is no such index."""
+        if name == "process_state" and (value in _UNFINISHED or (value == RunState.CANCELLED and not _archived(value))):
+            return Run.objects.filter(process_state=value).values_list("pk", flat=True)
+        return getattr(self, f"runs_by_{name}")(value) if name in self.unfinished_only else None
+
+    def newest(self, values: Mapping[str, Any], most: int) -> list[int] | None:
+        """The newest runs that this one value leaves, for the pages of a list; None: there are several values, or no index has them."""
+        source = self.source(*next(iter(values.items()))) if len(values) == 1 else None
+        if source is None or isinstance(source, list):
+            return source if source is None else sorted(source, reverse=True)[:most]
+        return list(source.order_by("-created_at" if "process_state" in values else "-run_id")[:most])
 
     def found(self, given: Mapping[str, Any]) -> QuerySet[Any]:
         """The rows that fit these filters, the newest first. Raises BadFilter."""
@@ -158,7 +218,7 @@ class Filters:
         live = Run.objects.filter(process_state=value)
         if self.run == "pk":
             return rows.filter(process_state=value)
-        if value not in FINAL_RUN_STATES or not ArchivedRun.objects.filter(process_state=value).exists():
+        if value not in FINAL_RUN_STATES or not _archived(value):
             return self.of_runs(rows, live.values("pk"))
         here, archived = live.filter(pk=OuterRef(self.run)), ArchivedRun.objects.filter(run_id=OuterRef(self.run), process_state=value)
         if value == RunState.PROCESSED:  # most of all: the newest are found at once
@@ -167,23 +227,37 @@ class Filters:
 
     def by_step(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """The step where the run is now: it runs, it is due or waits, or it is in Error."""
-        return self.of_runs(rows, StepState.objects.filter(_HERE, name=value).values("run_id"))
+        return self.of_runs(rows, self.source("step", value))
+
+    def runs_by_step(self, value: str) -> QuerySet[Any]:
+        """The steps of this name where runs are now."""
+        return steps_here(Q(name=value))
 
     def by_error_code(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """The code of an open alert."""
-        return self.of_runs(rows, Alert.objects.filter(closed_at__isnull=True, code=value).values("run_id"))
+        return self.of_runs(rows, self.source("error_code", value))
+
+    def runs_by_error_code(self, value: str) -> QuerySet[Any]:
+        """The open alerts with this code."""
+        return Alert.objects.filter(closed_at__isnull=True, code=value).values_list("run_id", flat=True)
 
     def by_error_text(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """A part of the error of a step in Error."""
-        return self.of_runs(rows, StepState.objects.filter(process_state=ProcessState.ERROR, last_error__icontains=value).values("run_id"))
+        return self.of_runs(rows, self.source("error_text", value))
+
+    def runs_by_error_text(self, value: str) -> QuerySet[Any]:
+        """The steps in Error whose error has this part."""
+        return StepState.objects.filter(process_state=ProcessState.ERROR, last_error__icontains=value).values_list("run_id", flat=True)
 
     def by_resource(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """The resource of the step where the run is now: the one it was routed to, else its agent's."""
+        return self.of_runs(rows, self.source("resource", value))
+
+    def runs_by_resource(self, value: str) -> QuerySet[Any]:
+        """The steps where runs are now that this resource serves."""
         service = Resource.objects.filter(name=value).values_list("service", flat=True).first() or value
         mine = [agent.name for agent in agents() if agent.resource in (value, service)]
-        return self.of_runs(
-            rows, StepState.objects.filter(_HERE, Q(resource=value) | Q(resource__isnull=True, agent__in=mine)).values("run_id")
-        )
+        return steps_here(Q(resource=value) | Q(resource__isnull=True, agent__in=mine))
 
     def by_created_after(self, rows: QuerySet[Any], value: datetime) -> QuerySet[Any]:
         """Placed after this moment."""
@@ -195,6 +269,16 @@ class Filters:
 
     def by_incident(self, rows: QuerySet[Any], value: int) -> QuerySet[Any]:
         """The runs that an open incident holds; none once it is closed."""
+        runs = self.runs_by_incident(value)
+        return self.of_runs(rows, runs if len(runs) <= FEW else RawSQL("SELECT unnest(%s::bigint[])", [runs]))
+
+    def runs_by_incident(self, value: int) -> list[int]:
+        """What the incident's cause holds now."""
         incident = Incident.objects.filter(pk=value, closed_at__isnull=True).first()
-        runs = lifecycle.runs_of(incident.kind, incident.cause) if incident is not None else []
-        return self.of_runs(rows, RawSQL("SELECT unnest(%s::bigint[])", [list(runs)]))
+        return [] if incident is None else list(lifecycle.runs_of(incident.kind, incident.cause))
+
+
+def steps_here(which: Q) -> QuerySet[Any]:
+    """The runs that are now at one of these steps."""
+    parts = [StepState.objects.filter(part, which).values_list("run_id", flat=True) for part in _HERE]
+    return parts[0].union(*parts[1:], all=True)

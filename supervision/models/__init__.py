@@ -3,7 +3,7 @@
 from supervision.models.archive import ArchivedRun
 from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
 from supervision.models.incidents import Alert, Assignee, Incident, IncidentNote, Pulse, RunNote
-from supervision.models.jobs import Job, JobResult
+from supervision.models.jobs import Job, JobResult, SavedView
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch, Exchange
 from supervision.models.outbound import Audience, Channel, Delivery, ReplyToken, Telling, WebhookEndpoint
@@ -57,6 +57,7 @@ __all__ = [
     "ResourceRoute",
     "Run",
     "RunNote",
+    "SavedView",
     "ScheduleProgress",
     "Signal",
     "Slot",

@@ -197,6 +197,7 @@ class Alert(models.Model):
             models.Index(name="alert_open", fields=["-raised_at"], condition=Q(closed_at__isnull=True)),
             models.Index(name="alert_standing", fields=["id"], condition=Q(closed_at__isnull=True)),
             models.Index(name="alert_raised", fields=["raised_at"], condition=Q(kind="error")),
+            models.Index(name="alert_by_code", fields=["code", "run"], condition=Q(closed_at__isnull=True)),
             models.Index(name="alert_by_cause", fields=["cause", "run"], condition=Q(closed_at__isnull=True)),
         ]
 

@@ -1,7 +1,8 @@
-"""Bulk jobs: one verb for many orders, worked off in the background, with a row for each order."""
+"""Bulk jobs: one verb for many orders, worked off in the background, with a row for each order. And filters that people keep."""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -115,3 +116,28 @@ class JobResult(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key}: {self.outcome}"
+
+
+class SavedView(models.Model):
+    """Filters of a list under a name. of: the list, as `app.model`. query: its address's parameters. shared: for all, not for its
+    owner alone.
+    """
+
+    of = models.TextField(_("list"))
+    name = models.TextField(_("name"))
+    query = models.TextField(_("filters"))
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_constraint=False, verbose_name=_("owner"))
+    shared = models.BooleanField(_("shared"), db_default=False, default=False)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("saved view")
+        verbose_name_plural = _("saved views")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="a_persons_view_has_a_name_of_its_own", fields=["owner", "of", "name"], condition=Q(shared=False)),
+            models.UniqueConstraint(name="a_shared_view_has_a_name_of_its_own", fields=["of", "name"], condition=Q(shared=True)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -15,6 +15,11 @@
     if (busy) event.preventDefault();
   });
 
+  // The signs of help that Django's permission boxes make have a name, and a role that takes one.
+  window.addEventListener("load", () => setTimeout(() => {
+    for (const sign of document.querySelectorAll(".help-tooltip[aria-label]:not([role])")) sign.setAttribute("role", "img");
+  }));
+
   // If the answer is not the same page, the session has ended: reload to show the sign-in page, not an empty one.
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (!region(event) || event.detail.xhr.responseText.includes('id="console"')) return;

@@ -1,0 +1,69 @@
+"""Accessibility of the console: axe-core finds nothing on any of its pages, wide, on a phone, dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from supervision import testing
+from tests.support import console_pages
+from tests.support.axe import LOOKS, WIDE, findings, looking
+from tests.support.console import person
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1500)]
+
+
+@pytest.fixture(scope="module")
+def chromium(chromium_path: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def sign_in(page: Any) -> None:
+    page.goto("/admin/login/?next=/admin/")
+    page.fill("[name=username]", "olga")
+    page.fill("[name=password]", "a password for tests")
+    page.click("[type=submit]")
+    page.wait_for_url("**/admin/")
+
+
+def in_each_look(page: Any) -> list[str]:
+    """What is found on this page in all looks, without loading it again."""
+    found = []
+    for look in LOOKS:
+        page.set_viewport_size({"width": look.width, "height": look.height})
+        page.emulate_media(color_scheme="dark" if look.dark else "light", reduced_motion="reduce")
+        page.evaluate("dark => document.documentElement.classList.toggle('dark', dark)", look.dark)
+        found += [f"{look}: {finding}" for finding in findings(page)]
+    return found
+
+
+@pytest.mark.parametrize("part", ["supervision", "orders", "the rest"])
+def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any, part: str):
+    person("olga", "operator")
+    User.objects.update(is_superuser=True)
+    with testing.quiet(), looking(chromium, WIDE, base_url=live_server.url) as context:
+        orders = console_pages.fill()
+        page = context.new_page()
+        page.goto("/admin/login/")
+        found = in_each_look(page)
+        sign_in(page)
+        visited = 0
+        for address in console_pages.addresses(orders):
+            if address.startswith((f"/admin/{part}/",)) or (
+                part == "the rest" and not address.startswith(("/admin/supervision/", "/admin/orders/"))
+            ):
+                answer = page.goto(address)
+                if answer.status == 403 and address.endswith(("/add/", "/delete/")):
+                    continue  # rows that people do not make or delete
+                found += in_each_look(page) if answer.status in (200, 409) else [f"{address}: {answer.status}"]
+                visited += 1
+        page.goto("about:blank")
+    assert visited > 20
+    assert found == [], "\n".join(found)
