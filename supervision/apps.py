@@ -38,6 +38,7 @@ class SupervisionConfig(AppConfig):
 
         autodiscover_modules("workflows")
         post_migrate.connect(list_resources, sender=self)
+        post_migrate.connect(list_rights, sender=self)
         post_migrate.connect(install_broker, sender=self)
         connection_created.connect(epochs.on_connection)
 
@@ -46,6 +47,28 @@ def list_resources(apps: Apps = apps, **_kwargs: Any) -> None:
     """Give every agent's resource a row after `migrate`, so that operators can edit it. apps: as far as the database is migrated."""
     if "resource" in apps.all_models["supervision"]:
         circuit_breaker.know(sorted(agent.resource for agent in agents() if agent.resource is not None))
+
+
+def list_rights(apps: Apps = apps, **_kwargs: Any) -> None:
+    """Give every agent its permissions after `migrate`, so that a group can be given verbs on its steps alone."""
+    if "permission" not in apps.all_models["auth"]:
+        return
+    from django.contrib.auth.models import Permission
+    from django.contrib.contenttypes.models import ContentType
+
+    from supervision.approvals.rights import AT_AGENTS, VERBS
+    from supervision.models import Run
+
+    of_runs = ContentType.objects.get_for_model(Run)
+    known = set(Permission.objects.filter(content_type=of_runs).values_list("codename", flat=True))
+    missing = [(verb, agent.name) for verb in AT_AGENTS for agent in agents() if f"{VERBS[verb]}_at_{agent.name}"[:100] not in known]
+    Permission.objects.bulk_create(
+        [
+            Permission(content_type=of_runs, codename=f"{VERBS[verb]}_at_{name}"[:100], name=f"Can {verb} steps of {name}"[:255])
+            for verb, name in missing
+        ],
+        ignore_conflicts=True,
+    )
 
 
 def install_broker(using: str = "default", **_kwargs: Any) -> None:

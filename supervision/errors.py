@@ -6,6 +6,7 @@
     |-- UnknownRun               no run and no waiting submission has this key
     |-- Refused                  an operator verb that the present state does not allow
     |   |-- ChangedMeanwhile     the run changed after the caller looked
+    |   |-- NotPermitted         the account lacks the permission for the verb
     |   `-- AwaitsApproval       the verb waits as a request for another operator's approval
     |-- UnreadableSubmission     a submission that cannot become a run: it goes to the dead letters
     `-- AgentFailure             a failure that an agent reports of its remote service
@@ -77,6 +78,12 @@ class AwaitsApproval(Refused):
     def __init__(self, message: str, approval: int) -> None:
         self.approval = approval
         super().__init__(message)
+
+
+class NotPermitted(Refused):
+    """The account lacks the permission for this verb; nothing was changed."""
+
+    code = "not_permitted"
 
 
 class UnreadableSubmission(SupervisionError):

@@ -43,7 +43,7 @@ FOR_THE_SHOP = {FACADE} | {
         " operations.acting operations.audit_log operations.pauses operations.resource_limits"
         " operations.operator_verbs operations.previews operations.doctor"
         " insight.waiting insight.autoscaling insight.metrics insight.directory insight.filters insight.queries insight.live_events"
-        " audit.registry approvals.stakes approvals.gate"
+        " audit.registry approvals.stakes approvals.gate approvals.rights"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
         " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
         " api.base api.errors api.permissions api.requests api.shapes api.urls api.reference.problems"

@@ -34,9 +34,10 @@ from orders.returns import answers
 from orders.validation import OrderRequestSerializer, key_problem
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
-from supervision.api.permissions import Clients, operates, sees_all
+from supervision.api.permissions import Clients, sees_all
 from supervision.api.requests import PAGING, demand_match, filter_parameters, filtered, page_of, refuse_unknown, tagged
 from supervision.api.shapes import ReasonSerializer, or_pending
+from supervision.approvals import rights
 
 PLACED = OpenApiResponse(OrderAnswer, description="Accepted: the order is committed and will be processed. `Location` is its address.")
 LIST = OrderFilters()
@@ -150,7 +151,7 @@ class CancelView(Door):
     def post(self, request: Request, public_id: str) -> Response:
         """202: the order will end Cancelled (or Error while an undo step is stuck), never Processed. 409: it is too late."""
         order = self.visible_order(request, public_id)
-        if order.account_id != request.user.pk and not operates(request.user):
+        if order.account_id != request.user.pk and not rights.may(request.user, "cancel"):
             raise PermissionDenied
         demand_match(queries.answer(order), request)
         services.cancel_order(

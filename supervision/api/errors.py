@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import exceptions
 
-from supervision.errors import AwaitsApproval, Refused, UnknownRun
+from supervision.errors import AwaitsApproval, NotPermitted, Refused, UnknownRun
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +126,7 @@ _ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[A
     (exceptions.ValidationError, _invalid),
     ((Http404, exceptions.NotFound, UnknownRun), not_found),
     (AwaitsApproval, _asked_for),
+    (NotPermitted, lambda error: problem(403, str(error), code=error.code)),
     (Refused, _refused_verb),
     (PermissionDenied, lambda error: problem(403, str(error) or _("You may not do this."))),
     (RequestDataTooBig, lambda error: problem(413, str(TooLarge.default_detail), code="too_large")),

@@ -47,6 +47,7 @@ MOMENTS = ("opened_at", "retry_at", "last_error_at")
 class PausesView(Door):
     """The list of pauses, and pausing."""
 
+    verb = "pause"
     permission_classes = [Watchers]
 
     @extend_schema(
@@ -80,6 +81,7 @@ class PausesView(Door):
 class PauseView(Door):
     """One pause."""
 
+    verb = "pause"
     permission_classes = [Watchers]
 
     @extend_schema(operation_id="get_pause", responses=PauseAnswer)
@@ -106,6 +108,8 @@ class PauseView(Door):
 class PauseOrderView(VerbDoor):
     """Pausing one order."""
 
+    verb = "pause"
+
     asks = OrderPauseSerializer
 
     @extend_schema(operation_id="pause_order")
@@ -124,6 +128,8 @@ class PauseOrderView(VerbDoor):
 
 class ResumeOrderView(VerbDoor):
     """Resuming one order."""
+
+    verb = "pause"
 
     asks = ReasonSerializer
 

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from supervision.api.base import Door, account_of
-from supervision.api.permissions import Operators, Senders, Watchers, operates
+from supervision.api.permissions import Operators, Senders, Watchers
 from supervision.api.requests import PAGING, answer_of, demand_match, refuse_unknown, tagged, yes_or_no
 from supervision.api.shapes import (
     ActSerializer,
@@ -38,6 +38,7 @@ from supervision.api.shapes import (
     StepSerializer,
     Strict,
 )
+from supervision.approvals import rights
 from supervision.approvals.actors import Exempt
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import directory, family
@@ -122,6 +123,8 @@ class FamilyView(VerbDoor):
 class ResubmitView(VerbDoor):
     """Running the failed step again."""
 
+    verb = "resubmit"
+
     asks = ResubmitSerializer
 
     @extend_schema(operation_id="resubmit_order")
@@ -138,6 +141,8 @@ class ResubmitView(VerbDoor):
 class CompensateView(VerbDoor):
     """Undoing one order."""
 
+    verb = "compensate"
+
     @extend_schema(operation_id="compensate_order")
     def post(self, request: Request, public_id: str) -> Response:
         """Undo every step that was done or may have been done, in reverse order."""
@@ -148,6 +153,8 @@ class CompensateView(VerbDoor):
 
 class SkipView(VerbDoor):
     """Skipping the failed step."""
+
+    verb = "skip"
 
     asks = StepSerializer
 
@@ -162,6 +169,8 @@ class SkipView(VerbDoor):
 class CompleteView(VerbDoor):
     """Recording that a step was done by hand."""
 
+    verb = "complete"
+
     asks = CompleteSerializer
 
     @extend_schema(operation_id="complete_step")
@@ -174,6 +183,8 @@ class CompleteView(VerbDoor):
 
 class MoveView(VerbDoor):
     """Going on with a newer version of the workflow."""
+
+    verb = "move"
 
     asks = MoveSerializer
 
@@ -190,6 +201,8 @@ class MoveView(VerbDoor):
 
 class ResumeFromView(VerbDoor):
     """Going on from an earlier step."""
+
+    verb = "resume"
 
     asks = ResumeFromSerializer
 
@@ -208,6 +221,7 @@ class ResumeFromView(VerbDoor):
 class SignalView(VerbDoor):
     """Sending one order a signal."""
 
+    verb = "signal"
     permission_classes = [Senders]
     asks = SignalSerializer
 
@@ -222,7 +236,7 @@ class SignalView(VerbDoor):
         """
         account = account_of(request)
         if (
-            not operates(account)
+            not rights.may(account, "signal")
             and not Submission.objects.filter(public_id=public_id, client=directory.current().client_of(account)).exists()
         ):
             raise UnknownRun(public_id)
@@ -231,7 +245,7 @@ class SignalView(VerbDoor):
             raise ValidationError({"Idempotency-Key": [_("This header is required.")]})
         given = self.read(request, self.asks)
         try:
-            by = account if operates(account) else Exempt(account)
+            by = account if rights.may(account, "signal") else Exempt(account)
             reason = given["reason"] or _("no reason given")
             sent = operator_verbs.signal(public_id, name, by=by, reason=reason, payload=given["payload"], signal_key=key).outcome
         except Refused as refusal:

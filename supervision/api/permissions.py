@@ -8,6 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from supervision.approvals import rights
 from supervision.insight import directory
 
 OPERATE = "supervision.operate"
@@ -39,10 +40,10 @@ class Clients(SignedIn):
 
 
 class Operators(SignedIn):
-    """Accounts that may act on orders of other accounts."""
+    """Accounts that may act on orders of other accounts: in all ways, or by the view's `verb`."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        return super().has_permission(request, view) and operates(request.user)
+        return super().has_permission(request, view) and rights.may(request.user, getattr(view, "verb", ""))
 
 
 class Watchers(SignedIn):
@@ -51,7 +52,7 @@ class Watchers(SignedIn):
     def has_permission(self, request: Request, view: Any) -> bool:
         if not super().has_permission(request, view):
             return False
-        return sees_all(request.user) if request.method in ("GET", "HEAD") else operates(request.user)
+        return sees_all(request.user) if request.method in ("GET", "HEAD") else rights.may(request.user, getattr(view, "verb", ""))
 
 
 class Senders(Watchers):

@@ -14,7 +14,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.contenttypes.models import ContentType
 from django.utils.translation import gettext as _
 
-from supervision.approvals import gate
+from supervision.approvals import gate, rights
 from supervision.errors import ChangedMeanwhile, Refused, SupervisionError
 from supervision.models import Approval, Notification
 from supervision.outbox.notifications import handler
@@ -104,6 +104,8 @@ def _open(pk: int, by: AbstractBaseUser, reason: str, also: str) -> Approval:
     row = Approval.objects.filter(pk=pk).first()
     if row is None:
         raise Refused(_("There is no request %(number)s.") % {"number": pk}, "unknown_approval")
+    rights.demand(by, "approve")
+    rights.demand(by, row.verb)
     if not reason.strip() or len(reason) > LONGEST_REASON:
         raise Refused(_("A reason of at most %(most)d characters is required.") % {"most": LONGEST_REASON}, "reason_required")
     if (row.asked_by_id is not None and row.asked_by_id == by.pk) or row.asked_by in (by.get_username(), also):

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from django.utils.translation import gettext as _
 
 from supervision import conf
-from supervision.approvals import stakes
+from supervision.approvals import rights, stakes
 from supervision.approvals.actors import Actor, Exempt, account_of, name_of
 from supervision.approvals.stakes import Operation
 from supervision.errors import AwaitsApproval, ChangedMeanwhile, SupervisionError
@@ -80,8 +80,10 @@ def way_of(verb: str) -> _Way:
 def through(operation: Operation, *, by: Actor, reason: str) -> None:
     """Let the operation pass, or stop it because another operator has to approve it. Reads only.
 
-    Raises ChangedMeanwhile where more money is at stake than was approved.
+    Raises NotPermitted where the account lacks the right to this verb, and ChangedMeanwhile where more money is at stake than was
+    approved.
     """
+    rights.demand(by, operation.verb, [step.agent for step in operation.about])
     if isinstance(by, Exempt) or not conf.get().approval_above:
         return
     stake = stakes.stake_of(operation)

@@ -21,8 +21,9 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from supervision.approvals import rights
 from supervision.console.bounded_lists import PageAdmin
-from supervision.console.shared import may_operate, pause_address, person, resume_address, run_address
+from supervision.console.shared import pause_address, person, resume_address, run_address
 from supervision.console.verb_forms import ReasonForm, Verb
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Pause, Run
@@ -110,7 +111,7 @@ class PauseAdmin(PageAdmin):
     takes_posts = True
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        return may_operate(request) and self.has_view_permission(request)
+        return rights.may(request.user, "pause") and self.has_view_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         active = Exists(pauses.active().filter(pk=OuterRef("pk")))
@@ -167,12 +168,12 @@ class PauseAdmin(PageAdmin):
 
     def show(self, request: HttpRequest, held: Any, /) -> HttpResponse:
         """One pause with its whole record; while it is in force, the form that lifts it."""
-        may_resume, back = may_operate(request) and held.console_active, self._back(request)
+        may_resume, back = rights.may(request.user, "pause") and held.console_active, self._back(request)
         form = ReasonForm(request.POST if request.method == "POST" else None)
         form.fields["reason"].label = _("Reason to resume")
         form.fields["reason"].help_text = _("Kept with the pause, together with your name.")
         if request.method == "POST":
-            if not may_operate(request):
+            if not rights.may(request.user, "pause"):
                 raise PermissionDenied
             if form.is_valid():
                 try:

@@ -24,7 +24,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from supervision.approvals import waiting
+from supervision.approvals import rights, waiting
 from supervision.console.bounded_lists import BoundedChangeList
 from supervision.console.lists import export
 from supervision.console.lists.found_rows import COUNTED_AHEAD, COUNTED_UP_TO, ErrorFirst, FewRows
@@ -34,7 +34,7 @@ from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import OTHER_PARAMETERS, RUN_FILTERS, few_rows, newest_runs
 from supervision.console.run_page.note_pages import RunNotes
 from supervision.console.run_page.step_bar import step_bar
-from supervision.console.shared import TONES, person
+from supervision.console.shared import TONES, may_operate, person
 from supervision.console.verb_forms import Verb, failed_names, failed_step, verbs_for
 from supervision.desk import notes
 from supervision.incidents import lifecycle
@@ -282,10 +282,15 @@ class RunConsole(SavedViews, RunNotes):
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),
-            verbs=self._verbs(run, obj) if self.has_operate_permission(request) else [], back=self._address("changelist"),
+            verbs=self._verbs(request, run, obj), back=self._address("changelist"),
         )  # fmt: skip
 
-    def _verbs(self, run: Run, obj: Any) -> list[tuple[Verb, str]]:
-        verbs = [(verb, self._address("operate", obj.pk, verb.name)) for verb in verbs_for(run)]
-        pausing = pause_verb(run, self._address("change", obj.pk))
+    def _verbs(self, request: HttpRequest, run: Run, obj: Any) -> list[tuple[Verb, str]]:
+        """The verbs that make sense now and that this account may do to the failed steps."""
+        if not self.has_view_permission(request):
+            return []
+        agents = StepState.objects.filter(run=run, process_state=ProcessState.ERROR).values_list("agent", flat=True).distinct()
+        at = list(agents) if not may_operate(request) else []
+        verbs = [(verb, self._address("operate", obj.pk, verb.name)) for verb in verbs_for(run) if rights.may(request.user, verb.name, at)]
+        pausing = pause_verb(run, self._address("change", obj.pk)) if rights.may(request.user, "pause") else None
         return [*verbs, pausing] if pausing else verbs

@@ -16,6 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
+from supervision.approvals import rights
 from supervision.console.bounded_lists import PageAdmin
 from supervision.console.shared import may_operate, person
 from supervision.console.verb_forms import (
@@ -88,7 +89,7 @@ class RunVerbs(PageAdmin):
 
     def operate_view(self, request: HttpRequest, object_id: int, verb: str) -> HttpResponse:
         """Show what a verb would do (GET), or do it (POST) unless the run has changed since."""
-        if not self.has_operate_permission(request):
+        if not (rights.may(request.user, verb) and self.has_view_permission(request)):
             raise PermissionDenied
         obj = self.get_object(request, str(object_id))
         if obj is None or verb not in VERBS:

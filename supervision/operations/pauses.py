@@ -21,6 +21,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from supervision.agent import agents
+from supervision.approvals import rights
 from supervision.errors import Refused, UnknownRun
 from supervision.models import ArchivedRun, Pause, Run, Submission
 from supervision.operations.audit_log import Actor, log, name_of
@@ -64,6 +65,7 @@ def pause(scope: str, name: str = "", *, reason: str, by: Actor, until: datetime
     Raises Refused (or UnknownRun) where nothing has this name, the order has ended, or `until` has passed.
     """
     _demand(reason)
+    rights.demand(by, "pause")
     made = db.transact(lambda: _pause(scope, name, reason, by, until))
     return Pause.objects.get(pk=made)
 
@@ -87,6 +89,8 @@ def lift(scope: str, name: str = "", *, by: Actor, reason: str = "", pk: int | N
 
     pk: the pause that the caller saw. A newer pause in its place is left alone.
     """
+
+    rights.demand(by, "pause")
 
     def work() -> int:
         rows = db.fetch(_LIFT, {"scope": scope, "name": name, "by": name_of(by), "reason": reason, "pk": pk})

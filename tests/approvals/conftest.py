@@ -16,6 +16,7 @@ from tests.support.console import person
 __all__ = ["store_database", "tuned"]
 
 SHOPS = ("orders_orderline", "orders_order", "orders_stockreservation", "orders_product", "knox_authtoken", "auth_user_groups")
+SHOPS += ("auth_user_user_permissions",)
 
 
 @pytest.fixture

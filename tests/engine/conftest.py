@@ -63,7 +63,7 @@ def tuned(settings: Any) -> Any:
 @pytest.fixture
 def olga(engine: None) -> User:
     """An operator's account, for verbs that log who acted."""
-    return User.objects.create_user("olga")
+    return User.objects.create_user("olga", is_superuser=True)
 
 
 @pytest.fixture

@@ -86,6 +86,7 @@ class ApprovalView(Door):
 class ApproveView(Door):
     """Approving a request."""
 
+    verb = "approve"
     permission_classes = [Operators]
 
     @extend_schema(operation_id="approve", request=ReasonSerializer, responses={202: ApprovalAnswer})
@@ -99,6 +100,7 @@ class ApproveView(Door):
 class RefuseView(Door):
     """Refusing a request."""
 
+    verb = "approve"
     permission_classes = [Operators]
 
     @extend_schema(operation_id="refuse", request=ReasonSerializer, responses={202: ApprovalAnswer})
