@@ -20,3 +20,4 @@ class OrdersConfig(AppConfig):
         from orders.documents import issuing  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
+        from orders.returns import payouts  # noqa: F401

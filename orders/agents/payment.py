@@ -45,6 +45,7 @@ from orders.gateways import payment
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import ACTION, CANCELLED, PAID, RESERVED, Declined, Intent, Rejected
 from orders.payments import codes
+from orders.returns.codes import PAID_OUT
 from orders.returns.codes import REFUND as RETURN_STEP
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest
 
@@ -55,7 +56,7 @@ class PaymentAgent(Agent):
     """Charges and refunds through Stripe's API."""
 
     name = codes.AGENT
-    signals = (codes.ANSWERED, codes.TRANSFER)
+    signals = (codes.ANSWERED, codes.TRANSFER, PAID_OUT)
 
     def opens_with(self, request: StepRequest) -> Intention | None:
         """The creation of an intent under the step's own key, or the capture; None for a bank transfer and for a return."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from orders.agents import payment_news
+from orders.agents import payment_news, payment_payout
 from orders.agents.calls import retried
 from orders.agents.payment_calls import HARMLESS, SERVICE, Calls
 from orders.gateways import payment
@@ -63,8 +63,7 @@ class Part(Calls):
     def run(self) -> dict[str, Any]:
         amount = amount_of(self.request) if self.whole else worth(self.request)
         if not self.intent:
-            text = _('Pay %(amount)s %(currency)s back by bank transfer, then complete this step with {"refunded": "%(amount)s"}.')
-            raise PermanentFailure(text % {"amount": amount, "currency": self.currency}, "transfer_to_return")
+            return payment_payout.perform(self.request, amount)
         try:
             wanted = to_minor(str(amount), self.currency)
         except NoSuchAmount:

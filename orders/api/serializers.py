@@ -135,7 +135,7 @@ class ReturnAnswer(Shape):
     lines = ReturnLineAnswer(many=True)
     worth = serializers.CharField(allow_null=True, help_text="of the accepted pieces; null until the goods were looked at")
     refunded = serializers.CharField(help_text="decimal string")
-    owed = serializers.CharField(help_text="decimal string: sent back, and failed to arrive")
+    owed = serializers.CharField(help_text="decimal string: sent back and failed to arrive, or waits for its payout by bank transfer")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
 

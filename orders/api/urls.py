@@ -51,6 +51,7 @@ version_1: list[URLPattern | URLResolver] = [
     path("orders/<publicid:public_id>/", include(order_patterns)),
     path("returns/<publicid:public_id>/", returns.ReturnDetailView.as_view(), name="return"),
     path("returns/<publicid:public_id>/goods/", returns.GoodsView.as_view(), name="return-goods"),
+    path("returns/<publicid:public_id>/payout/", returns.PayoutView.as_view(), name="return-payout"),
     path("products/", catalogue.ProductsView.as_view(), name="products"),
     *operators.patterns,
 ]

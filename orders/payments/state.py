@@ -119,7 +119,9 @@ def payment_of(run: Run, steps: Sequence[StepState], total: Decimal, *, refusal:
         return _given_back(total, total, owed) if given else NO_PAYMENT
     for done in (authorise, charge):
         if done is not None and done.process_state == ProcessState.PROCESSED and "received" in (done.result or {}):
-            return Payment(PAID, None, Decimal((done.result or {})["received"]).quantize(total))
+            came = Decimal((done.result or {})["received"]).quantize(total)
+            sent = min(came, (back or {}).get((run.key, codes.BANK_TRANSFER), total * 0)).quantize(total)
+            return Payment(PAID if not sent else REFUNDED if sent >= total else PARTLY_REFUNDED, None, came, sent)
     if charge.process_state == ProcessState.PROCESSED:
         name = str((charge.result or {}).get("intent") or "")
         return _given_back(total, (back or {}).get((run.key, name), total * 0) + owed, owed)

@@ -32,7 +32,7 @@ SELECT f.external_id, f.amount,
 class ReturnView:
     """One return with its state. worth: of the accepted pieces, None until the goods came. refunded: what was paid back for it.
 
-    owed: what was sent back, and has failed to arrive.
+    owed: what was sent back, and has failed to arrive, or waits for its payout by bank transfer (`by_transfer`).
     """
 
     row: Return
@@ -45,6 +45,7 @@ class ReturnView:
     refunded: Decimal = Decimal("0.00")
     owed: Decimal = Decimal("0.00")
     run_id: int | None = None
+    by_transfer: bool = False
 
     @property
     def waits_for_goods(self) -> bool:
@@ -94,6 +95,7 @@ def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence
     result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
     refunded = codes.amount_said(result.get("refunded"))
     made = result.get("refunds") or ()
+    by_transfer = bool(paid) and paid[0].process_state == ProcessState.PENDING and paid[0].awaits == codes.PAID_OUT
     failed = sum((amount for name, amount, of in owed if of == row.public_id or name in made), Decimal("0.00"))
     return ReturnView(
         row=row,
@@ -105,7 +107,8 @@ def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence
         finished_at=run.finished_at,
         worth=worth if looked_at else None,
         refunded=(refunded - failed).quantize(Decimal("0.01")),
-        owed=failed.quantize(Decimal("0.01")),
+        owed=(failed + (worth if by_transfer else 0)).quantize(Decimal("0.01")),
+        by_transfer=by_transfer,
     )
 
 

@@ -67,6 +67,9 @@ def _words(one: ReturnView) -> tuple[str, str, str]:
         return _("This return has ended"), _("The goods did not come, or it was cancelled. Nothing was paid back."), "calm"
     if one.process_state == RunState.PROCESSED and not one.worth:
         return _("We could not accept the goods"), _("We send them back to you."), "warn"
+    if one.by_transfer:
+        text = _("We transfer %(owed)s to your bank account.")
+        return _("Your goods have come"), text % {"owed": money(one.owed, one.row.currency)}, ""
     if one.owed:
         text = _("We have sent %(owed)s back to your card, and it did not arrive. We know, and we pay it in another way.")
         return _("Your money has not arrived"), text % {"owed": money(one.owed, one.row.currency)}, "warn"
@@ -88,7 +91,8 @@ def in_words(order_key: str) -> list[str]:
 def str_of(one: ReturnView) -> str:
     """A return in one line, for operators."""
     pieces = ", ".join(f"{line.quantity} x {line.sku}" + _came(line.accepted, line.refused) for line in one.lines)
-    failed = f", {one.owed} failed to arrive" if one.owed else ""
+    missing = "to be paid out at the bank" if one.by_transfer else "failed to arrive"
+    failed = f", {one.owed} {missing}" if one.owed else ""
     why = f" ({one.waiting_because})" if one.waiting_because else ""
     paid = f"refunded {one.refunded} {one.row.currency}{failed}"
     return f"return {one.row.number} {one.row.public_id}: {one.process_state}{why}, {pieces}, {paid}"

@@ -1,0 +1,66 @@
+"""The money of a return whose order was paid by bank transfer. The shop cannot send it, so an operator does, and records the payout.
+
+The step waits for the signal `money-returned`: {"amount", "currency", "reference"} of the transfer that the operator made at the bank.
+What cannot be read, or is another amount or currency than is owed, does not count: the step waits on. The payout is written
+into the ledger under its reference. All attempts of the step write the same row, so it is recorded once.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from orders.agents.payment_transfer import SERVICE, Unreadable, read
+from orders.models import PaymentAdjustment
+from orders.payments.codes import BANK_TRANSFER
+from orders.returns import codes
+from supervision import EffectOutcome, PermanentFailure, StepRequest
+from supervision.errors import Waits
+
+PAY_OUT = "pay-out"
+WITHIN = timedelta(days=30)  # a payout that is not recorded by then stops the return in Error
+
+
+def perform(request: StepRequest, owed: Decimal) -> dict[str, Any]:
+    """The result once the payout is recorded. Raises Waits until then, and PermanentFailure when the time is over."""
+    currency = str(request.payload["currency"]).upper()
+    facts = {"owed": owed, "currency": currency}
+    said = _("%(owed)s %(currency)s have to be paid back by bank transfer") % facts
+    if request.signal is not None:
+        try:
+            reference = matching(request.signal, owed, currency)
+        except Unreadable as problem:
+            said = f"{said}; {problem}"
+        else:
+            key = f"{request.idempotency_key}:{PAY_OUT}"
+            row = request.intend(PAY_OUT, key=key, service=SERVICE, amount=owed, currency=currency, external_id=reference)
+            row.settle(EffectOutcome.DONE, reference)
+            _tell(request, owed, currency)
+            made = {"method": BANK_TRANSFER, "reference": reference, "currency": currency, "refunds": []}
+            return {**made, "refunded": str(owed), "short": "0.00"}
+    left = WITHIN.total_seconds() if request.wait_left is None else request.wait_left
+    if request.wait_is_over or left <= 0:
+        text = _('Pay %(owed)s %(currency)s back by bank transfer, then complete this step with {"refunded": "%(owed)s"}, or resubmit it.')
+        raise PermanentFailure(text % facts, "transfer_to_return")
+    raise Waits(codes.PAID_OUT, within=timedelta(seconds=left), message=said)
+
+
+def _tell(request: StepRequest, owed: Decimal, currency: str) -> None:
+    """Write the payout beside the refunds of the order, once. The order's payment reads it there."""
+    order = str(request.payload["order"])
+    facts = {"kind": "refund", "intent": BANK_TRANSFER, "order_key": order, "amount": owed, "currency": currency}
+    state = {"status": "succeeded", "gives_back": True, "rank": 1}
+    PaymentAdjustment.objects.get_or_create(external_id=f"payout:{request.run_key}", defaults={**facts, **state})
+
+
+def matching(signal: Any, owed: Decimal, currency: str) -> str:
+    """The reference of a payout of exactly what is owed. Raises Unreadable, which names the field."""
+    reference, amount, given = read(signal)
+    if given != currency:
+        raise Unreadable(_("currency: expected %(currency)s") % {"currency": currency})
+    if amount != owed:
+        raise Unreadable(_("amount: expected %(owed)s, which is what the accepted goods are worth") % {"owed": owed})
+    return reference

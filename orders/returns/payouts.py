@@ -1,0 +1,30 @@
+"""The incident about returns whose money an operator has to pay out at the bank: one for all of them, until each is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+
+from orders.returns import codes
+from supervision.incidents.lifecycle import Cause, detector
+from supervision.postgres import db
+
+KIND = "payout"
+_OWED = """
+SELECT count(*), min(e.at) FROM supervision_stepstate s
+  JOIN supervision_run r ON r.id = s.run_id AND r.workflow = %(workflow)s
+ CROSS JOIN LATERAL (
+       SELECT max(e.at) AS at FROM supervision_stepevent e
+        WHERE e.run_id = s.run_id AND e.position = s.position AND e.direction = 'do' AND e.to_state = 'Pending') e
+ WHERE s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before IS NOT NULL AND s.awaits = %(signal)s
+"""
+
+
+@detector(KIND)
+def to_be_paid_out() -> Iterator[Cause]:
+    """Returns that wait for the payout of their money."""
+    [(count, since)] = db.fetch(_OWED, {"workflow": codes.WORKFLOW, "signal": codes.PAID_OUT})
+    if count:
+        title = _("%(count)s returns of orders paid by bank transfer have to be paid out at the bank.") % {"count": count}
+        yield Cause(kind=KIND, key=KIND, title=title, step=codes.REFUND, since=since)
