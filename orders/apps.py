@@ -16,6 +16,7 @@ class OrdersConfig(AppConfig):
     def ready(self) -> None:
         """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, incidents, worth."""
         from orders import intake_queue, stakes, worth  # noqa: F401
+        from orders.accounts import mails  # noqa: F401
         from orders.agents import payment_news, rates  # noqa: F401
         from orders.documents import issuing  # noqa: F401
         from orders.parcels import trouble  # noqa: F401

@@ -19,6 +19,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from orders import queries, services
+from orders.accounts.checkout import AccountCheckoutForm, form_for
 from orders.cart import Cart, Contents, changes
 from orders.forms import ADDRESS_FIELDS, CheckoutForm
 
@@ -39,8 +40,8 @@ def checkout(request: HttpRequest) -> HttpResponse:
         messages.info(request, _("Your cart is empty."))
         return redirect("orders:cart")
     if request.method == "GET":
-        return _page(request, CheckoutForm(initial=_initial(request, contents)), contents)
-    form = CheckoutForm(request.POST)
+        return _page(request, form_for(request, initial=_initial(request, contents)), contents)
+    form = form_for(request, request.POST)
     if not form.is_valid():
         return _page(request, form, contents, status=400)
     return _place(request, form, contents)
@@ -61,6 +62,8 @@ def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> Http
         form.add_error(None, _("This form was sent twice with different details. Check your orders, then send it again."))
         return _page(request, _renewed(form, contents, token=_new_token()), contents, status=409)
     _remember(request, token, placed.public_id)
+    if account is not None and isinstance(form, AccountCheckoutForm):
+        form.keep_address(account)
     Cart(request.session).clear()
     return redirect("orders:order", placed.public_id)
 
@@ -97,7 +100,7 @@ def _initial(request: HttpRequest, contents: Contents) -> dict[str, Any]:
     initial: dict[str, Any] = {"token": _new_token(), "seen": contents.seen, "expected_total": str(contents.total)}
     if request.user.is_authenticated:
         initial |= {"email": request.user.email, "name": request.user.get_full_name()}
-        for last in queries.with_runs(queries.orders_of(request.user)[:1]):
+        for last in [] if request.user.addresses.exists() else queries.with_runs(queries.orders_of(request.user)[:1]):
             address = last.run.payload.get("shipping_address") or {}
             initial |= {name: address[name] for name in ADDRESS_FIELDS if address.get(name)}
     return initial

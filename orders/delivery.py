@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_cache_control
 from django.views.decorators.http import require_safe
 
+from orders.accounts.checkout import country_of
 from orders.agents.rates import delivery_days
 from orders.countries import country_name, delivery_countries
 from supervision.governance.response_cache import NotAvailable
@@ -18,8 +19,8 @@ PATIENCE = 2.0
 
 @require_safe
 def estimate(request: HttpRequest) -> HttpResponse:
-    """The days until an order reaches `?country=`; empty if they are not known now."""
-    country = request.GET.get("country", "")
+    """The days until an order reaches `?country=`, or the saved address `?address=`; empty if they are not known now."""
+    country = country_of(request)
     facts: dict[str, Any] = {"known": False}
     if country in delivery_countries():
         try:

@@ -7,8 +7,6 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.contrib.auth.forms import UserCreationForm
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
@@ -46,6 +44,17 @@ class DescribedForm(forms.Form):
             self.fields[name].widget.attrs |= {"aria-invalid": "true", "aria-describedby": f"wrong_{name}"}
         for name in wrong[:1]:
             self.fields[name].widget.attrs["autofocus"] = True
+
+    def take_errors(self, errors: Mapping[str, Any]) -> None:
+        """Put the validator's messages next to their fields; messages about other fields go to the top of the form."""
+        for name, messages in errors.items():
+            if name == "shipping_address" and isinstance(messages, Mapping):
+                self.take_errors(messages)
+            else:
+                shown = name in self.fields and not self.fields[name].widget.is_hidden
+                for message in _texts(messages):
+                    self.add_error(name if shown else None, message)
+        self.mark_wrong_fields()
 
 
 class QuantityForm(forms.Form):
@@ -109,17 +118,6 @@ class CheckoutForm(DescribedForm):
             "language": get_language(),
         }
 
-    def take_errors(self, errors: Mapping[str, Any]) -> None:
-        """Put the validator's messages next to their fields; messages about other fields go to the top of the form."""
-        for name, messages in errors.items():
-            if name == "shipping_address" and isinstance(messages, Mapping):
-                self.take_errors(messages)
-            else:
-                shown = name in self.fields and not self.fields[name].widget.is_hidden
-                for message in _texts(messages):
-                    self.add_error(name if shown else None, message)
-        self.mark_wrong_fields()
-
 
 class PayForm(forms.Form):
     """How a customer pays after a refusal."""
@@ -170,16 +168,6 @@ class ReturnForm(forms.Form):
         if "reason" in self.errors:
             return str(_("Tell us why you return it, in 500 characters at most."))
         return str(next(iter(self.non_field_errors()), "")) or str(_("Enter how many pieces you return: not more than you got."))
-
-
-class SignUpForm(DescribedForm, UserCreationForm):  # type: ignore[type-arg]
-    """A new customer's account."""
-
-    email = forms.EmailField(label=_("E-mail"), max_length=254, widget=forms.EmailInput({"autocomplete": "email"}))
-
-    class Meta:
-        model = get_user_model()
-        fields = ("username", "email")
 
 
 def _texts(messages: Any) -> list[str]:

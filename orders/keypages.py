@@ -43,16 +43,20 @@ class Order:
     falling: bool = False
 
 
-def page(rows: QuerySet[Any], query: QueryDict, order: Order, *, size: int) -> KeyPage:
-    """The page of these rows that the query's `after` or `before` names."""
+def page(lists: Sequence[QuerySet[Any]], query: QueryDict, order: Order, *, size: int) -> KeyPage:
+    """The page that the query's `after` or `before` names, of lists that are shown as one. No row is in two of them."""
     back = "before" in query and "after" not in query
     place = _read(query.get("before" if back else "after", ""), order)
     if place is None:
         back = False
     falling = order.falling != back
-    if place is not None:
-        rows = rows.filter(_beyond(order.fields, place, "lt" if falling else "gt"))
-    found = list(rows.order_by(*(f"-{name}" if falling else name for name in order.fields))[: size + 1])
+    found: list[Any] = []
+    for rows in lists:
+        if place is not None:
+            rows = rows.filter(_beyond(order.fields, place, "lt" if falling else "gt"))
+        found += rows.order_by(*(f"-{name}" if falling else name for name in order.fields))[: size + 1]
+    if len(lists) > 1:
+        found.sort(key=lambda row: [getattr(row, name) for name in order.fields], reverse=falling)
     more = len(found) > size
     found = found[:size]
     if back:

@@ -21,7 +21,8 @@ from django.template.loader import render_to_string
 from django.utils.translation import get_language, override
 from django.views.decorators.http import require_safe
 
-from orders.views import order_facts, private, visible_order
+from orders.responses import private
+from orders.views import order_facts, visible_order
 from supervision.insight import live_events
 
 HEARTBEAT_SECONDS = 15.0

@@ -15,6 +15,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from orders.accounts.tables import SavedAddress, VerifiedEmail
 from orders.documents.tables import Document, DocumentCounter
 from orders.mails.tables import MailAgain
 from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
@@ -37,7 +38,9 @@ __all__ = [
     "PaymentEvent",
     "Product",
     "Refund",
+    "SavedAddress",
     "StockReservation",
+    "VerifiedEmail",
 ]
 
 
@@ -132,6 +135,7 @@ class Order(models.Model):
         blank=True,
         related_name="orders",
         verbose_name=_("account"),
+        db_index=False,  # `order_of_account` begins with it
     )
     email = models.EmailField(_("e-mail"), db_index=True)
     total = models.DecimalField(_("total"), max_digits=12, decimal_places=2)
@@ -147,6 +151,7 @@ class Order(models.Model):
         indexes = [
             models.Index(name="order_newest_first", fields=["-created_at", "-id"]),
             models.Index(name="order_total", fields=["total"]),
+            models.Index(name="order_of_account", fields=["account", "-created_at", "-id"], condition=Q(account__isnull=False)),
             GinIndex(SearchVector("customer", config="simple"), name="order_customer"),  # as `orders.filters` asks
         ]
 

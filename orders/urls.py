@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.urls import path
 
 from orders import checkout, delivery, live_views, views
+from orders.accounts import address_pages, history
+from orders.accounts import pages as accounts
 from orders.documents import pages as document_pages
 from orders.parcels.hooks import carrier as carrier_hook
 from orders.payments import hooks, pages
@@ -22,8 +24,9 @@ urlpatterns = [
     path("cart/<slug:sku>/change/", views.change_cart, name="change-cart"),
     path("checkout/", checkout.checkout, name="checkout"),
     path("delivery-estimate/", delivery.estimate, name="delivery-estimate"),
-    path("orders/", views.history, name="history"),
+    path("orders/", history.history, name="history"),
     path("orders/<slug:public_id>/", views.order, name="order"),
+    path("orders/<slug:public_id>/again/", history.reorder, name="reorder"),
     path("orders/<slug:public_id>/cancel/", views.cancel, name="cancel"),
     path("orders/<slug:public_id>/payment/", pages.pay, name="pay"),
     path("orders/<slug:public_id>/returns/", return_pages.return_goods, name="return-goods"),
@@ -32,5 +35,14 @@ urlpatterns = [
     path("orders/<slug:public_id>/stream/", live_views.stream, name="order-stream"),
     path("hooks/stripe/", hooks.stripe, name="stripe-hook"),
     path("hooks/carrier/", carrier_hook, name="carrier-hook"),
-    path("accounts/signup/", views.sign_up, name="signup"),
+    path("accounts/", accounts.account, name="account"),
+    path("accounts/signup/", accounts.sign_up, name="signup"),
+    path("accounts/signup/sent/", accounts.sign_up_sent, name="signup-sent"),
+    path("accounts/signup/<str:token>/", accounts.sign_up_confirm, name="signup-confirm"),
+    path("accounts/email/", accounts.change_email, name="change-email"),
+    path("accounts/email/<str:token>/", accounts.email_confirm, name="email-confirm"),
+    path("accounts/addresses/", address_pages.addresses, name="addresses"),
+    path("accounts/addresses/new/", address_pages.address, name="new-address"),
+    path("accounts/addresses/<int:pk>/", address_pages.address, name="address"),
+    path("accounts/addresses/<int:pk>/change/", address_pages.change_book, name="change-book"),
 ]

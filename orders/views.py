@@ -1,4 +1,4 @@
-"""The storefront's views: product, cart, order page, history, sign-up. Checkout and the live page have their own modules.
+"""The storefront's views: product, cart, order page. Checkout and the live page have their own modules.
 
 Each view answers with a whole page or a redirect; requests by htmx get only the changed part.
 """
@@ -11,34 +11,26 @@ from functools import wraps
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth import login
-from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import Group
 from django.core.handlers.asgi import ASGIRequest
-from django.core.paginator import Paginator
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.utils.cache import add_never_cache_headers
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from orders import queries, services
 from orders.cart import Cart
-from orders.forms import PAYMENT_METHODS, CancelForm, PayForm, QuantityForm, ReturnForm, SignUpForm
+from orders.forms import PAYMENT_METHODS, CancelForm, PayForm, QuantityForm, ReturnForm
 from orders.models import Product
 from orders.payments.again import may_pay_again
-from orders.progress import STATE_WORDS, standing
+from orders.progress import standing
 from orders.queries import OrderView
+from orders.responses import private
 from orders.returns import shown
 from supervision.errors import Refused, UnknownRun
 
-ORDERS_PER_PAGE = 10
 PAYMENT_LABELS = {value: label for value, label, _about in PAYMENT_METHODS}
 
 
@@ -138,37 +130,6 @@ def cancel(request: HttpRequest, view: OrderView, by: Any) -> None:
         messages.success(request, _("Your cancellation is on its way."))
 
 
-@login_required
-@never_cache
-@require_safe
-def history(request: HttpRequest) -> HttpResponse:
-    """The signed-in customer's own orders, newest first."""
-    page = Paginator(queries.orders_of(request.user).prefetch_related("lines"), ORDERS_PER_PAGE).get_page(request.GET.get("page"))  # type: ignore[arg-type]
-    rows = [(one, *STATE_WORDS[one.run.process_state]) for one in queries.with_runs(page)]
-    return render(request, "orders/history.html", {"page": page, "rows": rows})
-
-
-@sensitive_post_parameters()
-@never_cache
-@require_http_methods(["GET", "POST"])
-def sign_up(request: HttpRequest) -> HttpResponse:
-    """Open a customer's account and sign in."""
-    following = request.POST.get("next") or request.GET.get("next") or ""
-    if not url_has_allowed_host_and_scheme(following, {request.get_host()}, require_https=request.is_secure()):
-        following = reverse("orders:catalogue")
-    if request.user.is_authenticated:
-        return redirect(following)
-    form = SignUpForm(request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        with transaction.atomic():
-            user = form.save()
-            user.groups.add(*Group.objects.filter(name="customer"))
-        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
-        messages.success(request, _("Welcome. Your account is ready."))
-        return redirect(following)
-    return render(request, "registration/signup.html", {"form": form, "next": following}, status=400 if form.errors else 200)
-
-
 def visible_order(request: HttpRequest, public_id: str) -> OrderView | None:
     """The order, if this visitor may see it; None both for foreign and for unknown orders."""
     view = queries.order_view(public_id)
@@ -196,19 +157,6 @@ def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
         "may_cancel": view.may_cancel and may_act(view, request.user),
         "may_pay": may_pay_again(view) and may_act(view, request.user),
     }
-
-
-def private(response: HttpResponse) -> HttpResponse:
-    """Mark a page that only its secret link protects: caches must not store it and search engines must not list it.
-
-    The referrer policy same-origin hides the link from other sites. no-referrer would also remove the origin from the
-    page's own forms, and so break their CSRF check.
-    """
-    add_never_cache_headers(response)
-    response.headers["Cache-Control"] = "private, no-store"
-    response.headers["X-Robots-Tag"] = "noindex, nofollow, noarchive"
-    response.headers["Referrer-Policy"] = "same-origin"
-    return response
 
 
 def _cart_page(request: HttpRequest, template: str, *, swapped: bool = False) -> HttpResponse:

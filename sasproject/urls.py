@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.contrib.auth.views import PasswordChangeDoneView, PasswordChangeView
+from django.contrib.auth.views import LoginView, PasswordChangeDoneView, PasswordChangeView
 from django.urls import include, path
+
+from orders.accounts.forms import SignInForm
 
 # These templates have names of their own, because the admin uses Django's default names for its own pages.
 PASSWORD_CHANGE = PasswordChangeView.as_view(template_name="orders/password_change.html")
@@ -13,6 +15,7 @@ PASSWORD_CHANGED = PasswordChangeDoneView.as_view(template_name="orders/password
 urlpatterns = [
     path("", include("orders.api.probes")),  # healthz, readyz, metrics
     path("api/", include("orders.api.urls")),
+    path("accounts/login/", LoginView.as_view(authentication_form=SignInForm), name="login"),
     path("accounts/password_change/", PASSWORD_CHANGE, name="password_change"),
     path("accounts/password_change/done/", PASSWORD_CHANGED, name="password_change_done"),
     path("accounts/", include("django.contrib.auth.urls")),

@@ -31,6 +31,7 @@ SET hits = CASE WHEN c.until <= now() THEN 1 ELSE c.hits + 1 END,
     until = CASE WHEN c.until <= now() THEN EXCLUDED.until ELSE c.until END
 RETURNING hits, extract(epoch FROM until - now())::float8
 """
+_COUNT_NAMED = _COUNT.replace("RETURNING hits, extract(epoch FROM until - now())::float8", "RETURNING bucket, hits")
 _FORGET = """
 DELETE FROM orders_requestcount WHERE bucket IN (
     SELECT bucket FROM orders_requestcount WHERE until < now() LIMIT 5000 FOR UPDATE SKIP LOCKED)
@@ -64,6 +65,12 @@ def address_of(request: Any) -> str:
         # A client usually has a whole /64 network: it could evade a count of single addresses.
         return f"{parsed.exploded[:19]}::/64"
     return str(parsed)
+
+
+def counted(buckets: list[str], *, seconds: int) -> list[int]:
+    """Count something in each of these buckets; how often it was within their windows of so many seconds, this time included."""
+    found = dict(db.run(_COUNT_NAMED, {"seconds": seconds, "buckets": buckets}, patience=PATIENCE_SECONDS))
+    return [found[bucket] for bucket in buckets]
 
 
 class Quota(NamedTuple):

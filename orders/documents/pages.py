@@ -8,7 +8,8 @@ from django.views.decorators.http import require_safe
 
 from orders.documents import pdf
 from orders.documents.issuing import of_order
-from orders.views import private, visible_order
+from orders.responses import private
+from orders.views import visible_order
 
 
 @require_safe

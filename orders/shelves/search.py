@@ -56,4 +56,4 @@ def shelf(query: QueryDict, *, category: Category | None = None, said: str = "",
         if sort not in SORTS:
             order = _BEST
             rows = rows.alias(in_name=_NAME).annotate(elsewhere=Case(When(in_name=words(said), then=Value(0)), default=Value(1)))
-    return page(rows, query, order, size=PAGE)
+    return page([rows], query, order, size=PAGE)
