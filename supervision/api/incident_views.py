@@ -1,4 +1,4 @@
-"""Incidents at the API: causes that hold up orders or need an operator, one row per cause."""
+"""Incidents at the API: causes that hold up orders or need an operator, one row per cause; and the alerts of single orders."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rest_framework.response import Response
 from supervision.api.base import Door, account_of
 from supervision.api.permissions import Operators, Watchers
 from supervision.api.requests import PAGING, answer_of, yes_or_no
-from supervision.api.shapes import ReasonSerializer, Shape, page_answer
+from supervision.api.shapes import AlertAnswer, AlertPage, ReasonSerializer, Shape, page_answer
 from supervision.incidents import lifecycle
 from supervision.insight.queries import iso
-from supervision.models import Incident, Run
+from supervision.models import Alert, Incident, Run
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import link
 
@@ -138,4 +138,53 @@ def _detail(row: Incident) -> dict[str, Any]:
         "held": [{"amount": str(amount), "currency": currency} for currency, amount in lifecycle.held(runs)],
         "order_ids": list(Run.objects.filter(pk__in=runs[:ORDERS_NAMED]).order_by("pk").values_list("key", flat=True)),
         "acknowledge_reason": row.acknowledge_reason or None,
+    }
+
+
+class AlertsView(Door):
+    """The operators' alerts."""
+
+    permission_classes = [Watchers]
+
+    @extend_schema(
+        operation_id="list_alerts",
+        parameters=[
+            OpenApiParameter("acknowledged", OpenApiTypes.STR, enum=["true", "false"], description="only these; else all"),
+            *PAGING,
+        ],
+        responses=AlertPage,
+    )
+    def get(self, request: Request) -> Response:
+        """Alerts, newest first."""
+        found = Alert.objects.select_related("run")
+        if (seen := yes_or_no(request, "acknowledged")) is not None:
+            found = found.filter(acknowledged_at__isnull=not seen)
+        return answer_of(found, request, _alert, field="raised_at", filters=["acknowledged"])
+
+
+class AcknowledgeView(Door):
+    """Acknowledging an alert."""
+
+    permission_classes = [Operators]
+
+    @extend_schema(operation_id="acknowledge_alert", request=None, responses=AlertAnswer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Record that an operator has seen the alert; harmless to repeat."""
+        get_object_or_404(Alert, pk=pk)
+        operator_verbs.acknowledge([pk], by=account_of(request))
+        return Response(_alert(Alert.objects.select_related("run").get(pk=pk)))
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    return {
+        "id": alert.pk,
+        "order": alert.run.key,
+        "step": alert.step,
+        "kind": alert.kind,
+        "incident": alert.incident_id,
+        "message": alert.message,
+        "raised_at": iso(alert.raised_at),
+        "acknowledged_at": iso(alert.acknowledged_at),
+        "acknowledged_by": alert.acknowledged_by or None,
+        "closed_at": iso(alert.closed_at),
     }

@@ -21,8 +21,6 @@ from supervision.api.permissions import Operators, Senders, Watchers
 from supervision.api.requests import PAGING, answer_of, demand_match, refuse_unknown, tagged, yes_or_no
 from supervision.api.shapes import (
     ActSerializer,
-    AlertAnswer,
-    AlertPage,
     CompleteSerializer,
     DeadLetterAnswer,
     DeadLetterPage,
@@ -44,7 +42,7 @@ from supervision.errors import Refused, UnknownRun
 from supervision.insight import directory, family
 from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
-from supervision.models import Alert, DeadLetter, Submission
+from supervision.models import DeadLetter, Submission
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
 from supervision.signals.sending import told
 
@@ -288,40 +286,6 @@ class PlanView(VerbDoor):
         return Response(asdict(found))
 
 
-class AlertsView(Door):
-    """The operators' alerts."""
-
-    permission_classes = [Watchers]
-
-    @extend_schema(
-        operation_id="list_alerts",
-        parameters=[
-            OpenApiParameter("acknowledged", OpenApiTypes.STR, enum=["true", "false"], description="only these; else all"),
-            *PAGING,
-        ],
-        responses=AlertPage,
-    )
-    def get(self, request: Request) -> Response:
-        """Alerts, newest first."""
-        found = Alert.objects.select_related("run")
-        if (seen := yes_or_no(request, "acknowledged")) is not None:
-            found = found.filter(acknowledged_at__isnull=not seen)
-        return answer_of(found, request, _alert, field="raised_at", filters=["acknowledged"])
-
-
-class AcknowledgeView(Door):
-    """Acknowledging an alert."""
-
-    permission_classes = [Operators]
-
-    @extend_schema(operation_id="acknowledge_alert", request=None, responses=AlertAnswer)
-    def post(self, request: Request, pk: int) -> Response:
-        """Record that an operator has seen the alert; harmless to repeat."""
-        get_object_or_404(Alert, pk=pk)
-        operator_verbs.acknowledge([pk], by=account_of(request))
-        return Response(_alert(Alert.objects.select_related("run").get(pk=pk)))
-
-
 class DeadLettersView(Door):
     """Messages and submissions that the consumers could not read."""
 
@@ -378,21 +342,6 @@ class DiscardView(Door):
         get_object_or_404(DeadLetter, pk=pk)
         operator_verbs.discard_dead_letter(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(_letter(DeadLetter.objects.get(pk=pk)), status=202)
-
-
-def _alert(alert: Alert) -> dict[str, Any]:
-    return {
-        "id": alert.pk,
-        "order": alert.run.key,
-        "step": alert.step,
-        "kind": alert.kind,
-        "incident": alert.incident_id,
-        "message": alert.message,
-        "raised_at": iso(alert.raised_at),
-        "acknowledged_at": iso(alert.acknowledged_at),
-        "acknowledged_by": alert.acknowledged_by or None,
-        "closed_at": iso(alert.closed_at),
-    }
 
 
 def _letter(letter: DeadLetter) -> dict[str, Any]:

@@ -60,8 +60,8 @@ def order_verbs(answer: type[Shape] = RunAnswer, resubmit: type[Strict] = Resubm
 
 
 patterns: list[URLPattern | URLResolver] = [
-    path("alerts/", operator_views.AlertsView.as_view(), name="alerts"),
-    path("alerts/<rowid:pk>/acknowledge/", operator_views.AcknowledgeView.as_view(), name="acknowledge"),
+    path("alerts/", incident_views.AlertsView.as_view(), name="alerts"),
+    path("alerts/<rowid:pk>/acknowledge/", incident_views.AcknowledgeView.as_view(), name="acknowledge"),
     path("incidents/", incident_views.IncidentsView.as_view(), name="incidents"),
     path("incidents/<rowid:pk>/", incident_views.IncidentView.as_view(), name="incident"),
     path("incidents/<rowid:pk>/acknowledge/", incident_views.AcknowledgeIncidentView.as_view(), name="acknowledge-incident"),

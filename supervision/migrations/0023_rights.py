@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """Changes no table."""
 
     dependencies = [
-        ('supervision', '0018_channels'),
+        ('supervision', '0022_alert_by_code'),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     """Builds the index without blocking writers."""
 
     atomic = False
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("orders", "0019_accounts")]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("orders", "0021_accounts")]
     operations = [
         migrations.RunSQL(
             "CREATE INDEX CONCURRENTLY account_email ON auth_user (upper(email::text))",

@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
     """Removes the index without blocking writers."""
 
     atomic = False
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("orders", "0021_order_of_account")]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("orders", "0023_order_of_account")]
     operations = [
         migrations.RunSQL(
             "DROP INDEX CONCURRENTLY IF EXISTS orders_order_account_id_cf843c80",

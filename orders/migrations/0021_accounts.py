@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
-        ("orders", "0018_refunds_and_mails"),
+        ("orders", "0020_adjustment_of_payment"),
     ]
 
     operations = [

@@ -12,5 +12,5 @@ class Migration(migrations.Migration):
     """Builds the index without blocking writers."""
 
     atomic = False
-    dependencies = [("orders", "0020_account_email")]
+    dependencies = [("orders", "0022_account_email")]
     operations = [AddIndexConcurrently("order", INDEX)]
