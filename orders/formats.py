@@ -21,7 +21,7 @@ def speaking(language: str | None) -> AbstractContextManager[None]:
     return translation.override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE)
 
 
-def money(amount: Decimal | str, currency: str = "EUR") -> str:
+def money(amount: Decimal | str | int, currency: str = "EUR") -> str:
     """An amount with its currency: €1,234.50; 1.234,50 €; € 1.234,50."""
     return numbers.format_currency(Decimal(amount), currency, locale=locale())
 

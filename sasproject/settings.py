@@ -16,7 +16,7 @@ from typing import Any
 from django.templatetags.static import static
 from django.utils.translation import gettext_lazy as _
 
-from sasproject import broker
+from sasproject import broker, languages
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -371,8 +371,8 @@ UNFOLD: dict[str, Any] = {
 # --- Languages --------------------------------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"
-LANGUAGES = [("en", _("English")), ("it", _("Italian")), ("pt-br", _("Brazilian Portuguese"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
+LANGUAGES = languages.offered(*LOCALE_PATHS, BASE_DIR / "supervision" / "locale")
 FORMAT_MODULE_PATH = ["sasproject.formats"]
 USE_I18N = True
 USE_TZ = True

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from orders.parcels import states
 from orders.parcels.splitting import BOOKING
 from supervision.agent import CHILD
@@ -62,8 +64,8 @@ class ParcelView:
         }
 
     def __str__(self) -> str:
-        since = f" since {self.changed_at:%Y-%m-%d %H:%M}" if self.changed_at else ""
-        return f"{self.tracking_number or self.shipment or '-'} {self.state}{since}"
+        since = " " + _("since %(at)s") % {"at": f"{self.changed_at:%Y-%m-%d %H:%M}"} if self.changed_at else ""
+        return f"{self.tracking_number or self.shipment or '-'} {_(self.state)}{since}"
 
 
 def of(steps: Mapping[int, Sequence[StepState]]) -> dict[int, Sequence[ParcelView]]:

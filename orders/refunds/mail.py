@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from orders.formats import money
 from orders.returns.codes import REFUND, amount_said
 from supervision import StepRequest
 
@@ -15,7 +16,7 @@ def words(request: StepRequest) -> tuple[str, str]:
     paid = amount_said((request.results.get(REFUND) or {}).get("refunded"))
     parts = [
         _("Hello,"),
-        _("we pay %(paid)s %(currency)s of your order back to your card.") % {"paid": paid, "currency": payload["currency"]},
+        _("we pay %(paid)s of your order back to your card.") % {"paid": money(paid or 0, payload["currency"])},
         _("Your order: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{payload['order']}/"},
     ]
     return _("A refund for your order %(number)s") % {"number": payload["number"]}, "\n\n".join(parts)

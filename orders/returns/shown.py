@@ -15,6 +15,7 @@ from orders.queries import OrderView
 from orders.returns import answers
 from orders.returns.answers import ReturnView
 from orders.returns.asking import left
+from supervision.models.labels import RUN_LABELS
 from supervision.states import RunState
 
 
@@ -91,12 +92,13 @@ def in_words(order_key: str) -> list[str]:
 def str_of(one: ReturnView) -> str:
     """A return in one line, for operators."""
     pieces = ", ".join(f"{line.quantity} x {line.sku}" + _came(line.accepted, line.refused) for line in one.lines)
-    missing = "to be paid out at the bank" if one.by_transfer else "failed to arrive"
-    failed = f", {one.owed} {missing}" if one.owed else ""
-    why = f" ({one.waiting_because})" if one.waiting_because else ""
-    paid = f"refunded {one.refunded} {one.row.currency}{failed}"
-    return f"return {one.row.number} {one.row.public_id}: {one.process_state}{why}, {pieces}, {paid}"
+    state = f"{RUN_LABELS.get(RunState(one.process_state))}" + (f" ({one.waiting_because})" if one.waiting_because else "")
+    facts = {"number": one.row.number, "id": one.row.public_id, "state": state, "pieces": pieces}
+    facts["paid"] = f"{one.refunded} {one.row.currency}"
+    paid = _("return %(number)s %(id)s: %(state)s, %(pieces)s, refunded %(paid)s") % facts
+    missing = _(", %(owed)s to be paid out at the bank") if one.by_transfer else _(", %(owed)s failed to arrive")
+    return paid + (missing % {"owed": one.owed} if one.owed else "")
 
 
 def _came(accepted: int | None, refused: int | None) -> str:
-    return "" if accepted is None else f" (accepted {accepted}, refused {refused})"
+    return "" if accepted is None else _(" (accepted %(accepted)d, refused %(refused)d)") % {"accepted": accepted, "refused": refused}

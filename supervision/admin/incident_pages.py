@@ -24,6 +24,7 @@ from supervision.models import Incident, IncidentNote, Resource, Run
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import amounts
 from supervision.runtime.humanize import age_in_words
+from supervision.runtime.retold import retold
 
 ORDERS_SHOWN, NOTES_SHOWN = 100, 100
 TONES = {"info": "info", "warning": "warning", "critical": "danger"}
@@ -42,7 +43,7 @@ class IncidentAdmin(PageAdmin):
 
     @display(description=_("What"))
     def what(self, obj: Incident) -> str:
-        return Truncator(obj.title).chars(100)
+        return Truncator(retold(obj.title)).chars(100)
 
     @display(description=_("Severity"), label={"info": "info", "warning": "warning", "critical": "danger"})
     def grade(self, obj: Incident) -> tuple[str, Any]:
@@ -81,7 +82,7 @@ class IncidentAdmin(PageAdmin):
         runs = lifecycle.runs_of(row.kind, row.cause) if row.closed_at is None else []
         shown = Run.objects.filter(pk__in=runs[:ORDERS_SHOWN]).order_by("pk")
         return self.page(
-            request, "incident.html", title=row.title, object=row, original=row, incident=row,
+            request, "incident.html", title=retold(row.title), object=row, original=row, incident=row,
             tone=TONES.get(row.severity, "neutral"), age=self.age(row),
             held=amounts(lifecycle.held(runs)), orders=[(run, run_address(run.pk)) for run in shown],
             more=max(0, len(runs) - ORDERS_SHOWN), form=form if may_act and row.acknowledged_at is None else None,

@@ -18,6 +18,7 @@ from supervision.console.bounded_lists import ReadOnlyAdmin
 from supervision.console.shared import person
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
+from supervision.runtime.retold import retold
 
 SENT_AGAIN_AT_ONCE = 1000
 
@@ -125,7 +126,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     @display(description=_("Last error"), empty_value="")
     def trouble(self, obj: Delivery) -> str | None:
-        return Truncator(" ".join(obj.last_error.split())).chars(80) if obj.last_error else None
+        return Truncator(retold(" ".join(obj.last_error.split()))).chars(80) if obj.last_error else None
 
     @display(description=_("Tries"))
     def history(self, obj: Delivery) -> str:

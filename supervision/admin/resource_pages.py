@@ -29,6 +29,7 @@ from supervision.console.shared import person
 from supervision.models import Resource
 from supervision.operations import resource_limits
 from supervision.runtime.humanize import age_in_words, number
+from supervision.runtime.retold import retold
 
 HISTORY_SHOWN = 8
 NAME = RegexValidator(re.compile(r"^[A-Za-z0-9_.-]{1,100}\Z"), _("Use letters, digits, dots, dashes and underscores only."))
@@ -157,7 +158,7 @@ class ResourceAdmin(LimitsAdmin):
     def trouble(self, obj: Any) -> str | None:
         if not obj.last_error:
             return None
-        text = Truncator(" ".join(obj.last_error.split())).chars(60)
+        text = Truncator(retold(" ".join(obj.last_error.split()))).chars(60)
         age = age_in_words(obj.figures.now - obj.last_error_at) if obj.last_error_at else ""
         return _("%(age)s ago: %(text)s") % {"age": age, "text": text} if age else text
 

@@ -5,10 +5,14 @@ The interval of the supervisor's sweep (S29) is edited here.
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
 from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 from unfold.admin import ModelAdmin, TabularInline
+from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 
@@ -55,6 +59,11 @@ class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
     date_hierarchy = None
     list_display = ["name", "enabled", "scheduler", "last_run_at", "one_off"]
     list_filter = ["enabled", "one_off", "task"]
+
+    @display(description=_("Schedule"))
+    def scheduler(self, obj: PeriodicTask) -> Any:
+        """When it runs; here for its translated title."""
+        return obj.scheduler
 
 
 @admin.register(IntervalSchedule)

@@ -39,6 +39,7 @@ from supervision.errors import Refused
 from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Notification, Run, Submission
 from supervision.operations import operator_verbs, requeue
 from supervision.runtime.humanize import age_in_words
+from supervision.runtime.retold import retold
 
 BYTES_SHOWN = 65_536
 
@@ -105,7 +106,7 @@ class AlertAdmin(ReadOnlyAdmin):
 
     @display(description=_("Message"))
     def text(self, obj: Alert) -> str:
-        return Truncator(" ".join(obj.message.split())).chars(80)
+        return Truncator(retold(" ".join(obj.message.split()))).chars(80)
 
     @display(description=_("Raised"), ordering="raised_at")
     def raised(self, obj: Any) -> str:
@@ -154,7 +155,7 @@ class DeadLetterAdmin(PageAdmin):
 
     @display(description=_("Reason"))
     def why(self, obj: DeadLetter) -> str:
-        return Truncator(" ".join(obj.reason.split())).chars(80)
+        return Truncator(retold(" ".join(obj.reason.split()))).chars(80)
 
     @display(description=_("Size"))
     def size(self, obj: DeadLetter) -> str:
@@ -227,7 +228,7 @@ class NotificationAdmin(ReadOnlyAdmin):
 
     @display(description=_("Last error"), empty_value="")
     def trouble(self, obj: Notification) -> str | None:
-        return Truncator(" ".join(obj.last_error.split())).chars(80) if obj.last_error else None
+        return Truncator(retold(" ".join(obj.last_error.split()))).chars(80) if obj.last_error else None
 
 
 @admin.register(Heartbeat)

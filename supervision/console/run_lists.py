@@ -45,6 +45,7 @@ from supervision.ledger import exchanges
 from supervision.models import Alert, Incident, Run, Signal, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
+from supervision.runtime.retold import retold
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
 EVENTS_SHOWN = 200
@@ -185,7 +186,7 @@ class RunConsole(SavedViews, RunNotes):
     def error(self, obj: Any) -> str | None:
         failed = obj.shown_step is not None and obj.shown_step.process_state == ProcessState.ERROR
         text = obj.shown_step.last_error if failed else obj.shown_because
-        return Truncator(" ".join(text.split())).chars(90) if text else None
+        return Truncator(retold(" ".join(text.split()))).chars(90) if text else None
 
     @action(description=_("Resubmit the failed steps of selected orders"), permissions=["operate"])
     def resubmit_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:

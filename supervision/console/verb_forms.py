@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.db.models import Q
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
 from supervision.errors import DefinitionError, UnreadableSubmission
@@ -310,7 +310,7 @@ class AmendForm(forms.Form):
             parts = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
             for place in sorted(parts, key=lambda place: order.index(place) if place in order else len(order)):
                 if isinstance(part := parts[place], str):
-                    label = labels.get(place) or place.replace("_", " ").replace(".", ": ").capitalize()
+                    label = labels.get(place) or gettext(place.replace("_", " ").replace(".", ": ").capitalize())
                     widget = UnfoldAdminTextInputWidget()
                     self.fields[place] = forms.CharField(label=label, initial=part, required=False, max_length=1000, widget=widget)
 

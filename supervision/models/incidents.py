@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from supervision.models.labels import DIRECTION_LABELS
+from supervision.runtime.retold import retold
 
 
 class Incident(models.Model):
@@ -62,7 +63,7 @@ class Incident(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.title or self.cause
+        return retold(self.title) or self.cause
 
 
 class IncidentNote(models.Model):

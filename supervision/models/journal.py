@@ -73,7 +73,15 @@ class JournalEntry(models.Model):
     appended_at = models.DateTimeField(_("appended at"), db_default=Now())
     written_at = models.DateTimeField(_("written at"), null=True)
     failed_at = models.DateTimeField(_("failed at"), null=True)
-    file = models.ForeignKey(JournalFile, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+")
+    file = models.ForeignKey(
+        JournalFile,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        null=True,
+        related_name="+",
+        verbose_name=_("journal file"),
+    )
     error = models.TextField(_("error"), db_default="")
 
     class Meta:

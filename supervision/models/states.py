@@ -301,7 +301,7 @@ class StepEvent(models.Model):
 class StrayReply(models.Model):
     """An answer that came too late or from a claim that was broken. It is kept as evidence and never causes a transition."""
 
-    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="stray_replies")
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, related_name="stray_replies", verbose_name=_("run"))
     direction = models.TextField(_("direction"))
     position = models.SmallIntegerField(_("position"))
     attempt = models.IntegerField(_("attempt"))
@@ -323,7 +323,7 @@ class Notification(models.Model):
     """The outbox: a row is committed with the change it reports, and delivered afterwards, at least once, under its own id."""
 
     kind = models.TextField(_("kind"))
-    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True)
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, verbose_name=_("run"))
     payload = models.JSONField(_("payload"), db_default={})
     created_at = models.DateTimeField(_("created at"), db_default=Now())
     not_before = models.DateTimeField(_("not before"), db_default=Now())

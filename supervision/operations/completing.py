@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _n
 
 from supervision.agent import CHILD
 from supervision.approvals import gate
@@ -55,7 +56,7 @@ def complete(
         locked = locked_run(key)
         found = _chosen(locked, step, attempt)
         same_plan(locked, plan_version)
-        why = _("done by hand: %(reason)s") % {"reason": reason}
+        why = _n("done by hand: %(reason)s") % {"reason": reason}
         return carry_out(
             locked, by, "complete", reason, lambda: _complete(locked, found, name_of(by), why, result),
             about=[found], step=found.name, result=dict(result),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _n
 
 from supervision.agent import CHILD
 from supervision.approvals import gate
@@ -180,7 +181,7 @@ def _move(runs: Sequence[tuple[LockedRun, Workflow]], by: Actor, reason: str) ->
         return
     before = [locked.run.process_state for locked, _workflow in runs]
     entries = [(locked.run, f"move from version {locked.run.version} to {workflow.version}: {reason}") for locked, workflow in runs]
-    why = _("moved from version %(old)s to version %(new)s: %(reason)s")
+    why = _n("moved from version %(old)s to version %(new)s: %(reason)s")
     facts = [{"old": locked.run.version, "new": workflow.version, "reason": reason} for locked, workflow in runs]
     rewrite([planned(locked, workflow, why % each) for (locked, workflow), each in zip(runs, facts, strict=True)], name_of(by))
     run_verbs.finish([locked for locked, _workflow in runs], before)

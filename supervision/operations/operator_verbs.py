@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _n
 
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
@@ -239,7 +240,7 @@ def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
         if incident.owner == owner:
             return
         Incident.objects.filter(pk=pk).update(owner=owner)
-        text = _("Assigned to %(owner)s.") % {"owner": owner} if owner else _("Without an owner from now on.")
+        text = _n("Assigned to %(owner)s.") % {"owner": owner} if owner else _n("Without an owner from now on.")
         IncidentNote.objects.create(incident=incident, author=name_of(by), text=text)
         log(by, incident, text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _n
 
 from supervision.agent import CHILD, WAIT, get_agent
 from supervision.approvals import gate
@@ -60,7 +61,7 @@ def resume_from(key: str, step: str, *, by: Actor, reason: str, plan_version: st
         same_plan(locked, plan_version)
         if found := reasons(locked, chosen):
             raise Refused(" ".join(found), "not_resumable")
-        why = _("goes on from %(step)s: %(reason)s") % {"step": step, "reason": reason}
+        why = _n("goes on from %(step)s: %(reason)s") % {"step": step, "reason": reason}
         later = beginning_again.scope(locked.steps, chosen.position)
         said = f"resume from {step}: {reason}"
         return carry_out(locked, by, "resume", reason, lambda: _begin(locked, chosen, name_of(by), why), about=later, said=said, step=step)

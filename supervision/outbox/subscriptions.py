@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _n
 
 from supervision.errors import Refused
 from supervision.models import Delivery, Notification, ReplyToken, Run, WebhookEndpoint
@@ -71,7 +72,7 @@ UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
 
 def remove_webhook(endpoint: WebhookEndpoint) -> None:
     """Remove the endpoint: send nothing more to it and give up its waiting deliveries. The log of its deliveries stays."""
-    db.run(_REMOVE, {"id": endpoint.pk, "why": _("the webhook was removed")})
+    db.run(_REMOVE, {"id": endpoint.pk, "why": _n("the webhook was removed")})
 
 
 # ------------------------------------------------------------------------------------------------ reply queues
@@ -131,7 +132,7 @@ UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
 
 def revoke_reply_token(token: ReplyToken) -> None:
     """Revoke the token: orders can no longer name it, no more messages go into its queue, and the queue is deleted."""
-    why = _("the reply token was revoked")
+    why = _n("the reply token was revoked")
     db.run(_REVOKE, {"id": token.pk, "kind": REPLY_QUEUE_REVOKED, "again": _AGAIN_AFTER_SECONDS, "why": why})
 
 

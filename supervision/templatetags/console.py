@@ -20,8 +20,10 @@ from supervision.console.shared import run_address as _address
 from supervision.models.labels import RUN_LABELS, STEP_LABELS
 from supervision.runtime import humanize
 from supervision.runtime.humanize import age_in_words
+from supervision.runtime.retold import retold
 
 register = template.Library()
+register.filter("retold", retold)
 _TONES = {state.value: tone for state, tone in TONES.items()} | {"Skipped": "warning"}
 _LABELS = {state.value: label for labels in (STEP_LABELS, RUN_LABELS) for state, label in labels.items()}
 
