@@ -34,6 +34,11 @@ add(
         "beyond_delivered": Problem(
             409, "More than was delivered and is not yet returned.", "Return fewer pieces of the lines that `errors` names.", "return_goods"
         ),
+        "not_paid_by_card": Problem(409, "No card was charged for this order.", "Pay back in the way in which it was paid.", "refund_.*"),
+        "beyond_charge": Problem(409, "Only 10.00 EUR of the charge are left.", "Pay back less.", "refund_.*"),
+        "not_sent_yet": Problem(409, "This mail was not sent yet.", "Wait until the order is on its way.", ".*mail.*"),
+        "sent_too_often": Problem(409, "This mail was sent 5 times, which is the most.", "Write to the customer.", ".*mail.*"),
+        "no_payout": Problem(409, "This return waits for no payout.", "Look at the return: nothing is to be paid out by hand.", ".*pay.*"),
         "too_many_streams": Problem(
             503, "Too many orders are being followed.", "Connect again after `Retry-After` seconds.", "list_events"
         ),

@@ -12,7 +12,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from orders.api import problems  # noqa: F401 - adds the shop's to the catalogue
 from orders.api.serializers import ProblemAnswer
-from supervision.api import shapes
+from supervision.api.reference import schema
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -22,11 +22,11 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 )
 
 
-class DoorSchema(shapes.DoorSchema):
+class DoorSchema(schema.DoorSchema):
     """The engine's, with the shop's problem document."""
 
     problem = ProblemAnswer
-    names: Mapping[str, str] = {**shapes.DoorSchema.names, "OrderRequest": "Order"}
+    names: Mapping[str, str] = {**schema.DoorSchema.names, "OrderRequest": "Order"}
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

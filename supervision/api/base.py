@@ -16,8 +16,8 @@ from rest_framework.views import APIView
 
 from supervision.api.errors import LengthRequired, problem_of
 from supervision.api.permissions import SignedIn
+from supervision.api.reference.schema import DoorSchema
 from supervision.api.requests import BODY_LIMIT, BoundedJSONParser
-from supervision.api.shapes import DoorSchema
 
 
 def account_of(request: Request) -> AbstractBaseUser:

@@ -104,6 +104,8 @@ PROBLEMS: dict[str, Problem] = {
     "unknown_job": Problem(409, "There is no job 7.", "List the jobs again.", r"\w*job\w*"),
     "same_operator": Problem(409, "Another operator has to decide.", "Let another operator approve or refuse.", r"\w*approval\w*"),
     "unknown_approval": Problem(409, "There is no approval 7.", "List the approvals again.", r"\w*approval\w*"),
+    "too_many_notes": Problem(409, "The order has 200 notes. It takes no more.", "Leave it at the notes that it has.", "-"),
+    "unknown_operator": Problem(409, "Olga is no operator.", "Name an account that may operate.", "-"),
     "unknown_verb": Problem(409, "There is no verb x.", "Use one of the verbs of jobs.", r"\w*job\w*"),
     "key": Problem(409, "A key has 1 to 255 characters that can be stored.", "Python only: give a shorter key.", "-"),
     "payload": Problem(409, "The payload is no JSON object.", "Python only: give a mapping.", "-"),
