@@ -27,6 +27,7 @@ VERBS: Mapping[str, str] = {
     "move": "move_run",
     "signal": "signal_run",
     "pause": "pause_run",
+    "refund": "refund_run",
     "settle": "settle_finding",
     "approve": "approve_verb",
 }

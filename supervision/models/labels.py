@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.utils.translation import gettext_lazy as _
 
 from supervision.states import Direction, Effect, ProcessState, RunState
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise as StrOrPromise
 
 RUN_LABELS = {
     RunState.PENDING: _("Pending"),
@@ -24,3 +29,20 @@ STEP_LABELS = {
 }
 DIRECTION_LABELS = {Direction.DO: _("do"), Direction.UNDO: _("undo")}
 EFFECT_LABELS = {Effect.NONE: _("none"), Effect.UNKNOWN: _("unknown"), Effect.DONE: _("done")}
+
+# The permissions of runs: `operate` is the right to all verbs, each other one to its own (`approvals.rights`).
+RUN_RIGHTS: list[tuple[str, StrOrPromise]] = [
+    ("operate", _("Can resubmit, skip, cancel and undo")),
+    ("resubmit_run", _("Can resubmit")),
+    ("skip_run", _("Can skip")),
+    ("complete_run", _("Can record as done by hand")),
+    ("cancel_run", _("Can cancel")),
+    ("compensate_run", _("Can undo")),
+    ("resume_run", _("Can go back to a step")),
+    ("move_run", _("Can move to a newer version")),
+    ("signal_run", _("Can send signals")),
+    ("pause_run", _("Can pause and resume")),
+    ("refund_run", _("Can give money back")),
+    ("settle_finding", _("Can settle findings of the reconciliation")),
+    ("approve_verb", _("Can approve another operator's verbs")),
+]

@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from supervision.models.labels import DIRECTION_LABELS, EFFECT_LABELS, RUN_LABELS, STEP_LABELS
+from supervision.models.labels import DIRECTION_LABELS, EFFECT_LABELS, RUN_LABELS, RUN_RIGHTS, STEP_LABELS
 from supervision.states import Direction, Effect, ProcessState, RunState
 
 
@@ -108,20 +108,7 @@ class Run(models.Model):
         verbose_name = _("run")
         verbose_name_plural = _("runs")
         default_permissions = ("view",)
-        permissions = [
-            ("operate", _("Can resubmit, skip, cancel and undo")),
-            ("resubmit_run", _("Can resubmit")),
-            ("skip_run", _("Can skip")),
-            ("complete_run", _("Can record as done by hand")),
-            ("cancel_run", _("Can cancel")),
-            ("compensate_run", _("Can undo")),
-            ("resume_run", _("Can go back to a step")),
-            ("move_run", _("Can move to a newer version")),
-            ("signal_run", _("Can send signals")),
-            ("pause_run", _("Can pause and resume")),
-            ("settle_finding", _("Can settle findings of the reconciliation")),
-            ("approve_verb", _("Can approve another operator's verbs")),
-        ]
+        permissions = RUN_RIGHTS
         constraints = [
             models.UniqueConstraint(name="a_submission_becomes_one_run", fields=["key"]),
             models.CheckConstraint(name="a_run_is_in_a_known_state", condition=Q(process_state__in=_values(RunState))),

@@ -258,7 +258,7 @@ def test_only_the_pause_that_was_seen_is_lifted():
 
 
 def test_who_paused_and_resumed_what_why_and_when_is_on_record():
-    olga = User.objects.create_user("olga")
+    olga = User.objects.create_superuser("olga")
     (key,) = kit.waiting()
 
     pauses.pause("order", key, reason="first look", by=olga)
