@@ -28,6 +28,7 @@ DOORS = {
     ("post", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
     ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "return-goods"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "return-payout"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "compensate"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "skip"): (AUTH, NO, NO, NO, NO, OPEN),
@@ -121,6 +122,7 @@ def places(customer):
         "redeliver": f"deliveries/{sent.public_id}/redeliver/",
         "return": f"returns/{back.public_id}/",
         "return-goods": f"returns/{back.public_id}/goods/",
+        "return-payout": f"returns/{back.public_id}/payout/",
         "signal": f"orders/{public_id}/signals/paid/",
         **{name: f"{name}/" for name in LISTS.split()},
     }
