@@ -59,7 +59,11 @@ def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any,
             if address.startswith((f"/admin/{part}/",)) or (
                 part == "the rest" and not address.startswith(("/admin/supervision/", "/admin/orders/"))
             ):
-                answer = page.goto(address)
+                try:
+                    answer = page.goto(address)
+                except sync_api.Error:
+                    assert context.request.get(address).status == 405, address  # no page: it takes a POST only
+                    continue
                 if answer.status == 403 and address.endswith(("/add/", "/delete/")):
                     continue  # rows that people do not make or delete
                 found += in_each_look(page) if answer.status in (200, 409) else [f"{address}: {answer.status}"]
