@@ -15,7 +15,6 @@ from orders.queries import OrderView
 from orders.returns import answers
 from orders.returns.answers import ReturnView
 from orders.returns.asking import left
-from supervision.models.labels import RUN_LABELS
 from supervision.states import RunState
 
 
@@ -92,7 +91,7 @@ def in_words(order_key: str) -> list[str]:
 def str_of(one: ReturnView) -> str:
     """A return in one line, for operators."""
     pieces = ", ".join(f"{line.quantity} x {line.sku}" + _came(line.accepted, line.refused) for line in one.lines)
-    state = f"{RUN_LABELS.get(RunState(one.process_state))}" + (f" ({one.waiting_because})" if one.waiting_because else "")
+    state = _(str(one.process_state)) + (f" ({one.waiting_because})" if one.waiting_because else "")
     facts = {"number": one.row.number, "id": one.row.public_id, "state": state, "pieces": pieces}
     facts["paid"] = f"{one.refunded} {one.row.currency}"
     paid = _("return %(number)s %(id)s: %(state)s, %(pieces)s, refunded %(paid)s") % facts
