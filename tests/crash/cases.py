@@ -44,6 +44,9 @@ ELSEWHERE = {
     "verb.after_commit": "tests.crash.test_graph_matrix",
     "worker.deaf": "tests.hazards.test_deaf_workers",  # this failpoint kills no process
     "archive.before_commit": "tests.archive.test_moving",
+    "approval.before_commit": "tests.approvals.test_deciding",  # an operator's decision; no step runs in it
+    "approval.after_commit": "tests.approvals.test_deciding",
+    "approval.after_call": "tests.approvals.test_deciding",
     "job.before_start": "tests.engine.test_jobs_killed",
     "job.before_commit": "tests.engine.test_jobs_killed",
     "job.after_commit": "tests.engine.test_jobs_killed",
