@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from supervision.console.bounded_lists import PageAdmin
+from supervision.console.run_page.step_bar import step_bar
 from supervision.console.shared import TONES
 from supervision.insight import queries
 from supervision.models import ArchivedRun
@@ -46,10 +47,11 @@ class ArchivedRunAdmin(PageAdmin):
 
     def show(self, request: HttpRequest, archived: ArchivedRun, /) -> HttpResponse:
         """Show the archived run with all its steps and events, as it was."""
-        run = archived.run
+        run, timeline = archived.run, queries.timeline(archived.run_id)
+        steps = personal.steps_shown(run.workflow, queries.in_order(archived.steps))
         return self.page(
             request, "run.html", title=str(archived), object=archived, original=archived, run=run,
-            steps=personal.steps_shown(run.workflow, queries.in_order(archived.steps)), timeline=queries.timeline(archived.run_id),
+            steps=steps, timeline=timeline, bar=step_bar(run, steps, timeline, archived.finished_at),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=list(_facts(archived)), final=True, back=reverse("admin:supervision_archivedrun_changelist"),
         )  # fmt: skip

@@ -18,6 +18,7 @@ from supervision.management.progress import Progress
 from supervision.models import Job
 from supervision.outbox.incident_mail import amounts
 
+REASON = "the following arguments are required: --reason"
 _LONG = {short.removeprefix("--"): name for name, words in SHORT.items() for short in words}
 
 
@@ -38,9 +39,22 @@ class BulkCommand(OperatorCommand):
         group.add_argument("--dry-run", action="store_true", help="with --where: only say what would be done")
         group.add_argument("--wait", action="store_true", help="with --where: work on the job here and show its progress")
 
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parse = parser.parse_args
+
+        def parse_args(args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+            options = parse(args, namespace)
+            if parser.called_from_command_line and options.reason is None and not options.dry_run:
+                parser.error(REASON)  # before the database is asked
+            return options
+
+        parser.parse_args = parse_args  # type: ignore[method-assign, assignment]
+        return parser
+
     def handle(self, *args: Any, **options: Any) -> None:
         if options["reason"] is None and not options["dry_run"]:
-            raise CommandError("the following arguments are required: --reason")
+            raise CommandError(REASON)
         if not options["where"]:
             if options["dry_run"] or options["wait"]:
                 raise CommandError("--dry-run and --wait go with --where")

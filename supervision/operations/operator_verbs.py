@@ -183,7 +183,7 @@ def signal(
 
     def work() -> Signalled:
         run = Run.objects.filter(key=key).first()
-        arguments = {"name": name, "payload": dict(payload or {}), "signal_key": signal_key}
+        arguments = {"name": name, "payload": payload or {}, "signal_key": signal_key}
         gate.through(Operation(verb="signal", subject=key, order=key, arguments=arguments, run=run), by=by, reason=reason)
         outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
         log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")

@@ -104,8 +104,8 @@ def exact(value: Any) -> Any:
 
 @register.filter
 def duration(span: timedelta | None) -> str:
-    """A span of time to the millisecond; empty for None."""
-    return "" if span is None else humanize.duration(span)
+    """A span of time to the millisecond; empty where there is none."""
+    return humanize.duration(span) if isinstance(span, timedelta) else ""
 
 
 @register.filter

@@ -150,7 +150,8 @@ def test_the_customer_cancels_alone_and_a_system_actor_too(olga: User):
     assert (console.state(order), Approval.objects.count()) == ("Compensating", 0)
 
 
-def test_settling_a_finding_of_more_money_needs_two(olga: User, capsys: Any):
+def test_settling_a_finding_of_more_money_needs_two(olga: User, capsys: Any, settings: Any):
+    settings.STRIPE_API_BASE = "http://127.0.0.1:9"  # nothing listens there
     facts = {"service": "payment", "kind": "orphan_charge", "currency": "EUR", "verbs": ["refund", "adopt"]}
     finding = Finding.objects.create(amount=Decimal("25.80"), **facts)
     small = Finding.objects.create(order_key="x", amount=Decimal(1), **facts)

@@ -119,7 +119,7 @@ def test_all_roles_in_one_process_do_not_start_without_a_database():
 
 
 @pytest.mark.parametrize(
-    ("migrate", "told"), [((), r"migrations, the first is \w+\.0001\w*"), (("supervision", "0013"), "the migration supervision.0014")]
+    ("migrate", "told"), [((), r"migrations, the first is \w+\.0001\w*"), (("supervision", "0023"), "the migration supervision.0024")]
 )
 def test_all_roles_in_one_process_do_not_start_before_the_tables_are_there(migrate: tuple[str, ...], told: str):
     with psycopg.connect(database_url("postgres"), autocommit=True) as server:

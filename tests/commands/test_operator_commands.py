@@ -155,7 +155,7 @@ def test_a_verb_on_an_order_that_is_not_taken_up_yet_says_so(manage: Manage, mug
 
 
 def test_a_named_account_acts_and_is_on_record(manage: Manage, an_order_in_error: str):
-    user = User.objects.create_user("olga")
+    user = User.objects.create_superuser("olga")
 
     manage("resubmit", an_order_in_error, "--reason", "looked into it", "--by", "olga")
 

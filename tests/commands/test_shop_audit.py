@@ -74,6 +74,8 @@ BREAKS = {
     " VALUES ('credit_note', 'CRN', 2026, 1, %(processed)s, 'r1', now(), 'EUR', 1, 0, '{}')",
     "an order counts the pieces that its returns hold": "INSERT INTO orders_returnable (order_key, sku, delivered, returned)"
     " VALUES (%(processed)s, 'MUG-BLUE', 2, 1)",
+    "a refund has its run or submission, and gives back what was asked for or nothing": "INSERT INTO orders_refund"
+    " (public_id, order_key, number, amount, currency, reason, asked_by) VALUES ('nowhere', %(processed)s, 'R', 1, 'EUR', '', '')",
     "a return has its run or submission, and a run of return-goods its return": A_RETURN.format("'r1'"),
     "a return that is done has put its accepted pieces back into stock, and paid back no more than they are worth": ";".join(
         [A_RETURN.format("%(processed)s"), "UPDATE supervision_run SET workflow = 'return-goods' WHERE key = %(processed)s"]

@@ -67,7 +67,7 @@ def test_an_id_that_begins_with_a_dash_is_no_option():
 
 
 def test_an_account_can_be_named_and_the_answer_can_be_json():
-    User.objects.create_user("olga")
+    User.objects.create_superuser("olga")
 
     facts = json.loads(said("pause", "--all", "--reason", "r", "--by", "olga", "--until", "2100-01-01T00:00Z", "--json"))
 

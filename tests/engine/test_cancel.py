@@ -45,7 +45,7 @@ def test_a_failure_that_waited_for_the_cancel_is_decided_by_what_the_cancel_made
 
     def cancel_slowly() -> None:
         def work() -> None:
-            operator_verbs._cancel(key, "customer", "no")
+            operator_verbs._cancel(key, "customer", "no", None)
             kit.until(kit.blocked_backends)
 
         db.transact(work)

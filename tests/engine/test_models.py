@@ -144,6 +144,7 @@ HOT = ("run", "stepstate", "stepevent", "submission")
 
 # The database writes to each of these for every order, to most of them several times. The comment names the readers.
 INDEXES = {
+    "order_of_account",  # a customer's history, and orders of an account
     "supervision_run_pkey",  # all roles
     "a_submission_becomes_one_run",  # API, shop and console, by public id
     "run_overdue",  # the sweep
@@ -175,7 +176,7 @@ INDEXES = {
     "a_key_reserves_a_product_once",  # the stock agent
 }
 # Django puts a hash into these names.
-GENERATED = ("orders_order_account_id_", "orders_order_email_", "orders_orderline_order_id_", "orders_stockreservation_order_key_")
+GENERATED = ("orders_order_email_", "orders_orderline_order_id_", "orders_stockreservation_order_key_")
 TWICE = {"orders_order_email_"}  # one of the two is for LIKE: the console finds addresses by their prefix
 
 

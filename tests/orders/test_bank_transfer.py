@@ -58,7 +58,7 @@ def test_the_page_says_where_to_transfer_how_much(waiting, client):
     page = client.get(f"/orders/{waiting}/").text
 
     assert paying(waiting)["state"] == state.PENDING
-    for words in ("Please transfer 25.80", "Shop, IT00 TEST", order_view(waiting).number, "Waiting for your transfer"):
+    for words in ("Please transfer €25.80", "Shop, IT00 TEST", order_view(waiting).number, "Waiting for your transfer"):
         assert words in page
 
 
@@ -78,7 +78,7 @@ def test_too_little_waits_on_for_the_rest(shop, waiting, client):
     shop.advance("5d")
     transfer(shop, waiting, "10", "T1")
     assert (Run(waiting).state, paying(waiting)["paid"]) == ("Processing", "10.00")
-    assert "Please transfer 15.80" in client.get(f"/orders/{waiting}/").text
+    assert "Please transfer €15.80" in client.get(f"/orders/{waiting}/").text
     shop.advance("1d")
 
     transfer(shop, waiting, "15.80", "T2")
@@ -102,7 +102,7 @@ def test_too_much_is_paid_and_says_what_to_pay_back(shop, waiting, client):
     Run(waiting).assert_state("Processed")
     assert Run(waiting).results["charge-payment"]["surplus"] == "4.20"
     assert paying(waiting)["paid"] == "30.00"
-    assert "We pay 4.20" in client.get(f"/orders/{waiting}/").text
+    assert "We pay €4.20" in client.get(f"/orders/{waiting}/").text
 
 
 def test_the_same_reference_counts_once_however_often_it_is_told(shop, waiting):

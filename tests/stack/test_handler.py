@@ -198,7 +198,7 @@ def test_streams_speak_their_readers_language_hold_no_thread_and_end_when_the_re
         await asyncio.gather(*visits)
         return [reader.answer for reader in readers], others
 
-    assert asyncio.run(scenario()) == ([b"in it", b"in pt", b"in en"], b"still here")
+    assert asyncio.run(scenario()) == ([b"in it", b"in pt-br", b"in en"], b"still here")
 
 
 def test_anything_but_http_is_refused(handler):

@@ -230,7 +230,7 @@ def test_many_moves_that_stop_in_the_middle_are_repeated_and_nothing_is_done_twi
     version(1, *plan(A, parallel(B, PAID), D))
     keys = testing.submit_many("moved", [{"n": n} for n in range(10)])
     sas.run()
-    olga = User.objects.create_user("olga")
+    olga = User.objects.create_superuser("olga")
     version(2, *plan(A, parallel(B, PAID), X, D))
     with monkeypatch.context() as patch:
         hits = iter(range(1, 100))
@@ -256,7 +256,7 @@ def test_a_batch_of_moves_takes_as_many_statements_as_one_move(sas, version, dry
     version(1, *plan(A, parallel(B, PAID), D))
     keys = testing.submit_many("moved", [{"n": n} for n in range(61)])
     sas.run()
-    olga = User.objects.create_user("olga")
+    olga = User.objects.create_superuser("olga")
     version(2, *plan(A, parallel(B, PAID), X, D))
     ask = partial(moving.move_many, by=olga, reason="new law", dry_run=dry_run)
     counts = []
