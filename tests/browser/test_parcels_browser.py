@@ -40,7 +40,7 @@ def test_an_order_of_two_warehouses_shows_where_each_parcel_is(browser: Any, run
         "Postal code": "10121",
         "City": "Torino",
     }.items():
-        page.get_by_label(label).fill(text)
+        page.get_by_label(label, exact=True).fill(text)
     page.get_by_label("Country").select_option("IT")
     page.get_by_label("Visa test card").check()
     page.get_by_role("button", name="Order and pay").click()

@@ -40,7 +40,7 @@ def test_a_reserved_amount_lapses_and_the_customer_pays_again(page: Any, running
     expect(page.locator("[data-step=capture-payment].trouble")).to_be_visible()
     page.get_by_role("link", name="Pay in another way").click()
     page.get_by_label("Visa test card").check()
-    page.get_by_role("button", name="Pay 25.80").click()
+    page.get_by_role("button", name="Pay €25.80").click()
 
     expect(page.get_by_text("Your order is on its way")).to_be_visible()
     expect(page.locator("[data-step=capture-payment].done")).to_be_visible()

@@ -70,10 +70,10 @@ def check_out(page: Any, card: str = "Visa test card") -> str:
         "Postal code": "10121",
         "City": "Torino",
     }.items():
-        page.get_by_label(label).fill(text)
+        page.get_by_label(label, exact=True).fill(text)
     page.get_by_label("Country").select_option("IT")
     page.get_by_label(card).check()
-    page.get_by_role("button", name="Order and pay 25.80").dblclick()
+    page.get_by_role("button", name="Order and pay €25.80").dblclick()
     expect(page).to_have_url(re.compile(r"/orders/[\w-]+/$"))  # the second click aborts the first one's navigation
     return page.url.rstrip("/").rpartition("/")[2]
 
@@ -114,9 +114,9 @@ def test_a_declined_card_can_be_replaced_by_another_one(page: Any, running_shop:
     expect(page.locator("[data-step=charge-payment].trouble")).to_be_visible()
     page.get_by_role("link", name="Pay in another way").click()
     page.get_by_label("Visa test card").check()
-    page.get_by_role("button", name="Pay 25.80").click()
+    page.get_by_role("button", name="Pay €25.80").click()
     expect(page.get_by_text("Your order is on its way")).to_be_visible()
-    expect(page.get_by_role("button", name="Pay 25.80")).to_have_count(0)
+    expect(page.get_by_role("button", name="Pay €25.80")).to_have_count(0)
     assert len([entry for entry in running_shop.ledger("payment", public_id) if entry["operation"] == "confirm" and entry["effect"]]) == 1
     assert complaints == []
 
