@@ -119,7 +119,7 @@ def test_a_process_that_dies_anywhere_on_the_way_back_and_forth_loses_nothing(sa
 def test_a_verb_that_dies_changes_nothing(sas, failed, monkeypatch):
     before = kit.fetch("SELECT s::text FROM supervision_stepstate s ORDER BY direction, position")
     with monkeypatch.context() as patch:
-        patch.setattr("supervision.store.runs.locked_run.save_all", lambda runs: 1 / 0)
+        patch.setattr("supervision.store.run_verbs.save_all", lambda runs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             back(failed, "a")
     assert kit.fetch("SELECT s::text FROM supervision_stepstate s ORDER BY direction, position") == before
