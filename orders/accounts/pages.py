@@ -1,7 +1,7 @@
 """The pages of an account: opening it, its mail address, and the overview.
 
 An account is opened by a link in a mail, and what the page says is the same whether or not there is an account with the address. The
-password waits in the visitor's session meanwhile. Whoever opens the link in another browser chooses a password there: nobody's
+password waits in the visitor's session meanwhile. A visitor who opens the link in another browser chooses a password there, so no
 password gets into an account that another person has confirmed.
 """
 

@@ -1,6 +1,6 @@
 """Carrying jobs out: a few seconds at a time, in batches, by any supervisor.
 
-1. A process takes a job by a lease on its row. Whoever waits longest comes first, so that two jobs share the time.
+1. A process takes a job by a lease on its row. The job that has waited longest comes first, so that two jobs share the time.
 2. A batch is one transaction: it locks the job's row, then its orders in the engine's usual order, acts on each, and writes
    their results and the job's counts. A process that is killed in it has done nothing; one that is killed after it has done all.
    So no order is forgotten and none is treated twice.

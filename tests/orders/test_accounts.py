@@ -42,7 +42,7 @@ def signed_in_as(client: Client) -> str:
 
 
 def test_a_visitor_opens_an_account_and_keeps_the_cart(client, mug, mailoutbox) -> None:
-    an_account("somebody", "customer")  # makes the groups
+    an_account("other", "customer")  # makes the groups
     client.post("/cart/MUG-BLUE/add/")
     sent = client.post("/accounts/signup/", {**NEW, "next": "/cart/"}, follow=True)
     assert "A mail is on its way to Cleo@example.com" in sent.text
@@ -201,7 +201,7 @@ def test_the_time_of_a_refusal_does_not_tell_whether_there_is_an_account(ada, mo
     )
 
     counts = []
-    for said in ("ada@example.com", "nobody@example.com", "ada", "no-such-name"):
+    for said in ("ada@example.com", "unknown@example.com", "ada", "no-such-name"):
         hashed.clear()
         assert authenticate(username=said, password="wrong") is None
         counts.append(len(hashed))

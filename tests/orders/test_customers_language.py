@@ -1,4 +1,4 @@
-"""Mails and documents are written in the language that the customer ordered in, whoever makes them."""
+"""Mails and documents are written in the language that the customer ordered in, in every process that makes them."""
 
 from __future__ import annotations
 

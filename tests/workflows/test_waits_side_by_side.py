@@ -1,4 +1,4 @@
-"""What several branches wait at the same time moves the run's time on once: the union of the waits, whatever ends them and when."""
+"""What several branches wait at the same time moves the run's time on once: the union of the waits, in any order of their ends."""
 
 from __future__ import annotations
 
