@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as _n
 
-from supervision.approvals import gate
+from supervision.approvals import gate, rights
 from supervision.approvals.stakes import Operation
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, UnreadableSubmission
 from supervision.incidents import incident_sql, lifecycle
@@ -50,6 +50,7 @@ def _cancel(key: str, by: Actor, reason: str, plan_version: str | None) -> str:
     # A dead letter's order can be cancelled too: if an operator requeues it later, it ends Cancelled.
     if submission is not None and (submission.consumed_at is None or not Run.objects.filter(key=key).exists()):
         still_here(key)
+        rights.demand(by, "cancel")
         if submission.cancel_requested_at is None:
             Submission.objects.filter(pk=submission.pk).update(cancel_requested_at=Now(), cancelled_by=name_of(by), cancel_reason=reason)
             log(by, submission, f"cancel: {reason}")

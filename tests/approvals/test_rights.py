@@ -11,9 +11,10 @@ from django.test import Client
 
 from supervision.approvals import deciding
 from supervision.errors import NotPermitted
+from supervision.models import Submission
 from supervision.operations import operator_verbs, pauses
 from tests.approvals.kit import ask
-from tests.shopping import a_client
+from tests.shopping import a_client, place
 from tests.support import console
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -106,3 +107,16 @@ def test_operators_keep_every_verb():
     user = console.person("olga", "operator")
     for verb, order in zip(("resubmit", "skip", "compensate"), console.fail(3), strict=True):
         assert a_client(user).post(f"/api/v1/orders/{order.public_id}/{verb}/", WHY).status_code == 202
+
+
+def test_an_order_that_was_not_taken_up_yet_is_cancelled_by_those_who_may_cancel():
+    console.mug()
+    key, user = place(), clerk("skip_run")
+    with pytest.raises(NotPermitted, match="may not cancel"):
+        operator_verbs.cancel(key, by=user, reason="r")
+    assert Submission.objects.get(public_id=key).cancel_requested_at is None
+    user.user_permissions.add(Permission.objects.get(codename="cancel_run"))
+
+    operator_verbs.cancel(key, by=User.objects.get(pk=user.pk), reason="r")
+
+    assert Submission.objects.get(public_id=key).cancelled_by == "carla"
