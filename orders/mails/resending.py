@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.utils.translation import gettext as _
 
+from orders.later_requests import Asked, check_key, digest_of, seen, submission
 from orders.mails.codes import MOST, NOT_SENT, SEND, TOO_OFTEN, WORKFLOW
 from orders.models import MailAgain, Order
 from orders.parcels.splitting import BOOKING
 from orders.queries import OrderView, order_view, with_runs
 from orders.returns.intake import AfterIntake
-from orders.services import Conflict, KeyReused
+from orders.services import Conflict
 from supervision import RetryPolicy, Step, Workflow
 from supervision.errors import UnknownRun
-from supervision.intake.submission import NewSubmission, accept, new_public_id
-from supervision.models import Submission
+from supervision.intake.submission import accept
 from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import log, name_of
 from supervision.postgres import db
@@ -32,31 +29,23 @@ RESEND_MAIL = Workflow(
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A mail that is on its way. replayed: it was asked for before, under the same idempotency key."""
-
-    public_id: str
-    replayed: bool = False
-
-
 def resend(key: str, *, reason: str, by: Any, idempotency_key: str, email: str = "") -> Asked:
     """Send the order's mail once more, to its own address or to another one. The same key has one effect.
 
-    Raises Conflict where the order is not on its way or its mail was sent again MOST times; KeyReused; UnknownRun.
+    Raises Conflict where the order is not on its way or its mail was sent again MOST times; InvalidOrder for a key that is none;
+    KeyReused; UnknownRun.
     """
     demand_reason(reason)
-    client, digest = f"mail:{key}", hashlib.sha256(json.dumps([email, reason]).encode()).hexdigest()
+    check_key(idempotency_key)
+    client, digest = f"mail:{key}", digest_of(email, reason)
 
     def work() -> Asked:
         order = Order.objects.select_for_update(no_key=True).filter(public_id=key).first()
         view = order_view(key)
         if order is None or view is None:
             raise UnknownRun(key)
-        if before := Submission.objects.filter(client=client, client_key=idempotency_key).first():
-            if before.request_hash != digest:
-                raise KeyReused
-            return Asked(before.public_id, replayed=True)
+        if before := seen(client, idempotency_key, digest):
+            return before
         if view.process_state != RunState.PROCESSED:
             text = _("The order is not on its way: there is no mail to send again.")
             raise Conflict(NOT_SENT, text, {"order": [text]})
@@ -64,15 +53,7 @@ def resend(key: str, *, reason: str, by: Any, idempotency_key: str, email: str =
             text = _("The mail was sent again %(most)d times. It is not sent any more.") % {"most": MOST}
             raise Conflict(TOO_OFTEN, text, {"order": [text]})
         to = email or view.email
-        new = NewSubmission(
-            public_id=new_public_id(),
-            workflow=WORKFLOW,
-            payload=json.dumps(_payload(order, view, to), ensure_ascii=False, separators=(",", ":")),
-            client=client,
-            client_key=idempotency_key,
-            request_hash=digest,
-            session_key=None,
-        )
+        new = submission(WORKFLOW, _payload(order, view, to), client=client, key=idempotency_key, digest=digest)
         accept([new])
         MailAgain.objects.create(public_id=new.public_id, order_key=key, email=to, reason=reason, asked_by=name_of(by))
         log(by, order, f"mail sent again: {reason}")

@@ -6,25 +6,21 @@ charge. The agent compares again with what the payment service says, before it p
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from django.utils.translation import gettext as _
 
+from orders.later_requests import Asked, check_key, digest_of, seen, submission
 from orders.models import Order, Refund
 from orders.payments.state import charge_of
 from orders.queries import OrderView, order_view
 from orders.refunds import codes
-from orders.services import Conflict, InvalidOrder, KeyReused, OrderRefused
-from orders.validation import key_problem
+from orders.services import Conflict, InvalidOrder, OrderRefused
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import Refused, UnknownRun
-from supervision.intake.submission import NewSubmission, accept, new_public_id
-from supervision.models import Submission
+from supervision.intake.submission import accept
 from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import log, name_of
 from supervision.postgres import db
@@ -37,14 +33,6 @@ SELECT coalesce(sum(f.amount), 0) FROM orders_refund f LEFT JOIN supervision_run
 """
 
 
-@dataclass(frozen=True)
-class Asked:
-    """An accepted refund. replayed: it was accepted before, under the same idempotency key."""
-
-    public_id: str
-    replayed: bool = False
-
-
 def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: str) -> Asked:
     """Accept that this much of the order's charge is given back. The same key has one effect.
 
@@ -52,12 +40,11 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
     KeyReused; UnknownRun. Then nothing was written. Raises AwaitsApproval where another operator has to approve the amount.
     """
     demand_reason(reason)
-    if problem := key_problem(idempotency_key):
-        raise InvalidOrder({"idempotency_key": [problem]})
+    check_key(idempotency_key)
     if not amount.is_finite() or amount <= 0 or amount != amount.quantize(Decimal("0.01")):
         raise InvalidOrder({"amount": [_("Expected an amount above 0, with at most two decimals.")]})
     amount = amount.quantize(Decimal("0.01"))
-    digest = hashlib.sha256(json.dumps([str(amount), reason]).encode()).hexdigest()
+    digest = digest_of(str(amount), reason)
     client = f"refund:{key}"
 
     def work() -> Asked:
@@ -65,10 +52,8 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
         view = order_view(key)
         if order is None or view is None:
             raise UnknownRun(key)
-        if before := Submission.objects.filter(client=client, client_key=idempotency_key).first():
-            if before.request_hash != digest:
-                raise KeyReused
-            return Asked(before.public_id, replayed=True)
+        if before := seen(client, idempotency_key, digest):
+            return before
         if amount > (rest := left(view)):
             text = _("Only %(rest)s of the charge are left.") % {"rest": f"{rest} {view.currency}"}
             raise Conflict(codes.BEYOND, text, {"amount": [text]})
@@ -76,15 +61,7 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
         operation = Operation(verb=codes.VERB, subject=key, order=key, arguments=arguments, stake={view.currency: amount})
         gate.through(operation, by=by, reason=reason)
         number = f"{view.number}-P{Refund.objects.filter(order_key=key).count() + 1}"
-        new = NewSubmission(
-            public_id=new_public_id(),
-            workflow=codes.WORKFLOW,
-            payload=json.dumps(_payload(view, number, amount), ensure_ascii=False, separators=(",", ":")),
-            client=client,
-            client_key=idempotency_key,
-            request_hash=digest,
-            session_key=None,
-        )
+        new = submission(codes.WORKFLOW, _payload(view, number, amount), client=client, key=idempotency_key, digest=digest)
         accept([new])
         facts = {"amount": amount, "currency": view.currency, "reason": reason, "asked_by": name_of(by)}
         Refund.objects.create(public_id=new.public_id, order_key=key, number=number, **facts)

@@ -7,25 +7,22 @@ the order's rows, or locks them in the order of the SKUs: two returns wait for e
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from django.utils.translation import gettext as _
 
+from orders.later_requests import Asked, check_key, digest_of, seen, submission
 from orders.models import Return, ReturnLine
 from orders.parcels.states import RETURNED
 from orders.payments.state import charge_of
 from orders.queries import OrderView
 from orders.returns import codes
-from orders.services import Conflict, InvalidOrder, KeyReused
-from orders.validation import key_problem, merged
-from supervision.intake.submission import NewSubmission, accept, new_public_id
-from supervision.models import Submission
+from orders.services import Conflict, InvalidOrder
+from orders.validation import merged
+from supervision.intake.submission import accept
 from supervision.operations.audit_log import name_of
 from supervision.postgres import db
 from supervision.states import RunState
@@ -42,14 +39,6 @@ UPDATE orders_returnable r SET returned = r.returned + v.pieces
  WHERE r.order_key = %(order)s AND r.sku = v.sku AND r.returned + v.pieces <= r.delivered
 RETURNING r.sku
 """
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An accepted return. replayed: it was accepted before, under the same idempotency key."""
-
-    public_id: str
-    replayed: bool = False
 
 
 class _Replayed(Exception):
@@ -70,13 +59,12 @@ def ask(
     Raises InvalidOrder, with messages at the wrong lines; Conflict, if the order was not delivered or not so many pieces are left to
     return (`errors` says how many); KeyReused. Then nothing was written.
     """
-    if idempotency_key is not None and (problem := key_problem(idempotency_key)):
-        raise InvalidOrder({"idempotency_key": [problem]})
+    if idempotency_key is not None:
+        check_key(idempotency_key)
     wanted, first = merged(lines)
-    body = json.dumps([sorted(wanted.items()), reason], separators=(",", ":"))
-    digest = hashlib.sha256(body.encode()).hexdigest()
+    digest = digest_of(sorted(wanted.items()), reason)
     client = f"return:{view.public_id}"
-    if idempotency_key is not None and (before := _seen(client, idempotency_key, digest)):
+    if idempotency_key is not None and (before := seen(client, idempotency_key, digest)):
         return before
     delivered, prices, names = _delivered(view)
     wrong = {first[sku]: {"sku": [_("This order has no %(sku)s.") % {"sku": sku}]} for sku in wanted if sku not in delivered}
@@ -88,15 +76,7 @@ def ask(
     facts: list[dict[str, Any]] = [
         {"sku": sku, "name": names[sku], "quantity": pieces, "unit_price": str(prices[sku])} for sku, pieces in wanted.items()
     ]
-    new = NewSubmission(
-        public_id=new_public_id(),
-        workflow=codes.WORKFLOW,
-        payload=json.dumps(_payload(view, facts, reason), ensure_ascii=False, separators=(",", ":")),
-        client=client,
-        client_key=idempotency_key,
-        request_hash=digest,
-        session_key=None,
-    )
+    new = submission(codes.WORKFLOW, _payload(view, facts, reason), client=client, key=idempotency_key, digest=digest)
 
     def work() -> None:
         if accept([new])[0].replayed:
@@ -130,7 +110,7 @@ def ask(
     try:
         db.transact(work)
     except _Replayed:
-        if known := _seen(client, str(idempotency_key), digest):
+        if known := seen(client, str(idempotency_key), digest):
             return known
         raise
     return Asked(new.public_id)
@@ -148,15 +128,6 @@ def left(view: OrderView) -> dict[str, int]:
         return {}
     held = dict(db.run("SELECT sku, returned FROM orders_returnable WHERE order_key = %(order)s", {"order": view.public_id}))
     return {sku: pieces - held.get(sku, 0) for sku, pieces in _delivered(view)[0].items()}
-
-
-def _seen(client: str, key: str, digest: str) -> Asked | None:
-    known = Submission.objects.filter(client=client, client_key=key).values_list("public_id", "request_hash").first()
-    if known is None:
-        return None
-    if known[1] != digest:
-        raise KeyReused
-    return Asked(known[0], replayed=True)
 
 
 def _delivered(view: OrderView) -> tuple[dict[str, int], dict[str, Decimal], dict[str, str]]:
