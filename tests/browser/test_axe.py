@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.axe import DARK, LOOKS, WIDE, Look, findings, looking
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 pytestmark = pytest.mark.browser
 
 PAGE = """<!doctype html><html lang="en"><head><title>Orders</title><meta http-equiv="Content-Security-Policy" content="script-src 'none'">
 <style>body {{ background: #fff; color: #222 }} @media (prefers-color-scheme: dark) {{ body {{ background: #111; color: {dark} }} }}</style>
 </head><body><main><h1>Orders</h1><label>Name <input></label><p>All is well.</p>{more}</main></body></html>"""
-
-
-@pytest.fixture(scope="module")
-def chromium(chromium_path: str) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def found(chromium: Any, look: Look, *, dark: str = "#ddd", more: str = "", without: tuple[str, ...] = ()) -> list[str]:

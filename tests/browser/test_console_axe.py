@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,14 +14,6 @@ from tests.support.console import person
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1500)]
-
-
-@pytest.fixture(scope="module")
-def chromium(chromium_path: str) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def sign_in(page: Any) -> None:

@@ -14,7 +14,6 @@ from supervision.models import Alert, Resource
 from supervision.operations import operator_verbs, pauses
 from tests.support.console import ATTACK, fail, person, place
 
-sync_api = pytest.importorskip("playwright.sync_api")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.django_db(transaction=True),
@@ -22,14 +21,6 @@ pytestmark = [
 ]
 DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def chromium(chromium_path: str) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

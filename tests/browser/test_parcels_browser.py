@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.browser.test_storefront_browser import PATIENCE, browser, expect, running_shop, sync_api
+from tests.browser.test_storefront_browser import PATIENCE, expect, running_shop
 from tests.support.shop import Shop, until
 
-__all__ = ["browser", "running_shop", "sync_api"]
+__all__ = ["running_shop"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LOOKS = [
@@ -23,8 +23,8 @@ LOOKS = [
 ]
 
 
-def test_an_order_of_two_warehouses_shows_where_each_parcel_is(browser: Any, running_shop: Shop) -> None:
-    context = browser.new_context(base_url=running_shop.url)
+def test_an_order_of_two_warehouses_shows_where_each_parcel_is(chromium: Any, running_shop: Shop) -> None:
+    context = chromium.new_context(base_url=running_shop.url)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     for count, product in enumerate(("Blue stoneware mug", "Monstera in a clay pot"), 1):
@@ -61,7 +61,7 @@ def test_an_order_of_two_warehouses_shows_where_each_parcel_is(browser: Any, run
         httpx2.post(f"{running_shop.simulators_url}/shipments/{shipment}/{state}", trust_env=False).raise_for_status()
     until(lambda: running_shop.rows("SELECT true FROM orders_parcel WHERE state = 'delivered'"), what="the carrier's webhook")
     for name, options in LOOKS:
-        context = browser.new_context(base_url=running_shop.url, **options)
+        context = chromium.new_context(base_url=running_shop.url, **options)
         page = context.new_page()
         page.goto(path)
         expect(page.locator(".parcel")).to_have_count(2)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.axe import LOOKS, Look, findings, looking
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def chromium(chromium_path: str) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.browser.test_storefront_browser import browser, check_out, complaints, expect, fill_the_cart, page, sync_api
+from tests.browser.test_storefront_browser import check_out, complaints, expect, fill_the_cart, page
 from tests.support.shop import Shop, open_shop
 
-__all__ = ["browser", "complaints", "page", "sync_api"]
+__all__ = ["complaints", "page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

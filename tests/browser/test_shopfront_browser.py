@@ -9,11 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.browser.test_storefront_browser import PATIENCE, browser, expect, sync_api
+from tests.browser.test_storefront_browser import PATIENCE, expect
 from tests.support.axe import LOOKS, Look, findings, looking
 from tests.support.shop import Shop, open_shop, until
-
-__all__ = ["browser", "sync_api"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 FIELDS = {
@@ -35,12 +33,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def visit(browser: Any, shop: Shop) -> Iterator[Callable[..., Any]]:
+def visit(chromium: Any, shop: Shop) -> Iterator[Callable[..., Any]]:
     """A page of a new visitor, with the browser context's options."""
     contexts = []
 
     def opened(**options: Any) -> Any:
-        context = browser.new_context(base_url=shop.url, **options)
+        context = chromium.new_context(base_url=shop.url, **options)
         context.set_default_timeout(PATIENCE)
         contexts.append(context)
         return context.new_page()
@@ -240,9 +238,9 @@ def test_everything_works_without_a_mouse(visit: Callable[..., Any], shop: Shop)
 
 
 @pytest.fixture(scope="module")
-def orders(browser: Any, shop: Shop) -> dict[str, str]:
+def orders(chromium: Any, shop: Shop) -> dict[str, str]:
     """One guest's order of each kind that its page shows differently."""
-    context = browser.new_context(base_url=shop.url)
+    context = chromium.new_context(base_url=shop.url)
     context.set_default_timeout(PATIENCE)
     page, made = context.new_page(), {}
     for kind, card in {
@@ -264,9 +262,9 @@ def orders(browser: Any, shop: Shop) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)
-def test_no_page_of_the_shop_has_a_finding(browser: Any, shop: Shop, orders: dict[str, str], look: Look) -> None:
+def test_no_page_of_the_shop_has_a_finding(chromium: Any, shop: Shop, orders: dict[str, str], look: Look) -> None:
     found: list[str] = []
-    with looking(browser, look, base_url=shop.url) as context:
+    with looking(chromium, look, base_url=shop.url) as context:
         context.set_default_timeout(PATIENCE)
         page = context.new_page()
 

@@ -24,14 +24,6 @@ def running_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield shop
 
 
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
 def complaints() -> list[str]:
     """Messages on the browser's console: scripts and styles that it refused, errors in our scripts."""
@@ -39,9 +31,9 @@ def complaints() -> list[str]:
 
 
 @pytest.fixture
-def page(browser: Any, running_shop: Shop, complaints: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
+def page(chromium: Any, running_shop: Shop, complaints: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
     """A page of a new visitor; parametrize it indirectly with the browser context's options."""
-    context = browser.new_context(base_url=running_shop.url, **getattr(request, "param", {}))
+    context = chromium.new_context(base_url=running_shop.url, **getattr(request, "param", {}))
     context.set_default_timeout(PATIENCE)
     one = context.new_page()
     one.on("pageerror", lambda error: complaints.append(str(error)))
