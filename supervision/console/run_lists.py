@@ -17,7 +17,6 @@ from django.core.paginator import Paginator
 from django.db.models import Case, IntegerField, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
@@ -45,6 +44,7 @@ from supervision.ledger import exchanges
 from supervision.models import Alert, Incident, Run, Signal, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
+from supervision.postgres import db
 from supervision.runtime.retold import retold
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
 
@@ -266,7 +266,7 @@ class RunConsole(SavedViews, RunNotes):
         """Show everything about one run. The page takes no POST: verbs have pages of their own."""
         run = self.run_of(obj)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
-        history = queries.timeline(run.pk)
+        history, [[now]] = queries.timeline(run.pk), db.run("SELECT now()")
         shown = history if "all" in request.GET else history[-EVENTS_SHOWN:]
         return self.page(
             request, "run.html", title=str(obj), object=obj, original=obj, run=run,
@@ -275,7 +275,7 @@ class RunConsole(SavedViews, RunNotes):
             facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),
             waiting_because=why_waiting([run.pk])[run.pk],
-            bar=step_bar(run, steps, history, timezone.now(), exchanges.of(run.pk)),
+            bar=step_bar(run, steps, history, now, exchanges.of(run.pk)),
             panels=[*self.panels(request, obj), self.notes_panel(request, obj)],
             machinery=[(label, value) for label, value in self.machinery(obj) if value not in (None, "")],
             signals=personal.signals_shown(run.workflow, Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN]),

@@ -52,8 +52,11 @@ def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any,
             ):
                 try:
                     answer = page.goto(address)
-                except sync_api.Error:
-                    assert context.request.get(address).status == 405, address  # no page: it takes a POST only
+                except sync_api.Error as error:
+                    if context.request.get(address).status != 405:  # a 405 has no page: it takes a POST only
+                        raise AssertionError(address) from error
+                    page.close()  # it still goes to its own page of errors, which can interrupt the next address
+                    page = context.new_page()
                     continue
                 if answer.status == 403 and address.endswith(("/add/", "/delete/")):
                     continue  # rows that people do not make or delete

@@ -34,10 +34,13 @@ _RUN = {
     "version": 1,
     "priority": 0,
     "payload": {},
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "finished_at": "2026-01-01T00:00:01+00:00",
 }
 # More than one row is enough to show: values that go where a row has none.
 GIVEN: dict[str, dict[str, Any]] = {
     "supervision.archivedrun": {"process_state": "Processed", "body": {"run": _RUN}},
+    "supervision.delivery": {"body": '{"type": "order.processed", "data": {"order": "a value", "seq": 1}}'},
     "supervision.journalentry": {"body": "{}"},
     "supervision.replytoken": {"queue": "reply.shop"},
     "supervision.resource": {"name": "payment"},
