@@ -32,11 +32,13 @@ from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
 from supervision.console.lists.searching import Way
 from supervision.console.shared import run_address
+from supervision.jobs.selection import Preview
 from supervision.models import Run, StepState
 
 shared.show_runs_at("orders_order")
 
 _UNPAID = _("%(total)s will not be charged, and the goods are still sent. To send nothing, cancel the order.")
+_MANY_UNPAID = _("%(n)d orders will not be charged, %(total)s in all, and their goods are still sent. To send nothing, cancel the orders.")
 _SAID_TO_BE_PAID = _("You say that %(total)s are paid, and the goods are sent. Look first whether the payment service has the payment.")
 
 
@@ -149,6 +151,17 @@ class OrderAdmin(OrderDesk):
             return ""
         words = _UNPAID if verb == "skip" else _SAID_TO_BE_PAID
         return str(words % {"total": money(obj.total, obj.currency)})
+
+    def caution_many(self, verb: str, shown: Preview) -> str:
+        unpaid = [group for group in shown.differ if group.direction == "do" and set(codes.TAKES_MONEY) & set(group.steps)]
+        if verb != "skip" or not unpaid:
+            return ""
+        totals: dict[str, Decimal] = defaultdict(Decimal)
+        for group in unpaid:
+            for currency, amount in group.held:
+                totals[currency] += amount
+        worth = ", ".join(money(total, currency) for currency, total in sorted(totals.items()))
+        return str(_MANY_UNPAID % {"n": sum(group.orders for group in unpaid), "total": worth})
 
     def export_header(self) -> Sequence[Any]:
         own = [_("Order number"), _("E-mail"), _("Customer"), _("Total"), _("Currency")]

@@ -11,9 +11,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
+from supervision.approvals import rights
 from supervision.console.bounded_lists import PageAdmin
 from supervision.console.bulk.preview import money_in_words
-from supervision.console.shared import may_operate, person, run_address
+from supervision.console.shared import person, run_address
 from supervision.console.sidebar import SEES_JOBS
 from supervision.console.verb_forms import VERBS, ReasonForm
 from supervision.errors import Refused
@@ -63,7 +64,7 @@ class JobAdmin(PageAdmin):
 
     def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
         """One job with its progress and results; the form stops it, or lets it go on."""
-        may_act = may_operate(request)
+        may_act = rights.may(request.user, row.verb)
         said = request.POST if request.method == "POST" else None
         form = ReasonForm(said)
         form.fields["reason"].help_text = _("Kept with your name.")

@@ -55,6 +55,15 @@ class Watchers(SignedIn):
         return sees_all(request.user) if request.method in ("GET", "HEAD") else rights.may(request.user, getattr(view, "verb", ""))
 
 
+class AnyOperators(SignedIn):
+    """Operators and viewers may read; accounts that have the right to any verb may act. The verb's own right is asked for where it acts."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not super().has_permission(request, view):
+            return False
+        return sees_all(request.user) if request.method in ("GET", "HEAD") else rights.is_operator(request.user)
+
+
 class Senders(Watchers):
     """A client has to do with its own orders and deliveries. Operators and viewers see all; only operators act on those of others."""
 

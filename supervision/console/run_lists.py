@@ -188,13 +188,21 @@ class RunConsole(SavedViews, RunNotes):
         text = obj.shown_step.last_error if failed else obj.shown_because
         return Truncator(retold(" ".join(text.split()))).chars(90) if text else None
 
-    @action(description=_("Resubmit the failed steps of selected orders"), permissions=["operate"])
+    @action(description=_("Resubmit the failed steps of selected orders"), permissions=["resubmit"])
     def resubmit_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         return self.confirm_bulk(request, queryset, "resubmit")
 
-    @action(description=_("Cancel selected orders"), permissions=["operate"])
+    @action(description=_("Cancel selected orders"), permissions=["cancel"])
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         return self.confirm_bulk(request, queryset, "cancel")
+
+    def has_resubmit_permission(self, request: HttpRequest) -> bool:
+        """Whether this account may resubmit orders. Django calls it before it offers the action."""
+        return rights.may(request.user, "resubmit")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whether this account may cancel orders. Django calls it before it offers the action."""
+        return rights.may(request.user, "cancel")
 
     # --- Page ---------------------------------------------------------------------------------------------------------
 
@@ -208,7 +216,12 @@ class RunConsole(SavedViews, RunNotes):
         return [*self.filters.fields, *OTHER_PARAMETERS]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        above = {"views": self.shown_views(request), "export": self._address("export"), "may_export": self.has_operate_permission(request)}
+        above = {
+            "views": self.shown_views(request),
+            "bulk": self.bulk_verbs(request),
+            "export": self._address("export"),
+            "may_export": self.has_operate_permission(request),
+        }
         page: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "above": above})
         return page
 

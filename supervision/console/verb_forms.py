@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.db.models import Q
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
@@ -22,7 +22,7 @@ from supervision.workflow import newest, version_of
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise as StrOrPromise
 
-BULK_LIMIT = 500
+BULK_LIMIT = 500  # orders that are selected one by one; the page names each
 REASON_LENGTH = 500
 
 
@@ -121,7 +121,7 @@ VERBS = {
         ),
     )
 }
-BULK_VERBS = ("resubmit", "cancel")
+BULK_VERBS = ("resubmit", "skip", "cancel")
 # Takes corrected parts of a payload. Returns them as the application stores them, and the errors by place.
 Check = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, list[str]]]]
 
@@ -329,14 +329,3 @@ class AmendForm(forms.Form):
             self.amended, errors = self.check(result)
             for place, problems in errors.items():
                 self.add_error(place if place in self.fields else None, problems)
-
-
-def bulk_report(done: int, changed: int, refused: int) -> str:
-    """`n done, m changed meanwhile` in words."""
-    parts = [ngettext("%(n)d order done", "%(n)d orders done", done) % {"n": done}]
-    if changed:
-        words = ngettext("%(n)d changed meanwhile and was left alone", "%(n)d changed meanwhile and were left alone", changed)
-        parts.append(words % {"n": changed})
-    if refused:
-        parts.append(ngettext("%(n)d refused", "%(n)d refused", refused) % {"n": refused})
-    return ", ".join(parts) + "."

@@ -11,20 +11,16 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models.expressions import RawSQL
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from supervision.approvals import rights
-from supervision.console.bounded_lists import PageAdmin
+from supervision.console.bulk.pages import BulkPages
 from supervision.console.shared import may_operate, person
 from supervision.console.verb_forms import (
-    BULK_LIMIT,
-    BULK_VERBS,
     VERBS,
     AmendForm,
-    BulkForm,
     CompleteForm,
     ResubmitForm,
     ResumeForm,
@@ -32,7 +28,6 @@ from supervision.console.verb_forms import (
     Verb,
     VerbForm,
     begun,
-    bulk_report,
     completable,
     failed_step,
     signals_of,
@@ -40,10 +35,9 @@ from supervision.console.verb_forms import (
     verbs_for,
 )
 from supervision.errors import AwaitsApproval, ChangedMeanwhile, DefinitionError, Refused, UnknownRun
-from supervision.incidents import lifecycle
 from supervision.insight import queries
 from supervision.jobs.acting import must_still_fail
-from supervision.models import Incident, Run, StepState
+from supervision.models import Run, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
 from supervision.signals.sending import told
@@ -51,19 +45,14 @@ from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.workflow import version_of
 
 
-class RunVerbs(PageAdmin):
+class RunVerbs(BulkPages):
     """Adds the verbs' pages to an admin of runs, or of rows that have a run."""
 
-    run_path: str
     amend_labels: Mapping[str, Any] = {}
 
     def check_amended(self, parts: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, list[str]]]:
         """The application's check of an operator's corrections: the parts as it stores them, and the errors by place."""
         return parts, {}
-
-    def run_of(self, obj: Any) -> Run:
-        """The run of a row of this admin."""
-        raise NotImplementedError
 
     def caution(self, obj: Any, verb: str, steps: Sequence[StepState]) -> str:
         """What the application warns of before this verb acts on these steps, which are in Error; empty if there is nothing."""
@@ -74,16 +63,13 @@ class RunVerbs(PageAdmin):
         return may_operate(request) and self.has_view_permission(request)
 
     def verb_urls(self) -> list[URLPattern]:
-        """One address per verb and run, and one per verb for many runs."""
+        """One address per verb and run, and those of the verbs for many runs."""
         prefix = f"{self.opts.app_label}_{self.opts.model_name}"
         guard = self.admin_site.admin_view
         return [
             path("<int:object_id>/operate/<slug:verb>/", guard(self.operate_view), name=f"{prefix}_operate"),
-            path("bulk/<slug:verb>/", guard(self.bulk_view), name=f"{prefix}_bulk"),
+            *self.bulk_urls(),
         ]
-
-    def _address(self, page: str, *args: Any) -> str:
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}", args=args)
 
     # --- One run ------------------------------------------------------------------------------------------------------
 
@@ -209,83 +195,6 @@ class RunVerbs(PageAdmin):
             amend=amend, refusal=refusal, changed=typed is not None,
             caution=self.caution(obj, verb.name, failed_steps(run, steps)), back=self._address("change", obj.pk),
         )  # fmt: skip
-
-    # --- Many runs ----------------------------------------------------------------------------------------------------
-
-    def money_at_stake(self, objects: Sequence[Any]) -> str:
-        """The value of the chosen rows in words, if the application knows it."""
-        return ""
-
-    def confirm_bulk(self, request: HttpRequest, queryset: Any, verb_name: str) -> HttpResponse | None:
-        """The page between choosing rows and acting on them: it shows a fixed list of the chosen rows."""
-        in_error = queryset.filter(**{f"{self.run_path}process_state": RunState.ERROR}).order_by("pk")
-        objects = list(in_error[: BULK_LIMIT + 1])
-        if not objects:
-            messages.warning(request, _("None of the selected orders is in Error; nothing was done."))
-            return None
-        return self._bulk_page(request, VERBS[verb_name], objects[:BULK_LIMIT], more=len(objects) > BULK_LIMIT)
-
-    def _bulk_page(
-        self, request: HttpRequest, verb: Verb, objects: Sequence[Any], *, more: bool = False, form: BulkForm | None = None
-    ) -> HttpResponse:
-        steps = queries.steps_of([self.run_of(obj).pk for obj in objects])
-        rows = []
-        for obj in objects:
-            run = self.run_of(obj)
-            rows.append((obj, run, failed_step(steps.get(run.pk, []))))
-        chosen = " ".join(f"{run.key}:{step.attempt if step else ''}" for _obj, run, step in rows)
-        return self.page(
-            request, "bulk.html", title=verb.label, verb=verb, rows=rows, more=more, limit=BULK_LIMIT,
-            form=form or BulkForm(initial={"chosen": chosen}), stake=self.money_at_stake(objects),
-            action=self._address("bulk", verb.name), back=self._address("changelist"),
-        )  # fmt: skip
-
-    def bulk_view(self, request: HttpRequest, verb: str) -> HttpResponse:
-        """Act on each order of the confirmed list by itself. One that has changed since is left alone and counted.
-
-        GET with `incident` shows the page that confirms the verb for the orders which this open incident holds.
-        """
-        if not self.has_operate_permission(request):
-            raise PermissionDenied
-        if verb not in BULK_VERBS:
-            raise Http404
-        if request.method != "POST":
-            return self._confirm_incident(request, verb) or HttpResponseRedirect(self._address("changelist"))
-        form = BulkForm(request.POST)
-        if not form.is_valid():
-            if form.has_error("chosen"):
-                return HttpResponseRedirect(self._address("changelist"))
-            keys = [word.rpartition(":")[0] for word in form.data["chosen"].split()[:BULK_LIMIT]]
-            objects = list(self.get_queryset(request).filter(**{f"{self.run_path}key__in": keys}).order_by("pk"))
-            return self._bulk_page(request, VERBS[verb], objects, form=form)
-        done, changed, refused = self._act_on_many(request, verb, form.cleaned_data)
-        level = messages.WARNING if changed or refused else messages.SUCCESS
-        messages.add_message(request, level, bulk_report(done, changed, refused))
-        return HttpResponseRedirect(self._address("changelist"))
-
-    def _confirm_incident(self, request: HttpRequest, verb: str) -> HttpResponse | None:
-        said = request.GET.get("incident", "")
-        row = Incident.objects.filter(pk=int(said), closed_at=None).first() if said.isdecimal() and len(said) < 19 else None
-        if row is None:
-            return None
-        held = RawSQL("SELECT unnest(%s::bigint[])", [lifecycle.runs_of(row.kind, row.cause)])
-        return self.confirm_bulk(request, self.get_queryset(request).filter(**{f"{self.run_path}pk__in": held}), verb)
-
-    def _act_on_many(self, request: HttpRequest, verb: str, seen: Mapping[str, Any]) -> tuple[int, int, int]:
-        done = changed = refused = 0
-        for key, attempt in seen["chosen"]:
-            try:
-                if verb == "resubmit":
-                    operator_verbs.resubmit(key, by=person(request), reason=seen["reason"], attempt=attempt)
-                else:
-                    must_still_fail(key, attempt)
-                    operator_verbs.cancel(key, by=person(request), reason=seen["reason"])
-                done += 1
-            except (ChangedMeanwhile, UnknownRun):
-                changed += 1
-            except Refused:
-                refused += 1
-        return done, changed, refused
 
 
 def failed_steps(run: Run, steps: Sequence[StepState]) -> list[StepState]:

@@ -76,10 +76,15 @@ def by_filter(given: Mapping[str, Any]) -> Chosen:
     if not values:
         raise Refused(_("Name at least one filter: a job for every order is never meant."), "filter_required")
     rows = filters.narrowed(filters.rows(), values).order_by()
-    runs = sorted(set(rows.values_list(filters.run, flat=True)[: MOST_ORDERS + 1]))
+    return of_runs(rows.values_list(filters.run, flat=True), str(values.get("step", "")))
+
+
+def of_runs(found: Any, step: str = "") -> Chosen:
+    """These runs, by id: a list or a query. step: what their filter says of it. Raises Refused where they are too many."""
+    runs = sorted(set(found[: MOST_ORDERS + 1]) - {None})
     if len(runs) > MOST_ORDERS:
         raise Refused(_("More than %(most)d orders fit these filters. Narrow them.") % {"most": MOST_ORDERS}, "too_many_orders")
-    return Chosen(runs, [None] * len(runs), str(values.get("step", "")))
+    return Chosen(runs, [None] * len(runs), step)
 
 
 def one_by_one(chosen: Sequence[tuple[str, int | None]]) -> Chosen:

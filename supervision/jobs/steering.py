@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext as _
 
+from supervision.approvals import rights
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.incidents import lifecycle
 from supervision.jobs import job_sql, selection
@@ -18,21 +19,29 @@ from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.wakeup import hints
 
-OPERATE = "supervision.operate"
-
 
 def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None) -> Job:
-    """Start a job for the orders that these filters find now. Raises BadFilter and Refused."""
+    """Start a job for the orders that these filters find now. Raises BadFilter, Refused, and NotPermitted."""
     selection.check_verb(verb)
     demand_reason(reason)
+    rights.demand(by, verb)
     kept = {name: str(value) for name, value in given.items() if str(value) != ""}
     return db.transact(lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}))
+
+
+def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *, by: Actor, reason: str) -> Job:
+    """Start a job for these orders, which a list with filters of its own has found. given: these filters. Raises Refused."""
+    selection.check_verb(verb)
+    demand_reason(reason)
+    rights.demand(by, verb)
+    return db.transact(lambda: _start(verb, chosen, given, by, reason, {}))
 
 
 def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Actor, reason: str) -> Job:
     """Start a job for these orders, by public id, each with the attempt that the operator saw. Raises Refused."""
     selection.check_verb(verb)
     demand_reason(reason)
+    rights.demand(by, verb)
     return db.transact(lambda: _start(verb, selection.one_by_one(chosen), {}, by, reason, {}))
 
 
@@ -60,6 +69,7 @@ def stop(pk: int, *, by: Actor, reason: str) -> None:
 
     def work() -> None:
         job = _job(pk)
+        rights.demand(by, job.verb)
         if not db.fetch(job_sql.STOP, {"job": pk, "by": name_of(by), "reason": reason}):
             raise ChangedMeanwhile(_("The job is %(state)s: only a running one can be stopped.") % {"state": job.get_state_display()})
         log(by, job, f"stopped: {reason}")
@@ -73,6 +83,7 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
 
     def work() -> None:
         job = _job(pk)
+        rights.demand(by, job.verb)
         if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):
             raise ChangedMeanwhile(_("The job is %(state)s: only a stopped one can be resumed.") % {"state": job.get_state_display()})
         log(by, job, f"resumed: {reason}")
@@ -93,6 +104,6 @@ def account_of(by: Actor) -> str:
     return str(by.pk) if isinstance(by, AbstractBaseUser) else ""
 
 
-def may_act(user: Any) -> bool:
-    """Whether this account may act on orders now."""
-    return user is not None and user.is_active and user.has_perm(OPERATE)
+def may_act(user: Any, verb: str) -> bool:
+    """Whether this account may do the verb to orders now, at least at the steps of one agent."""
+    return user is not None and user.is_active and rights.may(user, verb)

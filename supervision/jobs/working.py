@@ -119,7 +119,7 @@ def _actor(job: Job) -> Actor | None:
     if not job.account:
         return job.started_by
     user = get_user_model()._default_manager.filter(pk=job.account).first()
-    return user if may_act(user) else None
+    return user if may_act(user, job.verb) else None
 
 
 def _record(job: Job, rows: Sequence[JobResult], became: Sequence[Became]) -> None:

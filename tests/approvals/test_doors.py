@@ -14,6 +14,7 @@ from django.test import Client
 
 from orders.models import Order
 from supervision.errors import AwaitsApproval, SupervisionError
+from supervision.jobs import working
 from supervision.ledger import reconciliation
 from supervision.models import Approval, Finding, Run
 from supervision.operations import operator_verbs
@@ -63,6 +64,7 @@ def _storefront(order: Order, olga: User) -> None:
 
 def _bulk(order: Order, olga: User) -> None:
     _browser(olga).post("/admin/orders/order/bulk/cancel/", {**WHY, "chosen": f"{order.public_id}:1"})
+    working.turn(rest=0)
 
 
 def _signal(order: Order, olga: User) -> None:

@@ -12,7 +12,8 @@ from django.urls import reverse
 from orders.models import Order
 from supervision import testing
 from supervision.console.verb_forms import BULK_LIMIT, VERBS
-from supervision.models import Run, StepEvent, StepState
+from supervision.jobs import working
+from supervision.models import Job, Run, StepEvent, StepState
 from supervision.operations import operator_verbs
 from tests.support.console import ORDERS, confirm, fail, hidden, page, person, place, state, verb
 
@@ -289,10 +290,20 @@ def test_confirmed_orders_are_done_and_those_that_changed_are_counted(operator: 
 
     answer = operator.post(reverse("admin:orders_order_bulk", args=[name]), {**hidden(shown), "reason": "the bank was down"}, follow=True)
 
+    (job,) = Job.objects.all()
+    html = answer.content.decode()
+    if name == "resubmit":  # the one that runs again cannot be resubmitted; it could still be cancelled, if it had not changed
+        assert "1 changed meanwhile and was left alone" in html
+    assert f"is started for {3 if name == 'resubmit' else 4} orders" in html
+    assert {state(order) for order in failed[1:]} == {"Error"}  # nothing is done in the request
+
+    working.turn(rest=0)
+
+    job.refresh_from_db()
     assert [state(order) for order in failed] == ["Processing", becomes, becomes, becomes]
     assert state(untouched) == "Error"
-    assert "3 orders done, 1 changed meanwhile" in answer.content.decode()
-    assert LogEntry.objects.count() == 3
+    assert (job.done, job.failed) == (3, 0 if name == "resubmit" else 1)
+    assert LogEntry.objects.filter(object_id__in=[str(testing.run_of(order.public_id).pk) for order in failed]).count() == 3
 
 
 def test_many_orders_need_a_reason_too(operator: Client):
@@ -308,7 +319,7 @@ def test_many_orders_need_a_reason_too(operator: Client):
 
 def test_no_more_than_the_limit_is_taken_at_once(operator: Client, monkeypatch: pytest.MonkeyPatch):
     assert BULK_LIMIT == 500
-    monkeypatch.setattr("supervision.console.verb_pages.BULK_LIMIT", 3)
+    monkeypatch.setattr("supervision.console.bulk.pages.BULK_LIMIT", 3)
     failed = fail(5)
 
     html = select(operator, "resubmit", failed).content.decode()

@@ -21,7 +21,7 @@ from supervision.api.jobs.shapes import (
     JobSerializer,
     StartedJobAnswer,
 )
-from supervision.api.permissions import Operators, Watchers
+from supervision.api.permissions import AnyOperators
 from supervision.api.requests import PAGING, answer_of, page_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import ReasonSerializer
 from supervision.insight.filters import BadFilter
@@ -32,7 +32,7 @@ from supervision.models import Job
 class JobsView(Door):
     """Jobs, and starting one."""
 
-    permission_classes = [Watchers]
+    permission_classes = [AnyOperators]
 
     @extend_schema(
         operation_id="list_jobs", parameters=[OpenApiParameter("state", OpenApiTypes.STR, enum=STATES), *PAGING], responses=JobPage
@@ -63,7 +63,7 @@ class JobsView(Door):
 class JobView(Door):
     """One job."""
 
-    permission_classes = [Watchers]
+    permission_classes = [AnyOperators]
 
     @extend_schema(
         operation_id="get_job",
@@ -92,7 +92,7 @@ class JobView(Door):
 class StopJobView(Door):
     """Stopping a job."""
 
-    permission_classes = [Operators]
+    permission_classes = [AnyOperators]
 
     @extend_schema(operation_id="stop_job", request=ReasonSerializer, responses={202: JobAnswer})
     def post(self, request: Request, pk: int) -> Response:
@@ -105,7 +105,7 @@ class StopJobView(Door):
 class ResumeJobView(Door):
     """Resuming a stopped job."""
 
-    permission_classes = [Operators]
+    permission_classes = [AnyOperators]
 
     @extend_schema(operation_id="resume_job", request=ReasonSerializer, responses={202: JobAnswer})
     def post(self, request: Request, pk: int) -> Response:

@@ -16,6 +16,14 @@ from supervision.jobs.selection import MOST_GROUPS, Preview
 from supervision.models.labels import RUN_LABELS
 from supervision.states import RunState
 
+_OTHERS = {
+    "q": _("Search"),
+    "age": _("Unfinished for more than"),
+    "alert": _("Has an open alert"),
+    "at": _("Place"),
+    "children": _("Child runs"),
+}
+
 
 class JobForm(ReasonForm):
     """A reason, and the number of orders that the operator saw."""
@@ -27,14 +35,14 @@ class JobForm(ReasonForm):
         self.fields["reason"].help_text = _("Stays in each order's history together with your name, the job and its filter.")
 
 
-def given(filters: Filters, query: Mapping[str, Any]) -> dict[str, str]:
-    """The list's filters in a query; empty ones do not filter."""
-    return {name: str(query[name]) for name in filters.fields if query.get(name, "") != ""}
-
-
 def in_words(filters: Filters, said: Mapping[str, str]) -> list[tuple[Any, str]]:
     """Each filter's label and value."""
-    return [(filters.fields[name].label, value) for name, value in said.items()]
+    return [(filters.fields[name].label if name in filters.fields else _OTHERS.get(name, name), value) for name, value in said.items()]
+
+
+def found_more(seen: int, now: int) -> bool:
+    """Whether so many more orders fit than the operator saw that the page has to be shown again: more than a tenth."""
+    return now > seen + seen // 10
 
 
 def money_in_words(held: Iterable[tuple[Any, str]]) -> str:
