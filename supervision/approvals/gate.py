@@ -55,6 +55,7 @@ class NotYet(Exception):
 
 _ways: dict[str, _Way] = {}
 _approved: ContextVar[Approval | None] = ContextVar("approved", default=None)
+_covered: ContextVar[bool] = ContextVar("covered", default=False)
 
 
 def executor(verb: str, *, calls_services: bool = False) -> Callable[[F], F]:
@@ -84,7 +85,7 @@ def through(operation: Operation, *, by: Actor, reason: str) -> None:
     approved.
     """
     rights.demand(by, operation.verb, [step.agent for step in operation.about])
-    if isinstance(by, Exempt) or not conf.get().approval_above:
+    if isinstance(by, Exempt) or not conf.get().approval_above or _covered.get():
         return
     stake = stakes.stake_of(operation)
     given = _approved.get()
@@ -104,11 +105,7 @@ def asking(work: Callable[[], T]) -> T:
         return work()
     except _NeedsApproval as stopped:
         need = stopped
-        number, expires = db.transact(lambda: _ask(need))
-        amounts = stakes.in_words(need.stake)
-        words = {"number": number, "amounts": amounts, "until": f"{expires:%Y-%m-%d %H:%M} UTC"}
-        message = _("Nothing is done yet: %(amounts)s are at stake. Another operator has to approve request %(number)s before %(until)s.")
-        raise AwaitsApproval(message % words, number) from None
+        raise db.transact(lambda: ask(need.operation, need.stake, by=need.by, reason=need.reason)) from None
 
 
 @contextmanager
@@ -119,6 +116,24 @@ def carrying_out(row: Approval) -> Iterator[None]:
         yield
     finally:
         _approved.reset(token)
+
+
+@contextmanager
+def covered(by_approval: bool) -> Iterator[None]:
+    """Let all verbs pass the gate during the block, in this thread, if the whole that they are part of was approved."""
+    token = _covered.set(by_approval)
+    try:
+        yield
+    finally:
+        _covered.reset(token)
+
+
+def ask(operation: Operation, stake: stakes.Money, *, by: Actor, reason: str) -> AwaitsApproval:
+    """Write the request, in the caller's transaction; the error that tells of it, for the caller to raise or to say."""
+    number, expires = _ask(_NeedsApproval(operation, by, reason, stake))
+    words = {"number": number, "amounts": stakes.in_words(stake), "until": f"{expires:%Y-%m-%d %H:%M} UTC"}
+    message = _("Nothing is done yet: %(amounts)s are at stake. Another operator has to approve request %(number)s before %(until)s.")
+    return AwaitsApproval(message % words, number)
 
 
 # A request about an earlier state of the order can never be carried out any more, nor can one whose time is over.

@@ -107,6 +107,18 @@ UPDATE supervision_job
  WHERE id = %(job)s AND state = 'stopped'
 RETURNING id
 """
+AWAIT = """
+UPDATE supervision_job
+   SET approval = %(approval)s, state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s
+ WHERE id = %(job)s AND state = 'running' AND position = 0
+RETURNING id
+"""
+APPROVED = """
+UPDATE supervision_job
+   SET state = 'running', stopped_at = NULL, stopped_by = '', stop_reason = '', worked_at = clock_timestamp()
+ WHERE id = %(job)s AND state = 'stopped' AND approval IS NOT NULL
+RETURNING id
+"""
 NOTIFY = """
 INSERT INTO supervision_notification (kind, payload) VALUES ('job', jsonb_build_object('job', %(job)s::bigint))
 """

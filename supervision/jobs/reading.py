@@ -49,6 +49,7 @@ def facts(job: Job) -> dict[str, Any]:
         "stopped_at": iso(job.stopped_at),
         "stopped_by": job.stopped_by or None,
         "stop_reason": job.stop_reason or None,
+        "approval": job.approval,
         "finished_at": iso(job.finished_at),
     }
 

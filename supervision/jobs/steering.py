@@ -8,16 +8,20 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext as _
 
-from supervision.approvals import rights
+from supervision.approvals import gate, rights, stakes
+from supervision.approvals.actors import Exempt
+from supervision.approvals.stakes import Operation
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.incidents import lifecycle
-from supervision.jobs import job_sql, selection
-from supervision.models import Job, Run
+from supervision.jobs import job_sql, selection, stake
+from supervision.models import Approval, Job, Run
 from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.wakeup import hints
+
+JOB = "job"
 
 
 def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None) -> Job:
@@ -58,9 +62,33 @@ def _start(verb: str, chosen: selection.Chosen, given: Mapping[str, str], by: Ac
     job.total, job.held = len(runs), [[str(amount), currency] for currency, amount in lifecycle.held(runs)]
     job.save(update_fields=["total", "held"])
     log(by, job, f"started for {job.total} orders: {reason}")
+    _ask_for_it(job, runs, chosen.step, by)
     failpoints.hit("job.before_start")
     hints.send(hints.JOBS)
     return job
+
+
+def _ask_for_it(job: Job, runs: Sequence[int], step: str, by: Actor) -> None:
+    """Stop the job before its first order, and ask for another operator's approval, if more than APPROVAL_ABOVE is at stake."""
+    money = stake.at_stake(job.verb, runs, step)
+    if isinstance(by, Exempt) or not stakes.exceeds(money):
+        return
+    run = Run.objects.get(pk=runs[0]) if len(runs) == 1 else None
+    asked = Operation(
+        verb=JOB, subject=str(job.pk), order=run.key if run else "", run=run, arguments={"verb": job.verb}, stake=money
+    )  # fmt: skip
+    waits = gate.ask(asked, money, by=by, reason=f"{job.verb}, {job.total} orders: {job.reason}")
+    job.approval, job.state, job.stop_reason, job.stopped_by = waits.approval, Job.State.STOPPED, str(waits), name_of(by)
+    db.fetch(job_sql.AWAIT, {"job": job.pk, "approval": waits.approval, "by": name_of(by), "reason": str(waits)})
+
+
+@gate.executor(JOB)
+def _approved(subject: str, *, by: Actor, reason: str, plan_version: str | None, verb: str) -> str:
+    """Let an approved job go on, for the account that started it."""
+    if not db.fetch(job_sql.APPROVED, {"job": int(subject)}):
+        raise ChangedMeanwhile(_("The job does not wait for it any more."))
+    hints.send(hints.JOBS)
+    return str(Job.State.RUNNING)
 
 
 def stop(pk: int, *, by: Actor, reason: str) -> None:
@@ -84,6 +112,8 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
     def work() -> None:
         job = _job(pk)
         rights.demand(by, job.verb)
+        if job.approval is not None and not Approval.objects.filter(pk=job.approval, state=Approval.State.APPROVED).exists():
+            raise Refused(_("Another operator has to approve request %(number)s first.") % {"number": job.approval}, "approval_pending")
         if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):
             raise ChangedMeanwhile(_("The job is %(state)s: only a stopped one can be resumed.") % {"state": job.get_state_display()})
         log(by, job, f"resumed: {reason}")

@@ -20,7 +20,8 @@ class Job(models.Model):
 
     filter: the filters of the list that chose the orders; empty where an operator chose them one by one. changes: corrections to
     each order's payload. account: the primary key of the account on whose behalf it acts, empty for a command; started_by: its
-    name. position: how many orders have a result. leased_by, leased_until: which process works on it.
+    name. approval: the request that another operator has to approve before the job may run, because of the money at stake; none if
+    there is little. position: how many orders have a result. leased_by, leased_until: which process works on it.
     """
 
     class State(models.TextChoices):
@@ -34,6 +35,7 @@ class Job(models.Model):
     reason = models.TextField(_("reason"))
     account = models.TextField(_("account"), db_default="", default="")
     started_by = models.TextField(_("started by"))
+    approval = models.BigIntegerField(_("approval"), null=True)
     state = models.TextField(_("state"), choices=State.choices, db_default=State.RUNNING.value, default=State.RUNNING)
     total = models.IntegerField(_("orders"))
     position = models.IntegerField(_("orders with a result"), db_default=0, default=0)

@@ -52,6 +52,7 @@ class JobAnswer(Shape):
     stopped_at = serializers.DateTimeField(allow_null=True)
     stopped_by = serializers.CharField(allow_null=True)
     stop_reason = serializers.CharField(allow_null=True)
+    approval = serializers.IntegerField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
 
 

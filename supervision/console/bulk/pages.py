@@ -87,7 +87,10 @@ class BulkPages(PageAdmin):
 
     def _started(self, request: HttpRequest, job: Job) -> HttpResponse:
         words = {"number": job.pk, "total": job.total}
-        messages.success(request, _("Job %(number)s is started for %(total)s orders.") % words)
+        if job.state == Job.State.STOPPED:  # another operator has to approve it
+            messages.warning(request, job.stop_reason)
+        else:
+            messages.success(request, _("Job %(number)s is started for %(total)s orders.") % words)
         sees = request.user.has_perm(SEES_JOBS)
         return HttpResponseRedirect(reverse("admin:supervision_job_change", args=[job.pk]) if sees else self._list(request))
 

@@ -1,0 +1,35 @@
+"""What a job's verb moves or forgoes in money, over all its orders: above APPROVAL_ABOVE another operator has to approve the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from supervision import conf
+from supervision.approvals import stakes
+from supervision.jobs import selection
+from supervision.models import Run, StepState
+
+
+def at_stake(verb: str, runs: Sequence[int], step: str = "") -> dict[str, Decimal]:
+    """By currency. Empty where nothing is, and where no limit is set: then no application is asked.
+
+    The application says for one order of each group of like orders whether the verb moves money; then the worth of all of them is
+    at stake.
+    """
+    if not conf.get().approval_above:
+        return {}
+    total: dict[str, Decimal] = {}
+    for group in selection.preview(verb, selection.of_runs(runs, step)).differ:
+        one = _of_one(verb, group)
+        worth = dict(group.held) or {currency: amount * group.orders for currency, amount in one.items()}
+        for currency, amount in worth.items() if one else ():
+            total[currency] = total.get(currency, Decimal(0)) + amount
+    return total
+
+
+def _of_one(verb: str, group: selection.Group) -> dict[str, Decimal]:
+    run = Run.objects.get(pk=group.runs[0])
+    steps = list(StepState.objects.filter(run=run).order_by("direction", "position"))
+    about = [step for step in steps if step.name in group.steps and step.direction == run.direction]
+    return stakes.stake_of(stakes.Operation(verb=verb, subject=run.key, order=run.key, run=run, about=about, steps=steps))

@@ -1,0 +1,169 @@
+"""A bulk job on more money than the limit, all its orders taken together, waits for another operator's approval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from supervision.approvals import deciding
+from supervision.errors import AwaitsApproval, NotPermitted, Refused
+from supervision.jobs import steering, working
+from supervision.models import Approval, Job, JobResult
+from supervision.operations import operator_verbs
+from tests.shopping import a_client
+from tests.support import console
+
+pytestmark = pytest.mark.usefixtures("shop")
+WHY = "the bank lost them"
+
+
+@pytest.fixture
+def limit(tuned: Any) -> None:
+    """Above one order of 25.80 EUR and below two: each order alone would pass."""
+    tuned(APPROVAL_ABOVE={"": "30"})
+
+
+def finish() -> None:
+    while working.turn(rest=0.0):
+        pass
+
+
+def start(olga: User, verb: str = "skip", **given: str) -> Job:
+    return steering.start(verb, given or {"process_state": "Error"}, by=olga, reason=WHY)
+
+
+def states(orders: list[Any]) -> set[str]:
+    return {console.state(order) for order in orders}
+
+
+def outcomes() -> set[str]:
+    return set(JobResult.objects.values_list("outcome", flat=True))
+
+
+@pytest.mark.usefixtures("limit")
+def test_orders_that_would_pass_one_by_one_wait_together(olga: User, bob: User):
+    orders = console.fail(2)
+
+    job = start(olga)
+    finish()
+
+    asked = Approval.objects.get()
+    assert (job.state, job.approval, job.stopped_by) == ("stopped", asked.pk, "olga")
+    assert (asked.verb, asked.arguments, asked.stake, asked.asked_by) == ("job", {"verb": "skip"}, [["51.60", "EUR"]], "olga")
+    assert str(asked.pk) in job.stop_reason
+    assert states(orders) == {"Error"}
+    assert outcomes() == {"waiting"}
+
+    deciding.approve(asked.pk, by=bob, reason="seen")
+    finish()
+
+    job.refresh_from_db()
+    assert (job.state, job.done, job.failed) == ("done", 2, 0)
+    assert states(orders) == {"Processing"}
+    assert Approval.objects.count() == 1
+
+
+def test_orders_above_the_limit_do_not_ask_again_once_the_job_is_approved(olga: User, bob: User):
+    first, second, other = console.fail(3)  # each is above 20
+    steering.start_chosen("skip", [(first.public_id, 1), (second.public_id, 1)], by=olga, reason=WHY)
+
+    deciding.approve(Approval.objects.get().pk, by=bob, reason="seen")
+    finish()
+
+    assert outcomes() == {"done"}
+    with pytest.raises(AwaitsApproval):  # outside the job the limit holds as before
+        operator_verbs.skip(other.public_id, by=olga, reason=WHY)
+
+
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize("ended", ["pending", "refused", "expired"])
+def test_a_job_that_is_not_approved_cannot_be_resumed(olga: User, bob: User, ended: str):
+    orders = console.fail(2)
+    job = start(olga)
+    if ended == "refused":
+        deciding.refuse(job.approval or 0, by=bob, reason="no")
+    elif ended == "expired":
+        Approval.objects.update(expires_at="2026-01-01T00:00:00Z")
+
+    with pytest.raises(Refused, match="has to approve") as refused:
+        steering.resume(job.pk, by=bob, reason="go on")
+    finish()
+
+    assert refused.value.code == "approval_pending"
+    assert states(orders) == {"Error"}
+
+
+@pytest.mark.usefixtures("limit")
+def test_an_approved_job_may_be_stopped_and_resumed(olga: User, bob: User):
+    orders = console.fail(2)
+    job = start(olga)
+    deciding.approve(job.approval or 0, by=bob, reason="seen")
+
+    steering.stop(job.pk, by=olga, reason="wait")
+    finish()
+    assert states(orders) == {"Error"}
+    steering.resume(job.pk, by=olga, reason="go on")
+    finish()
+
+    assert states(orders) == {"Processing"}
+
+
+@pytest.mark.usefixtures("limit")
+def test_the_asker_cannot_approve_and_who_may_not_do_the_verb_cannot_either(olga: User):
+    console.fail(2)
+    job = start(olga)
+    vera = console.person("vera", "viewer")
+
+    for who in (olga, vera):
+        with pytest.raises(Refused) as refused:
+            deciding.approve(job.approval or 0, by=who, reason="seen")
+        assert refused.value.code in ("same_operator", NotPermitted.code)
+
+    assert Job.objects.get().state == "stopped"
+
+
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize(
+    ("verb", "at", "waits"),
+    [
+        ("resubmit", "charge-payment", False),  # under the same keys: no money moves
+        ("skip", "book-shipment", False),  # no payment is skipped
+        ("skip", "charge-payment", True),
+        ("cancel", "charge-payment", False),  # nothing was paid
+        ("cancel", "book-shipment", True),  # what was paid is paid back
+        ("compensate", "book-shipment", True),
+    ],
+)
+def test_only_a_verb_that_moves_or_forgoes_money_waits(olga: User, verb: str, at: str, waits: bool):
+    console.fail(2, at=at)
+
+    job = start(olga, verb)
+
+    assert (job.approval is not None) == waits
+    assert Approval.objects.exists() == waits
+
+
+def test_one_order_below_the_limit_starts_at_once(olga: User, tuned: Any):
+    tuned(APPROVAL_ABOVE={"": "30"})
+    console.fail(1)
+
+    assert start(olga).approval is None
+
+
+@pytest.mark.usefixtures("limit")
+def test_console_and_api_say_that_the_job_waits(olga: User):
+    console.fail(2)
+    browser = Client()
+    browser.force_login(olga)
+    address = "/admin/orders/order/bulk/skip/?process_state=Error"
+
+    shown = console.hidden(browser.get(address).content.decode())
+    html = browser.post(address, {**shown, "reason": WHY}, follow=True).content.decode()
+    said = a_client(olga).post("/api/v1/jobs/", {"verb": "skip", "filter": {"process_state": "Error"}, "reason": WHY}, format="json").json()
+
+    first, second = Approval.objects.order_by("pk")
+    assert f"Another operator has to approve request {first.pk}" in html
+    assert (said["state"], said["approval"]) == ("stopped", second.pk)
