@@ -69,13 +69,14 @@ def scans(statement: str, params: dict[str, object]) -> set[tuple[str, str]]:
     """Every scan in the plan as (relation, kind of scan or index)."""
     found: set[tuple[str, str]] = set()
 
-    def walk(node: dict) -> None:
+    def walk(node: dict, of: str = "") -> None:
+        """of: the table that a bitmap above this node reads."""
         if "Relation Name" in node and node["Node Type"] != "ModifyTable":
             found.add((node["Relation Name"].removeprefix("supervision_"), node.get("Index Name", node["Node Type"])))
-        if node["Node Type"] == "Bitmap Index Scan":
+        if node["Node Type"] == "Bitmap Index Scan" and of == "supervision_stepstate":
             found.add(("bitmap", node["Index Name"]))
         for child in node.get("Plans", []):
-            walk(child)
+            walk(child, node.get("Relation Name", of))
 
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + statement, params)
