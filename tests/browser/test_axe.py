@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.axe import DARK, LOOKS, WIDE, Look, findings, looking
+from tests.support.axe import DARK_PHONE, LOOKS, WIDE, Look, findings, looking
 
 pytestmark = pytest.mark.browser
 
@@ -37,4 +37,4 @@ def test_a_field_without_a_name_is_found_in_spite_of_the_content_policy(chromium
 
 def test_a_colour_that_is_too_dark_for_the_dark_theme_is_found_there_alone(chromium: Any):
     assert found(chromium, WIDE, dark="#333") == []
-    assert {line.split()[1] for line in found(chromium, DARK, dark="#333")} == {"color-contrast"}
+    assert {line.split()[1] for line in found(chromium, DARK_PHONE, dark="#333")} == {"color-contrast"}

@@ -1,4 +1,4 @@
-"""Accessibility of the console: axe-core finds nothing on any of its pages, wide, on a phone, dark."""
+"""Accessibility of the console: axe-core finds nothing on any of its pages, wide, and dark on a phone."""
 
 from __future__ import annotations
 

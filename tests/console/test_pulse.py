@@ -182,8 +182,10 @@ def test_each_minute_counts_what_ended_and_how_long_it_took():
     finished(5, ago="1 minute", took=1.0, state="Cancelled")
     fail(3)
     lifecycle.look()
-    for _hour in range(180):
-        db.fetch("UPDATE supervision_pulse SET recorded_at = recorded_at - interval '1 minute'")
+    for _hour in range(180):  # a look counts an hour of those that are missing
+        db.fetch(
+            "UPDATE supervision_pulse SET recorded_at = recorded_at - interval '1 minute' WHERE minute = (SELECT max(minute) FROM supervision_pulse)"
+        )
         pulse.record()
 
     found, whole = points("hour")
