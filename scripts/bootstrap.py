@@ -96,7 +96,7 @@ def check(pytest_arguments: list[str]) -> int:
         ("mypy", ["mypy"]),
         ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
         # Three processes: many tests wait more than they compute. One of them runs all tests that start a whole shop.
-        ("pytest", ["pytest", "-n", "3", "--dist", "loadfile", *pytest_arguments]),
+        ("pytest", ["pytest", "-n", "4", "--dist", "loadfile", *pytest_arguments]),
     ):
         print(f"==> {title}", flush=True)
         arguments = command if command[-1].endswith(".py") or "manage.py" in command else ["-m", *command]
