@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from orders.models import Order
 from supervision import testing
+from supervision.jobs import working
 from supervision.models import Alert, Resource
 from supervision.operations import operator_verbs, pauses
 from tests.support.console import ATTACK, fail, person, place
@@ -59,6 +60,7 @@ def pages(order: Order) -> list[str]:
         reverse("admin:orders_order_change", args=[order.pk]),
         *(reverse("admin:orders_order_operate", args=[order.pk, verb]) for verb in ("resubmit", "skip", "compensate", "cancel")),
         "/admin/orders/product/",
+        *(f"/admin/orders/order/bulk/{verb}/?process_state=Error" for verb in ("resubmit", "skip")),
         "/admin/supervision/alert/",
         "/admin/supervision/deadletter/",
         "/admin/supervision/submission/",
@@ -106,7 +108,17 @@ def test_an_operator_who_is_too_late_is_told_and_nothing_happens(open_console: O
     assert testing.step(order.public_id, "charge-payment").process_state == "Pending"
 
 
-def test_many_orders_are_resubmitted_from_the_list_after_a_look(open_console: Open):
+def watched(page: Any, failed: list[Order]) -> None:
+    """The page of the job that was just started shows its progress by itself."""
+    page.get_by_text("0 of 3 orders").wait_for()
+    assert {testing.run_of(order.public_id).process_state for order in failed} == {"Error"}
+    working.turn(rest=0.0)
+    page.get_by_text("3 of 3 orders").wait_for()
+    assert {testing.run_of(order.public_id).process_state for order in failed} == {"Processing"}
+    assert page.locator("table tbody tr").count() == 3
+
+
+def test_selected_orders_are_resubmitted_after_a_look(open_console: Open):
     failed = fail(3)
     page = open_console("operator")
     page.goto("/admin/orders/order/?process_state=Error")
@@ -118,8 +130,22 @@ def test_many_orders_are_resubmitted_from_the_list_after_a_look(open_console: Op
     page.get_by_label("Reason").fill("the bank works again")
     page.get_by_role("button", name="Resubmit").click()
 
-    page.get_by_text("3 orders done.").wait_for()
-    assert {testing.run_of(order.public_id).process_state for order in failed} == {"Processing"}
+    watched(page, failed)
+
+
+def test_all_orders_that_a_filter_finds_are_resubmitted_after_a_look(open_console: Open):
+    failed = fail(3)
+    place(2)
+    page = open_console("operator")
+    page.goto("/admin/orders/order/?error_code=refused")
+
+    page.get_by_text("All that fit", exact=True).click()
+    page.get_by_role("link", name="Resubmit: all that fit").click()
+    page.get_by_text("What differs among them").wait_for()
+    page.get_by_label("Reason").fill("the bank works again")
+    page.get_by_role("button", name="Resubmit: 3 orders").click()
+
+    watched(page, failed)
 
 
 def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
