@@ -19,6 +19,9 @@ from tests.support.console import ATTACK, fail, person
 
 pytestmark = pytest.mark.django_db
 INDEX = "/admin/"
+LATER = """
+UPDATE supervision_pulse SET recorded_at = recorded_at - interval '1 minute' WHERE minute = (SELECT max(minute) FROM supervision_pulse)
+"""
 EARLIER = "INSERT INTO supervision_pulse (minute, incidents) VALUES (now() - interval '16 minutes', %(held)s::jsonb)"
 
 
