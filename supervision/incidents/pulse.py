@@ -1,7 +1,8 @@
 """Writes the figures of each minute, and what the incidents hold, so that no page has to count a large table.
 
 It runs at the end of `lifecycle.look`, under the same lock. The last minutes are counted again, because a transaction may commit
-after its minute is over. After a standstill, or on an old database, the missing minutes of the last week are counted, an hour at a time.
+after its minute is over. After a standstill, or on an old database, the missing minutes of the last week are counted, an hour at a
+time. On a new database the first minute is that of the first order that ended or stopped.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ COUNTED_AT_ONCE = 50  # incidents whose worth one look adds up
 _MINUTES = f"""
 WITH newest AS (SELECT minute, recorded_at FROM supervision_pulse ORDER BY minute DESC LIMIT 1),
 clock AS (SELECT date_trunc('minute', now()) AS this),
-begins AS (SELECT c.this, greatest(c.this - interval '7 days', coalesce(n.minute - interval '2 minutes', '-infinity')) AS first
+begins AS (SELECT c.this, greatest(c.this - interval '7 days', coalesce(n.minute - interval '2 minutes', b.minute, c.this)) AS first
              FROM clock c LEFT JOIN newest n ON true
+             LEFT JOIN LATERAL (
+                  SELECT date_trunc('minute', least((SELECT min(finished_at) FROM supervision_run WHERE finished_at IS NOT NULL),
+                                                    (SELECT min(raised_at) FROM supervision_alert WHERE kind = 'error')))
+                   WHERE n.minute IS NULL) b(minute) ON true
             WHERE n.minute IS NULL OR n.minute < c.this OR n.recorded_at < now() - {EVERY} OR n.recorded_at > now()),
 span AS MATERIALIZED (SELECT first, least(this, first + interval '1 hour') AS last FROM begins),
 ended AS (

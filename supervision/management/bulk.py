@@ -34,7 +34,7 @@ class BulkCommand(OperatorCommand):
         names = ", ".join([*directory.current().filters.fields, "since"])
         group.add_argument(
             "--where", action="append", metavar="FILTERS",
-            help=f'all orders that fit, as a job: "error_code=generic_decline since=1h"; may be repeated; names: {names}',
+            help=f'all orders that fit, as a job: "error_code=card_declined since=1h"; may be repeated; names: {names}',
         )  # fmt: skip
         group.add_argument("--dry-run", action="store_true", help="with --where: only say what would be done")
         group.add_argument("--wait", action="store_true", help="with --where: work on the job here and show its progress")

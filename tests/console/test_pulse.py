@@ -182,13 +182,12 @@ def test_each_minute_counts_what_ended_and_how_long_it_took():
     finished(90, ago="1 minute", took=2.0)
     finished(10, ago="1 minute", took=60.0)
     finished(1, ago="1 minute", took=9999.0, parent="a-child-is-no-order")
+    finished(1, ago="8 days", took=1.0)
     finished(5, ago="1 minute", took=1.0, state="Cancelled")
     fail(3)
     lifecycle.look()
     for _hour in range(180):  # a look counts an hour of those that are missing
-        db.fetch(
-            "UPDATE supervision_pulse SET recorded_at = recorded_at - interval '1 minute' WHERE minute = (SELECT max(minute) FROM supervision_pulse)"
-        )
+        db.fetch(LATER)
         pulse.record()
 
     found, whole = points("hour")
@@ -204,10 +203,22 @@ def test_each_minute_counts_what_ended_and_how_long_it_took():
     assert [points(span)[1].processed for span in ("day", "week")] == [100, 100]  # type: ignore[union-attr]
 
 
+def test_a_new_database_has_its_figures_after_the_first_look():
+    finished(3, ago="5 minutes", took=1.0)
+
+    pulse.record()
+
+    assert Pulse.objects.count() == 6
+    assert points("hour")[1].processed == 3  # type: ignore[union-attr]
+
+
 def test_a_minute_is_counted_again_until_it_is_surely_over_and_not_at_every_sweep():
     lifecycle.look()
     db.fetch("DELETE FROM supervision_pulse WHERE minute < now() - interval '1 hour'")
-    db.fetch("INSERT INTO supervision_pulse (minute, recorded_at) VALUES (date_trunc('minute', now()), now())")
+    db.fetch(
+        "INSERT INTO supervision_pulse (minute, recorded_at) VALUES (date_trunc('minute', now()), now())"
+        " ON CONFLICT (minute) DO UPDATE SET recorded_at = now()"
+    )
     finished(7, ago="0 minutes", took=1.0)
 
     pulse.record()
@@ -221,7 +232,10 @@ def test_a_minute_is_counted_again_until_it_is_surely_over_and_not_at_every_swee
 def test_the_row_of_now_knows_what_waits_longest_and_what_incidents_hold():
     fail(2)
     row = incident()
-    db.fetch("INSERT INTO supervision_pulse (minute, recorded_at) VALUES (date_trunc('minute', now()), 'epoch') ON CONFLICT DO NOTHING")
+    db.fetch(
+        "INSERT INTO supervision_pulse (minute, recorded_at) VALUES (date_trunc('minute', now()), 'epoch')"
+        " ON CONFLICT (minute) DO UPDATE SET recorded_at = 'epoch'"
+    )
     db.fetch(
         "INSERT INTO supervision_submission (public_id, workflow, payload, created_at) VALUES ('s', 'w', '{}', now() - interval '90 s')"
     )

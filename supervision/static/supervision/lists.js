@@ -16,6 +16,13 @@
 
   // Rows that stay keep their element, so that the focus and the theme's handlers stay with them.
   function renew(list, page) {
+    const now = page.getElementById("sc-list");
+    if (!list.querySelector("tbody") || !now.querySelector("tbody")) {  // it was empty, or it is now
+      if (list.className === now.className) return;
+      list.className = now.className;
+      list.replaceChildren(...[...now.childNodes].map((node) => document.importNode(node, true)));
+      return;
+    }
     const body = list.querySelector("tbody"), known = new Map(rowsOf(list).map((row) => [idOf(row), row]));
     const fresh = rowsOf(page), strangers = fresh.some((row) => !known.has(idOf(row)));
     const rows = fresh.map((row) => {
