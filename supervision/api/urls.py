@@ -82,6 +82,7 @@ patterns: list[URLPattern | URLResolver] = [
     path("resources/<resourcename:name>/", governance_views.ResourceView.as_view(), name="resource"),
     path("webhooks/", webhooks.WebhooksView.as_view(), name="webhooks"),
     path("webhooks/<publicid:public_id>/", webhooks.WebhookView.as_view(), name="webhook"),
+    path("webhooks/<publicid:public_id>/test/", webhooks.TestWebhookView.as_view(), name="test-webhook"),
     path("reply-tokens/", webhooks.ReplyTokensView.as_view(), name="reply-tokens"),
     path("reply-tokens/<resourcename:name>/", webhooks.ReplyTokenView.as_view(), name="reply-token"),
     path("deliveries/", webhooks.DeliveriesView.as_view(), name="deliveries"),
