@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -18,6 +19,18 @@ PATHS = [catalogues.ROOT / name for name in catalogues.CATALOGUES]
 
 def test_every_text_is_translated_and_the_compiled_files_are_current() -> None:
     assert catalogues.problems() == []
+
+
+# Words that people took for something else, or that name a thing which has another name everywhere.
+REPLACED = re.compile(r"ompensat|What holds|Do nothing|[Nn]obody|Claims that no|Where does it go|\bArticle|All things|picks the step up")
+
+
+def test_each_thing_has_one_name_in_the_texts_that_people_read() -> None:
+    found = catalogues.texts(*(directory for directories in catalogues.CATALOGUES.values() for directory in directories))
+    words = [word for _context, text in found for word in ([text] if isinstance(text, str) else text)]
+
+    assert len(words) > 1000
+    assert [word for word in words if REPLACED.search(word)] == []
 
 
 def test_all_languages_are_offered_and_speak() -> None:

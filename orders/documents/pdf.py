@@ -20,7 +20,7 @@ from orders.formats import day, money, number, speaking
 
 FONT = "SourceSansPro"  # Latin, Greek and Cyrillic; other letters are printed as a box
 MARGIN, LINE = 20.0, 5.5  # millimetres
-COLUMNS = (78.0, 16.0, 28.0, 18.0, 30.0)  # article, quantity, price, VAT rate, amount
+COLUMNS = (78.0, 16.0, 28.0, 18.0, 30.0)  # product, quantity, price, VAT rate, amount
 
 
 @lru_cache(maxsize=2)
@@ -94,7 +94,7 @@ def _row(pdf: FPDF, cells: tuple[str, ...], *, bold: bool = False, border: str =
 
 
 def _lines(pdf: FPDF, document: Document) -> None:
-    _row(pdf, (_("Article"), _("Quantity"), _("Price"), _("VAT"), _("Amount")), bold=True)
+    _row(pdf, (_("Product"), _("Quantity"), _("Price"), _("VAT"), _("Amount")), bold=True)
     for line in document.body["lines"]:
         price, amount = (money(Decimal(line[name]), document.currency) for name in ("unit_price", "amount"))
         _row(pdf, (f"{line['name']} ({line['sku']})", number(line["quantity"]), price, f"{number(line['rate'])} %", amount))

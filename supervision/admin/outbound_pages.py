@@ -6,16 +6,19 @@ import json
 from typing import Any
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.utils.html import format_html_join
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
 from supervision.console.bounded_lists import ReadOnlyAdmin
-from supervision.console.shared import person
+from supervision.console.shared import may_operate, person
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
 from supervision.runtime.retold import retold
@@ -25,13 +28,13 @@ SENT_AGAIN_AT_ONCE = 1000
 
 @admin.register(WebhookEndpoint)
 class WebhookEndpointAdmin(ReadOnlyAdmin):
-    """The webhook addresses of accounts. An operator can switch one off. The admin never shows its secret."""
+    """The webhook addresses of accounts. An operator can switch one off, and send it a test. The admin never shows its secret."""
 
     empty_means = _("No client has registered a webhook.")
     list_display = ["url", "client", "state", "failures", "created_at"]
     list_filter = ["active"]
-    fields = ["url", "client", "events", "active", "failures", "failing_since", "retry_at", "created_at", "removed_at"]
-    readonly_fields = ["url", "client", "events", "failures", "failing_since", "retry_at", "created_at", "removed_at"]
+    fields = ["url", "client", "events", "active", "failures", "failing_since", "retry_at", "created_at", "removed_at", "test_button"]
+    readonly_fields = [name for name in fields if name != "active"]
     ordering = ["-id"]
     search_fields = ["=client", "=public_id"]
     search_help_text = _("client or id")
@@ -40,6 +43,31 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
         if obj is not None and obj.removed_at is not None:
             return False
         return request.user.has_perm("supervision.change_webhookendpoint")
+
+    def get_fields(self, request: HttpRequest, obj: WebhookEndpoint | None = None) -> list[str]:
+        sends = may_operate(request) and obj is not None and obj.active
+        return [name for name in self.fields if sends or name != "test_button"]
+
+    @display(description=_("Test"))
+    def test_button(self, obj: WebhookEndpoint) -> str:
+        return _button(reverse("admin:supervision_webhookendpoint_test", args=[obj.pk]), _("Send a test"))
+
+    def get_urls(self) -> list[URLPattern]:
+        test = path("<int:pk>/test/", self.admin_site.admin_view(self.test_view), name="supervision_webhookendpoint_test")
+        return [test, *super().get_urls()]
+
+    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Queue a test, and show its delivery: the deliverers write the result there."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not may_operate(request):
+            raise PermissionDenied
+        row = subscriptions.send_test(get_object_or_404(WebhookEndpoint, pk=pk), by=person(request).get_username())
+        if row is None:
+            messages.warning(request, _("The webhook is switched off or removed: nothing was sent."))
+            return HttpResponseRedirect(reverse("admin:supervision_webhookendpoint_change", args=[pk]))
+        messages.success(request, _("The test is being sent. Load this page again to see its result."))
+        return HttpResponseRedirect(reverse("admin:supervision_delivery_change", args=[row.pk]))
 
     @display(description=_("State"), label={"active": "success", "failing": "danger", "off": "warning", "removed": "neutral"})
     def state(self, obj: WebhookEndpoint) -> tuple[str, Any]:
@@ -91,7 +119,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
     list_select_related = ["endpoint", "reply_token"]
     fields = [
         "public_id", "message_id", "order", "event", "seq", "receiver", "client", "state", "tries", "not_before",
-        "status_code", "last_error", "created_at", "asked_at", "delivered_at", "given_up_at", "body", "history",
+        "status_code", "last_error", "created_at", "asked_at", "delivered_at", "given_up_at", "body", "history", "again_button",
     ]  # fmt: skip
     readonly_fields = fields
     ordering = ["-id"]
@@ -108,9 +136,29 @@ class DeliveryAdmin(ReadOnlyAdmin):
             return queryset.filter(public_id=term), False
         return queryset.filter(client=term) if ":" in term else subscriptions.about_order(queryset, term), False
 
+    def get_fields(self, request: HttpRequest, obj: Delivery | None = None) -> list[str]:
+        return [name for name in self.fields if name != "again_button" or may_operate(request)]
+
+    @display(description=_("Deliver again"))
+    def again_button(self, obj: Delivery) -> str:
+        return _button(reverse("admin:supervision_delivery_again", args=[obj.pk]), _("Deliver again"))
+
+    def get_urls(self) -> list[URLPattern]:
+        again = path("<int:pk>/again/", self.admin_site.admin_view(self.again_view), name="supervision_delivery_again")
+        return [again, *super().get_urls()]
+
+    def again_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Send this one again."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not may_operate(request):
+            raise PermissionDenied
+        self.deliver_again(request, Delivery.objects.filter(pk=get_object_or_404(Delivery, pk=pk).pk))
+        return HttpResponseRedirect(reverse("admin:supervision_delivery_change", args=[pk]))
+
     @display(description=_("Order"))
     def order(self, obj: Delivery) -> str:
-        return str(json.loads(obj.body)["data"]["order"])
+        return str(json.loads(obj.body)["data"]["order"] or _("none: a test"))
 
     @display(description=_("Receiver"))
     def receiver(self, obj: Delivery) -> str:
@@ -140,6 +188,11 @@ class DeliveryAdmin(ReadOnlyAdmin):
         done = subscriptions.redeliver(chosen, by=person(request).get_username())
         text = ngettext("%(n)d message is being sent again.", "%(n)d messages are being sent again.", done) % {"n": done}
         messages.success(request, text) if done else messages.warning(request, _("The receivers of all these are gone or switched off."))
+
+
+def _button(address: str, words: Any) -> str:
+    """A button in the form of the page, which has the token against forged requests."""
+    return format_html('<button class="sc-button" formaction="{}" formmethod="post" formnovalidate>{}</button>', address, words)
 
 
 def _outcome(entry: dict[str, Any]) -> Any:

@@ -42,6 +42,7 @@ class IncidentAnswer(Shape):
     acknowledged_at = serializers.DateTimeField(allow_null=True)
     acknowledged_by = serializers.CharField(allow_null=True)
     notified_at = serializers.DateTimeField(allow_null=True)
+    owner = serializers.CharField(allow_null=True, help_text="the operator who looks after it")
     link = serializers.CharField(help_text="its page in the console")
 
 
@@ -95,7 +96,7 @@ class IncidentView(Door):
     @extend_schema(operation_id="get_incident", responses=IncidentDetailAnswer)
     def get(self, request: Request, pk: int) -> Response:
         """The incident with the orders that it holds up, and what they are worth."""
-        return Response(_detail(get_object_or_404(Incident, pk=pk)))
+        return Response(detail(get_object_or_404(Incident, pk=pk)))
 
 
 class AcknowledgeIncidentView(Door):
@@ -108,7 +109,7 @@ class AcknowledgeIncidentView(Door):
         """Record the operator who looks after it, and the reason. It stays open until its cause is gone; harmless to repeat."""
         get_object_or_404(Incident, pk=pk)
         operator_verbs.acknowledge_incident(pk, by=account_of(request), **self.read(request, ReasonSerializer))
-        return Response(_detail(Incident.objects.get(pk=pk)))
+        return Response(detail(Incident.objects.get(pk=pk)))
 
 
 def _incident(row: Incident) -> dict[str, Any]:
@@ -127,11 +128,13 @@ def _incident(row: Incident) -> dict[str, Any]:
         "acknowledged_at": iso(row.acknowledged_at),
         "acknowledged_by": row.acknowledged_by or None,
         "notified_at": iso(row.notified_at),
+        "owner": row.owner or None,
         "link": link(row.pk),
     }
 
 
-def _detail(row: Incident) -> dict[str, Any]:
+def detail(row: Incident) -> dict[str, Any]:
+    """One incident as the API answers it."""
     runs = lifecycle.runs_of(row.kind, row.cause) if row.closed_at is None else []
     return {
         **_incident(row),

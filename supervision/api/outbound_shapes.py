@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from supervision.api.shapes import Choice, Shape, Strict, Text, page_answer
-from supervision.outbox.subscriptions import EVENTS, STATUSES
+from supervision.outbox.subscriptions import EVENTS, STATUSES, TEST
 
 WAITING, DELIVERED, GIVEN_UP = DELIVERY_STATES = ("waiting", "delivered", "given-up")
 EVENT_WISHES = [*EVENTS, *STATUSES]
@@ -88,9 +88,9 @@ class DeliveryAnswer(Shape):
 
     id = serializers.CharField()
     message_id = serializers.CharField(help_text="the same for each receiver and each try")
-    order = serializers.CharField()
-    seq = serializers.IntegerField(help_text="of the order's messages, from 1, without a gap")
-    event = serializers.ChoiceField(EVENTS)
+    order = serializers.CharField(allow_null=True, help_text="null: a test")
+    seq = serializers.IntegerField(help_text="of the order's messages, from 1, without a gap; of a test 0")
+    event = serializers.ChoiceField([*EVENTS, TEST])
     webhook = serializers.CharField(allow_null=True)
     queue = serializers.CharField(allow_null=True)
     state = serializers.ChoiceField(DELIVERY_STATES)

@@ -10,6 +10,7 @@ from django.urls.converters import IntConverter, StringConverter
 
 from supervision.api import governance_views, incident_views, operator_views, webhooks
 from supervision.api.approvals import views as approvals
+from supervision.api.desk import views as desk
 from supervision.api.jobs import views as job_views
 from supervision.api.shapes import ResubmitSerializer, RunAnswer, Shape, Strict, signalled
 
@@ -53,6 +54,8 @@ def order_verbs(answer: type[Shape] = RunAnswer, resubmit: type[Strict] = Resubm
         path("resume-from/", operator_views.ResumeFromView.as_view(answer=answer), name="resume-from"),
         path("signals/<resourcename:name>/", operator_views.SignalView.as_view(answer=signalled(answer)), name="signal"),
         path("family/", operator_views.FamilyView.as_view(), name="family"),
+        path("notes/", desk.OrderNotesView.as_view(), name="notes"),
+        path("owner/", desk.OrderOwnerView.as_view(), name="owner"),
         path("plan/", operator_views.PlanView.as_view(), name="plan"),
         path("pause/", governance_views.PauseOrderView.as_view(answer=answer), name="pause"),
         path("resume/", governance_views.ResumeOrderView.as_view(answer=answer), name="resume"),
@@ -65,6 +68,8 @@ patterns: list[URLPattern | URLResolver] = [
     path("incidents/", incident_views.IncidentsView.as_view(), name="incidents"),
     path("incidents/<rowid:pk>/", incident_views.IncidentView.as_view(), name="incident"),
     path("incidents/<rowid:pk>/acknowledge/", incident_views.AcknowledgeIncidentView.as_view(), name="acknowledge-incident"),
+    path("incidents/<rowid:pk>/notes/", desk.IncidentNotesView.as_view(), name="incident-notes"),
+    path("incidents/<rowid:pk>/owner/", desk.IncidentOwnerView.as_view(), name="incident-owner"),
     path("jobs/", job_views.JobsView.as_view(), name="jobs"),
     path("jobs/<rowid:pk>/", job_views.JobView.as_view(), name="job"),
     path("jobs/<rowid:pk>/stop/", job_views.StopJobView.as_view(), name="stop-job"),
@@ -82,6 +87,7 @@ patterns: list[URLPattern | URLResolver] = [
     path("resources/<resourcename:name>/", governance_views.ResourceView.as_view(), name="resource"),
     path("webhooks/", webhooks.WebhooksView.as_view(), name="webhooks"),
     path("webhooks/<publicid:public_id>/", webhooks.WebhookView.as_view(), name="webhook"),
+    path("webhooks/<publicid:public_id>/test/", webhooks.TestWebhookView.as_view(), name="test-webhook"),
     path("reply-tokens/", webhooks.ReplyTokensView.as_view(), name="reply-tokens"),
     path("reply-tokens/<resourcename:name>/", webhooks.ReplyTokenView.as_view(), name="reply-token"),
     path("deliveries/", webhooks.DeliveriesView.as_view(), name="deliveries"),

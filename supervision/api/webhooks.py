@@ -85,6 +85,21 @@ class WebhookView(Door):
         return Response(status=204)
 
 
+class TestWebhookView(Door):
+    """Trying a webhook."""
+
+    permission_classes = [Clients]
+
+    @extend_schema(operation_id="test_webhook", request=None, responses={202: DeliveryAnswer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Send the webhook a signed message of type `webhook.test`, whatever events it wants. It is tried once; read its delivery."""
+        hook = get_object_or_404(subscriptions.webhooks_of(client(request)), public_id=public_id)
+        row = subscriptions.send_test(hook, by=account_of(request).get_username())
+        if row is None:
+            raise Refused(_("Its receiver is gone or switched off."), "receiver_gone")
+        return Response(_delivery(row), status=202)
+
+
 class ReplyTokensView(Door):
     """The account's private reply queues."""
 

@@ -182,7 +182,7 @@ class RunConsole(SavedViews, RunNotes):
     def owner(self, obj: Any) -> str | None:
         return obj.shown_owner or None
 
-    @display(description=_("What holds it up"), empty_value="")
+    @display(description=_("Reason"), empty_value="")
     def error(self, obj: Any) -> str | None:
         failed = obj.shown_step is not None and obj.shown_step.process_state == ProcessState.ERROR
         text = obj.shown_step.last_error if failed else obj.shown_because

@@ -35,7 +35,7 @@ def add(key: str, text: str, *, by: Actor) -> RunNote:
         raise Refused(_("A note has between 1 and %(most)d characters.") % {"most": LONGEST_NOTE}, "bad_note")
 
     def work() -> RunNote:
-        run = _known(key)
+        run = known(key)
         if RunNote.objects.filter(run_key=key).count() >= MOST_NOTES:
             raise Refused(_("The order has %(most)d notes. It takes no more.") % {"most": MOST_NOTES}, "too_many_notes")
         note = RunNote.objects.create(run_key=key, author=name_of(by), text=text)
@@ -51,11 +51,10 @@ def assign(key: str, owner: str, *, by: Actor) -> bool:
 
     Raises Refused where the account may not act on orders; UnknownRun.
     """
-    if owner and owner not in operators():
-        raise Refused(_("%(name)s is no operator.") % {"name": owner}, "unknown_operator")
+    demand_operator(owner)
 
     def work() -> bool:
-        run = _known(key)
+        run = known(key)
         if not owner and not Assignee.objects.filter(run_key=key).exists():
             return False
         if not db.fetch(_ASSIGN, {"key": key, "owner": owner}):
@@ -86,7 +85,13 @@ def operators() -> list[str]:
     return sorted(account.get_username() for account in found[:OPERATORS_SHOWN])
 
 
-def _known(key: str) -> Run | None:
+def demand_operator(name: str) -> None:
+    """Raise Refused if this is no account that may act; the empty name stands for no one and passes."""
+    if name and name not in operators():
+        raise Refused(_("%(name)s is no operator.") % {"name": name}, "unknown_operator")
+
+
+def known(key: str) -> Run | None:
     """The order's run; None if it has none yet, or is archived. Raises UnknownRun."""
     run = Run.objects.filter(key=key).first()
     known = run or Submission.objects.filter(public_id=key).exists() or ArchivedRun.objects.filter(key=key).exists()

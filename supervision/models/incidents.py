@@ -156,8 +156,8 @@ class Alert(models.Model):
         ERROR = "error", _("Step in error")
         EXHAUSTED = "exhausted", _("Attempts exhausted, waiting longer")
         SKIPPED = "skipped", _("Step given up, order went on")
-        STARVATION = "starvation", _("No worker picks the step up")
-        LOST_DISPATCH = "lost-dispatch", _("Claims that no agent starts")
+        STARVATION = "starvation", _("Not started in time")
+        LOST_DISPATCH = "lost-dispatch", _("Lost dispatch")
 
     run = models.ForeignKey("supervision.Run", on_delete=models.DO_NOTHING, db_constraint=False, related_name="alerts")
     position = models.SmallIntegerField(_("position"))

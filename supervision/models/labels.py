@@ -16,7 +16,7 @@ RUN_LABELS = {
     RunState.PROCESSING: _("Processing"),
     RunState.PROCESSED: _("Processed"),
     RunState.ERROR: _("Error"),
-    RunState.COMPENSATING: _("Compensating"),
+    RunState.COMPENSATING: _("Undoing"),
     RunState.CANCELLED: _("Cancelled"),
 }
 STEP_LABELS = {

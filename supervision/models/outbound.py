@@ -61,6 +61,8 @@ class ReplyToken(models.Model):
 class Delivery(models.Model):
     """One message to one receiver, delivered at least once, with retries and back-off. seq: its number among the order's messages.
 
+    run: the order that it is about; null for the test of a webhook, which is tried once.
+
     message_id: the same for every receiver and every try. attempt: the fencing token for recording a try's outcome.
     tries: the tries since it was last requested, at asked_at. log: all tries.
     """
@@ -85,7 +87,14 @@ class Delivery(models.Model):
         related_name="deliveries",
         verbose_name=_("reply token"),
     )
-    run = models.ForeignKey("supervision.Run", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="deliveries")
+    run = models.ForeignKey(
+        "supervision.Run",
+        on_delete=models.DO_NOTHING,
+        null=True,
+        db_constraint=False,
+        db_index=False,
+        related_name="deliveries",
+    )
     seq = models.IntegerField(_("sequence"))
     event = models.TextField(_("event"))
     message_id = models.TextField(_("message id"))
@@ -126,7 +135,7 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.event} of {self.run_id}"
+        return f"{self.event} of {self.run_id}" if self.run_id else self.event
 
 
 class Audience(models.Model):

@@ -248,16 +248,18 @@ def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
     db.transact(work)
 
 
-def note_incident(pk: int, text: str, *, by: Actor) -> None:
-    """Add a note to an open incident. Raises Refused where the incident is closed or unknown, or the note is empty or too long."""
+def note_incident(pk: int, text: str, *, by: Actor) -> IncidentNote:
+    """Add a note to an open incident, and return it. Raises Refused: closed or unknown; or the note is empty or too long."""
     text = text.strip()
-    if not text or len(text) > LONGEST_NOTE:
+    if not text or len(text) > LONGEST_NOTE or "\0" in text:
         raise Refused(_("A note has between 1 and %(most)d characters.") % {"most": LONGEST_NOTE}, "bad_note")
 
-    def work() -> None:
-        log(by, IncidentNote.objects.create(incident=_open_incident(pk), author=name_of(by), text=text).incident, f"noted: {text}")
+    def work() -> IncidentNote:
+        note = IncidentNote.objects.create(incident=_open_incident(pk), author=name_of(by), text=text)
+        log(by, note.incident, f"noted: {text}")
+        return note
 
-    db.transact(work)
+    return db.transact(work)
 
 
 def _open_incident(pk: int) -> Incident:

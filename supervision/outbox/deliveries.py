@@ -5,7 +5,7 @@
 2. A claim (`claim_webhooks`, `claim_replies`) leases due rows. If the deliverer dies, the lease expires and the rows are
    tried again. Every claim raises `attempt`, which is the fencing token of the later writes.
 3. `record` writes the results. A failed delivery is tried again after 5 s, doubling to an hour. One that fails when three
-   days have passed since it was asked for is given up, and shown as such.
+   days have passed since it was asked for is given up, and shown as such. The test of a webhook is given up at its first failure.
 
 An endpoint that gave no answer gets no messages for a while. One that has failed gets single messages as probes, until
 it accepts one.
@@ -111,7 +111,7 @@ u AS (
     UPDATE supervision_delivery d
        SET tries = d.tries + 1, status_code = v.code, last_error = v.error,
            delivered_at = CASE WHEN v.ok THEN now() END,
-           given_up_at = CASE WHEN NOT v.ok AND d.asked_at <= now() - %(days)s * interval '1 day' THEN now() END,
+           given_up_at = CASE WHEN NOT v.ok AND (d.run_id IS NULL OR d.asked_at <= now() - %(days)s * interval '1 day') THEN now() END,
            not_before = now() + least(%(first)s * 2 ^ least(d.tries, 20), %(longest)s) * interval '1 s',
            log = d.log || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
                                              'status_code', v.code, 'error', v.error, 'seconds', v.seconds)
@@ -172,7 +172,7 @@ class Due:
 
     id: int
     attempt: int
-    run_id: int
+    run_id: int | None  # None: a test
     seq: int
     message_id: str
     event: str
@@ -219,7 +219,7 @@ def claim_replies(receivers: int, each: int) -> list[Due]:
 
 
 def _claim(statement: str, params: dict[str, Any]) -> list[Due]:
-    return sorted((Due(*row) for row in db.run(statement, params)), key=lambda due: (due.run_id, due.seq))
+    return sorted((Due(*row) for row in db.run(statement, params)), key=lambda due: (due.run_id or 0, due.seq))
 
 
 def record(tries: Sequence[Try]) -> int:

@@ -22,6 +22,8 @@ from supervision.postgres import db
 
 STATUSES = ("received", "processing", "processed", "error", "cancelled")
 EVENTS = tuple(f"order.{status}" for status in STATUSES)
+TEST = "webhook.test"  # the event of a test: no order has it, and every webhook gets it, whatever events it wants
+TESTS_KEPT = 20  # of one webhook; an older one leaves the log
 MOST_WEBHOOKS = 20  # of one account
 MOST_TOKENS = 20
 WITHOUT_RECEIVERS = frozenset({"", "guest"})  # these clients can have neither webhooks nor reply tokens
@@ -73,6 +75,31 @@ UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
 def remove_webhook(endpoint: WebhookEndpoint) -> None:
     """Remove the endpoint: send nothing more to it and give up its waiting deliveries. The log of its deliveries stays."""
     db.run(_REMOVE, {"id": endpoint.pk, "why": _n("the webhook was removed")})
+
+
+# Its body has the shape of every other message. An endpoint that is left in peace after a failure is asked now.
+_TEST = """
+WITH e AS (
+    UPDATE supervision_webhookendpoint SET retry_at = NULL WHERE id = %(id)s AND active RETURNING id, client),
+old AS (
+    DELETE FROM supervision_delivery d USING e
+     WHERE d.endpoint_id = e.id AND d.run_id IS NULL
+       AND d.id <= (SELECT o.id FROM supervision_delivery o WHERE o.endpoint_id = %(id)s AND o.run_id IS NULL
+                     ORDER BY o.id DESC OFFSET %(kept)s - 1 LIMIT 1)),
+n AS (SELECT replace(gen_random_uuid()::text, '-', '') AS word)
+INSERT INTO supervision_delivery (public_id, client, endpoint_id, seq, event, message_id, body, log)
+SELECT 'dlv_' || n.word, e.client, e.id, 0, %(event)s, 'msg_test_' || n.word,
+       format('{"type":"%%s","timestamp":"%%s","data":{"order":null,"seq":0,"status":"test"}}', %(event)s::text, t.at),
+       jsonb_build_array(jsonb_build_object('at', t.at, 'asked_by', %(by)s::text))
+  FROM e, n, (SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS at) t
+RETURNING id, pg_notify('supervision_outbox', 'status')
+"""
+
+
+def send_test(endpoint: WebhookEndpoint, *, by: str) -> Delivery | None:
+    """Queue a signed test of this webhook; the deliverers try it once. None: the webhook is switched off or removed."""
+    rows = db.run(_TEST, {"id": endpoint.pk, "event": TEST, "by": by, "kept": TESTS_KEPT})
+    return Delivery.objects.select_related("endpoint", "reply_token").get(pk=rows[0][0]) if rows else None
 
 
 # ------------------------------------------------------------------------------------------------ reply queues

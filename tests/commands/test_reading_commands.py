@@ -13,6 +13,7 @@ from orders.models import Order
 from supervision import testing
 from supervision.deadletters import dead_letters
 from supervision.models import DeadLetter, Heartbeat, StepState
+from supervision.operations import previews
 from supervision.worker import heartbeats
 from tests.commands.conftest import Manage
 from tests.shopping import place
@@ -185,3 +186,40 @@ def test_dead_letters_discards_for_good(manage: Manage, a_dead_letter: DeadLette
 def test_dead_letters_says_what_is_wrong(arguments: tuple[object, ...], complaint: str, manage: Manage, db: None):
     with pytest.raises(CommandError, match=complaint):
         manage("dead_letters", *arguments)
+
+
+def test_plan_says_what_a_verb_would_do_and_changes_nothing(manage: Manage, an_order_in_error: str):
+    before = list(StepState.objects.order_by("pk").values())
+
+    said = manage("plan", an_order_in_error, "skip", "--json").json
+    lines = manage("plan", an_order_in_error, "compensate").lines
+
+    shown = previews.plan(an_order_in_error, "skip")
+    assert (said["version"], [(step["name"], step["action"]) for step in said["steps"]]) == (
+        shown.version,
+        [("reserve-stock", "keep"), ("charge-payment", "skip"), ("book-shipment", "run"), ("notify-customer", "run")],
+    )
+    assert [line.split()[:3] for line in lines if " undo " in line] == [["reserve-stock", "undo", "run"]]
+    assert lines[-1] == f"version of the plan: {shown.version}"
+    assert list(StepState.objects.order_by("pk").values()) == before
+
+
+def test_plan_without_a_verb_is_that_of_a_resubmission(manage: Manage, an_order_in_error: str):
+    assert manage("plan", an_order_in_error).out == manage("plan", an_order_in_error, "resubmit").out
+    assert any(line.split()[:3] == ["charge-payment", "do", "run"] for line in manage("plan", an_order_in_error).lines)
+
+
+def test_plan_shows_the_reasons_of_a_refusal_and_fails(manage: Manage, an_order_in_error: str):
+    with pytest.raises(CommandError, match="book-shipment"):
+        manage("plan", an_order_in_error, "resume", "--step", "book-shipment")
+
+
+@pytest.mark.parametrize("options", [("resume",), ("skip", "--step", "charge-payment"), ("skip", "--to", "3"), ("explode",)])
+def test_plan_refuses_what_makes_no_sense(manage: Manage, an_order_in_error: str, options: tuple[str, ...]):
+    with pytest.raises(CommandError, match=r"--step|--to|explode"):
+        manage("plan", an_order_in_error, *options)
+
+
+def test_plan_of_an_unknown_order_says_so(manage: Manage, db: None):
+    with pytest.raises(CommandError, match="no order"):
+        manage("plan", "n" * 22)

@@ -320,6 +320,21 @@ def test_a_delivery_without_a_receiver_is_not_sent_again(ada):
     assert (answer.status_code, answer.json()["code"]) == (409, "receiver_gone")
 
 
+def test_an_account_tries_its_own_webhook_and_reads_the_result_in_the_log(ada, bob):
+    hook = register(ada, events=["order.error"]).json()["id"]
+
+    answer = ada.post(f"{HOOKS}{hook}/test/")
+
+    told = answer.json()
+    assert (answer.status_code, told["event"], told["order"], told["seq"], told["state"]) == (202, "webhook.test", None, 0, "waiting")
+    assert [row["id"] for row in ada.get(DELIVERIES, {"webhook": hook}).json()["results"]] == [told["id"]]
+    assert json.loads(ada.get(f"{DELIVERIES}{told['id']}/").json()["body"])["type"] == "webhook.test"
+    assert bob.post(f"{HOOKS}{hook}/test/").status_code == 404
+    WebhookEndpoint.objects.update(active=False)
+    answer = ada.post(f"{HOOKS}{hook}/test/")
+    assert (answer.status_code, answer.json()["code"], Delivery.objects.count()) == (409, "receiver_gone", 1)
+
+
 def test_lists_cost_the_same_however_many_rows_they_show(ada, django_assert_max_num_queries):
     register(ada)
     placed(ada)

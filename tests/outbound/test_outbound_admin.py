@@ -116,6 +116,47 @@ def test_a_removed_webhook_cannot_be_switched_on_again(operator, hook):
     assert not hook.active
 
 
+def test_an_operator_tries_a_webhook_from_its_page_and_sees_the_delivery(operator, viewer, hook):
+    page, test = f"/admin/supervision/webhookendpoint/{hook.pk}/change/", f"/admin/supervision/webhookendpoint/{hook.pk}/test/"
+    assert test in operator.get(page).content.decode()
+    assert test not in viewer.get(page).content.decode()
+
+    assert (viewer.post(test).status_code, operator.get(test).status_code) == (403, 405)
+    assert not Delivery.objects.exists()
+    shown = operator.post(test, follow=True).content.decode()
+
+    row = Delivery.objects.get()
+    assert (row.event, row.endpoint, row.log[0]["asked_by"]) == ("webhook.test", hook, "olga")
+    assert "The test is being sent." in shown
+    assert "none: a test" in shown
+    assert "webhook.test" in operator.get(LIST).content.decode()
+
+
+def test_a_webhook_that_is_switched_off_is_not_tried(operator, hook):
+    WebhookEndpoint.objects.update(active=False)
+
+    assert "test/" not in operator.get(f"/admin/supervision/webhookendpoint/{hook.pk}/change/").content.decode()
+    page = operator.post(f"/admin/supervision/webhookendpoint/{hook.pk}/test/", follow=True).content.decode()
+
+    assert "nothing was sent" in page
+    assert not Delivery.objects.exists()
+
+
+def test_an_operator_sends_again_from_a_deliverys_page_and_a_viewer_does_not(operator, viewer, delivery):
+    page, again = f"{LIST}{delivery.pk}/change/", f"{LIST}{delivery.pk}/again/"
+    assert again in operator.get(page).content.decode()
+    assert again not in viewer.get(page).content.decode()
+
+    assert (viewer.post(again).status_code, operator.get(again).status_code) == (403, 405)
+    delivery.refresh_from_db()
+    assert delivery.given_up_at is not None
+    shown = operator.post(again, follow=True).content.decode()
+
+    delivery.refresh_from_db()
+    assert "1 message is being sent again." in shown
+    assert (delivery.given_up_at, delivery.log[-1]["asked_by"]) == (None, "olga")
+
+
 def test_the_list_costs_the_same_however_many_rows_it_shows(operator, delivery, django_assert_max_num_queries):
     Delivery.objects.bulk_create(
         Delivery(

@@ -91,7 +91,7 @@ PROBLEMS: dict[str, Problem] = {
     "has_ended": Problem(409, "The order is Processed: nothing of it is left to pause.", "There is nothing to do.", "pause|pause_order"),
     "reason_required": Problem(409, "A reason is required.", "Say why in `reason`.", r"\w+_order|pause|skip_step|complete_step"),
     "unknown_incident": Problem(409, "There is no open incident 7.", "List the incidents again.", r"\w+_incident"),
-    "bad_note": Problem(409, "A note has between 1 and 2000 characters.", "Send a shorter text.", r"\w+_incident"),
+    "bad_note": Problem(409, "A note has between 1 and 2000 characters.", "Send a shorter text.", "note_(order|incident)"),
     "unknown_dead_letter": Problem(409, "There is no dead letter 7.", "List the dead letters again.", r"\w+_dead_letter"),
     "too_many": Problem(
         409, "An account can have 20 webhooks.", "Remove one that you no longer need.", "register_webhook|issue_reply_token"
@@ -104,8 +104,8 @@ PROBLEMS: dict[str, Problem] = {
     "unknown_job": Problem(409, "There is no job 7.", "List the jobs again.", r"\w*job\w*"),
     "same_operator": Problem(409, "Another operator has to decide.", "Let another operator approve or refuse.", r"\w*approval\w*"),
     "unknown_approval": Problem(409, "There is no approval 7.", "List the approvals again.", r"\w*approval\w*"),
-    "too_many_notes": Problem(409, "The order has 200 notes. It takes no more.", "Leave it at the notes that it has.", "-"),
-    "unknown_operator": Problem(409, "Olga is no operator.", "Name an account that may operate.", "-"),
+    "too_many_notes": Problem(409, "The order has 500 notes. It takes no more.", "Leave it at the notes that it has.", "note_order"),
+    "unknown_operator": Problem(409, "Olga is no operator.", "Name an account that may operate.", "assign_(order|incident)"),
     "unknown_verb": Problem(409, "There is no verb x.", "Use one of the verbs of jobs.", r"\w*job\w*"),
     "key": Problem(409, "A key has 1 to 255 characters that can be stored.", "Python only: give a shorter key.", "-"),
     "payload": Problem(409, "The payload is no JSON object.", "Python only: give a mapping.", "-"),

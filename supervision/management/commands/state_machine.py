@@ -70,7 +70,7 @@ def draw() -> str:
             "",
             *table(RUN_MOVES),
             "",
-            f"Final: {words(state for state in RunState if state in FINAL_RUN_STATES)}.",
+            f'Final: {words(state for state in RunState if state in FINAL_RUN_STATES)}. The console calls Compensating "Undoing".',
             "",
             "## Step",
             "",

@@ -1,0 +1,1 @@
+"""Notes and owners of orders and incidents at the API."""
