@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('supervision', '0024_named_keys'),
+        ('supervision', '0025_job_approval'),
     ]
 
     operations = [
