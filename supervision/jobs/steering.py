@@ -113,7 +113,7 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
         job = _job(pk)
         rights.demand(by, job.verb)
         if job.approval is not None and not Approval.objects.filter(pk=job.approval, state=Approval.State.APPROVED).exists():
-            raise Refused(_("Another operator has to approve request %(number)s first.") % {"number": job.approval}, "approval_pending")
+            raise Refused(_("Another operator has to approve request %(number)s first.") % {"number": job.approval}, "not_approved")
         if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):
             raise ChangedMeanwhile(_("The job is %(state)s: only a stopped one can be resumed.") % {"state": job.get_state_display()})
         log(by, job, f"resumed: {reason}")

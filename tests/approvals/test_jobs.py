@@ -92,7 +92,7 @@ def test_a_job_that_is_not_approved_cannot_be_resumed(olga: User, bob: User, end
         steering.resume(job.pk, by=bob, reason="go on")
     finish()
 
-    assert refused.value.code == "approval_pending"
+    assert refused.value.code == "not_approved"
     assert states(orders) == {"Error"}
 
 

@@ -99,6 +99,9 @@ PROBLEMS: dict[str, Problem] = {
     "receiver_gone": Problem(409, "Its receiver is gone or switched off.", "Register the address again.", "redeliver|test_webhook"),
     "changes_not_possible": Problem(409, "changes: the verb cancel takes none.", "Leave `changes` out.", r"\w*job\w*"),
     "filter_required": Problem(409, "A job needs a filter.", "Name at least one filter.", r"\w*job\w*"),
+    "not_approved": Problem(
+        409, "Another operator has to approve request 17 first.", "Have the request approved, or start another job.", r"resume_job"
+    ),
     "no_orders": Problem(409, "No order fits this filter.", "Check the filter with `dry_run`.", r"\w*job\w*"),
     "too_many_orders": Problem(409, "More than 50000 orders fit this filter.", "Narrow the filter.", r"\w*job\w*"),
     "unknown_job": Problem(409, "There is no job 7.", "List the jobs again.", r"\w*job\w*"),
