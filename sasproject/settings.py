@@ -215,6 +215,8 @@ RETURN_WITHIN = env_seconds("RETURN_WITHIN", 2_592_000.0)
 SHOP_CAPTURE = env_choice("SHOP_CAPTURE", "at-once", ("at-once", "after-booking"))
 # How long an order whose payment is refused is kept, in seconds: its customer is reminded after a third of it.
 PAYMENT_PATIENCE = env_seconds("PAYMENT_PATIENCE", 259_200.0)
+# When the customer is mailed that a payment was refused, in seconds after the refusal. Who is still on the page pays again before.
+PAYMENT_MAIL_AFTER = env_seconds("PAYMENT_MAIL_AFTER", 600.0)
 # How often the payment of one order may be tried again after refusals.
 PAYMENT_TRIES = env_int("PAYMENT_TRIES", 5, minimum=1)
 CARRIER_URL = env_str("CARRIER_URL", "http://127.0.0.1:8010").rstrip("/")

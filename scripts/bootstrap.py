@@ -27,7 +27,13 @@ PYTHON = VENV / "bin" / "python"
 # soak: what the suite runs in a short form.
 LONG = {
     "matrix": ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2"),
-    "soak": ("tests/workflows", "tests/simulation", "tests/engine/test_outage_of_a_day.py", "tests/e2e/test_payments_under_fire.py"),
+    "soak": (
+        "tests/workflows",
+        "tests/simulation",
+        "tests/engine/test_outage_of_a_day.py",
+        "tests/e2e/test_payments_under_fire.py",
+        "tests/browser/test_outage_story_browser.py",
+    ),
     "deploys": ("tests/e2e/test_deploys.py", "tests/e2e/test_two_releases.py", "-m", "nightly or not nightly"),
 }
 

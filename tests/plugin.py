@@ -50,6 +50,7 @@ WHOLE_SHOPS = (
     "tests/crash/test_matrix.py",
     "tests/e2e/test_recovery_times.py",
     "tests/e2e/test_rolling_restart.py",
+    "tests/browser/test_outage_story_browser.py",
     "tests/stack/test_demo.py",
     "tests/governed/test_poisonous_orders.py",
     "tests/e2e/test_one_orders_life.py",

@@ -1,10 +1,11 @@
-"""What becomes of an order whose payment stays refused: its customer is reminded, then it is cancelled and its stock released.
+"""What becomes of an order whose payment stays refused: its customer is told and reminded, then it is cancelled and its stock released.
 
-Each refusal queues two notifications of the outbox, in the transaction that records it: a mail after a third of PAYMENT_PATIENCE,
-and the cancellation at its end. Both carry the attempt that was refused. If the step has run again since, or the order has ended,
-they do nothing; another refusal has queued its own. The outbox finds due ones by its index, gives each to one process, and repeats
-what failed. The cancellation carries the version of the order that was judged, so a customer who pays at that moment is not
-cancelled: of the two, the first one wins.
+Each refusal queues three notifications of the outbox, in the transaction that records it: a mail after PAYMENT_MAIL_AFTER, because a
+customer may have left the page before a late refusal; another mail after a third of PAYMENT_PATIENCE; and the cancellation at its
+end. All carry the attempt that was refused. If the step has run again since, or the order has ended, they do nothing; another
+refusal has queued its own. The outbox finds due ones by its index, gives each to one process, and repeats what failed. The
+cancellation carries the version of the order that was judged, so a customer who pays at that moment is not cancelled: of the two,
+the first one wins.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from orders.formats import moment, speaking
 from orders.payments import codes
@@ -28,13 +30,13 @@ from supervision.outbox.notifications import handler
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
-REMINDER, END = "payment-reminder", "payment-patience"
+TELL, REMINDER, END = "payment-refused", "payment-reminder", "payment-patience"
 REMIND_AT = 1 / 3  # of the patience
 MAIL_TRIED_FOR = timedelta(days=3)
 
 _BEGIN = """
 INSERT INTO supervision_notification (kind, run_id, not_before, payload)
-SELECT v.kind, r.id, now() + v.share * %(patience)s::float8 * interval '1 s',
+SELECT v.kind, r.id, now() + v.seconds * interval '1 s',
        jsonb_build_object('order', r.key, 'number', o.number, 'attempt', s.attempt, 'email', r.payload->>'email',
                           'language', r.payload->>'language',
                           'until', now() + %(patience)s::float8 * interval '1 s')
@@ -42,7 +44,7 @@ SELECT v.kind, r.id, now() + v.share * %(patience)s::float8 * interval '1 s',
   JOIN supervision_run r ON r.id = a.run_id
   JOIN orders_order o ON o.run_id = r.id
   JOIN supervision_stepstate s ON s.run_id = a.run_id AND s.direction = a.direction AND s.position = a.position
- CROSS JOIN (VALUES (%(reminder)s, %(remind_at)s::float8), (%(end)s, 1.0)) v(kind, share)
+ CROSS JOIN unnest(%(kinds)s::text[], %(seconds)s::float8[]) v(kind, seconds)
  WHERE a.run_id = ANY (%(runs)s::bigint[]) AND a.direction = 'do' AND a.kind = 'error' AND a.closed_at IS NULL
    AND a.step = ANY (%(steps)s::text[]) AND a.code = ANY (%(codes)s)
 """
@@ -57,15 +59,14 @@ SELECT true FROM supervision_run r
 
 
 def begin(runs: Sequence[ClosedRun]) -> None:
-    """Queue the reminder and the cancellation of those of these stopped orders whose payment was refused, in their transaction."""
+    """Queue the mails and the cancellation of those of these stopped orders whose payment was refused, in their transaction."""
     db.fetch(
         _BEGIN,
         {
             "runs": [run.run_id for run in runs],
             "patience": settings.PAYMENT_PATIENCE,
-            "remind_at": REMIND_AT,
-            "reminder": REMINDER,
-            "end": END,
+            "kinds": [TELL, REMINDER, END],
+            "seconds": [settings.PAYMENT_MAIL_AFTER, settings.PAYMENT_PATIENCE * REMIND_AT, settings.PAYMENT_PATIENCE],
             "steps": list(codes.STEPS),
             "codes": sorted(codes.REFUSALS),
         },
@@ -77,21 +78,31 @@ def _still_refused(notification: Notification) -> bool:
     return bool(db.run(_STILL_REFUSED, {**facts, "steps": list(codes.STEPS), "codes": sorted(codes.REFUSALS)}))
 
 
+@handler(TELL, within=timedelta(seconds=settings.PAYMENT_MAIL_AFTER) + MAIL_TRIED_FOR)
+def tell(notification: Notification) -> None:
+    """Tell the customer that the payment was refused, if it still is."""
+    _mail(notification, gettext_lazy("The payment of your order %(number)s was refused"))
+
+
 @handler(REMINDER, within=timedelta(seconds=settings.PAYMENT_PATIENCE * REMIND_AT) + MAIL_TRIED_FOR)
 def remind(notification: Notification) -> None:
+    """Remind the customer, if the payment is still refused."""
+    _mail(notification, gettext_lazy("Your order %(number)s is not paid yet"))
+
+
+def _mail(notification: Notification, subject: Any) -> None:
     """Mail the customer, if the payment is still refused. The mail server's errors are raised: the outbox tries again."""
     facts = notification.payload
-    if not facts["email"] or not _still_refused(notification):
-        return
-    with speaking(facts.get("language")):
-        _reminder(facts).send()
+    if facts["email"] and _still_refused(notification):
+        with speaking(facts.get("language")):
+            _message(notification.kind, str(subject), facts).send()
 
 
-def _reminder(facts: Mapping[str, Any]) -> EmailMessage:
+def _message(kind: str, subject: str, facts: Mapping[str, Any]) -> EmailMessage:
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     words = {"number": facts["number"], "until": moment(datetime.fromisoformat(facts["until"]))}
     return EmailMessage(
-        subject=_("Your order %(number)s is not paid yet") % words,
+        subject=subject % words,
         body="\n\n".join(
             [
                 _("Hello,"),
@@ -101,7 +112,7 @@ def _reminder(facts: Mapping[str, Any]) -> EmailMessage:
             ]
         ),
         to=[facts["email"]],
-        headers={"Message-ID": f"<{facts['order']}.{facts['attempt']}.{REMINDER}@{domain}>", "X-Order-ID": facts["order"]},
+        headers={"Message-ID": f"<{facts['order']}.{facts['attempt']}.{kind}@{domain}>", "X-Order-ID": facts["order"]},
     )
 
 

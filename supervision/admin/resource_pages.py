@@ -13,10 +13,12 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.core.validators import RegexValidator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path, reverse
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -169,6 +171,20 @@ class ResourceAdmin(LimitsAdmin):
         text = ngettext("%(n)d breaker was closed.", "%(n)d breakers were closed.", len(closed))
         self.message_user(request, text % {"n": len(closed)}, messages.SUCCESS)
 
+    def get_urls(self) -> list[URLPattern]:
+        close = path("<int:resource_id>/close/", self.admin_site.admin_view(self.close_view), name="supervision_resource_close")
+        return [close, *super().get_urls()]
+
+    def close_view(self, request: HttpRequest, resource_id: int) -> HttpResponse:
+        """Close this one's breaker, from its page."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        get_object_or_404(Resource, pk=resource_id)
+        self.close_breakers(request, Resource.objects.filter(pk=resource_id))
+        return HttpResponseRedirect(reverse("admin:supervision_resource_change", args=[resource_id]))
+
     # --- Form ---------------------------------------------------------------------------------------------------------
 
     def change_view(
@@ -179,8 +195,10 @@ class ResourceAdmin(LimitsAdmin):
         extra: dict[str, Any] = {**(extra_context or {})}
         if obj is not None:
             entries = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(Resource), object_id=str(obj.pk))
+            broken = obj.breaker_state != Resource.Breaker.CLOSED and self.has_change_permission(request, obj)
             extra |= {
                 "figures": next((row for row in resource_limits.figures() if row.name == obj.name), None),
+                "close": reverse("admin:supervision_resource_close", args=[obj.pk]) if broken else "",
                 "resource": obj,
                 "entries": entries.select_related("user").order_by("-action_time")[:HISTORY_SHOWN],
                 "history": reverse("admin:supervision_resource_history", args=[obj.pk]),

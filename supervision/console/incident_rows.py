@@ -14,6 +14,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from supervision.console.shared import bulk_address, list_address, open_incidents, since
+from supervision.incidents.lifecycle import INFO
 from supervision.insight.pulse import held_before
 from supervision.models import Incident, Resource
 
@@ -81,7 +82,11 @@ def _change(row: Any, before: Mapping[str, int] | None) -> int | None:
 
 
 def way_out(row: Incident, resources: Mapping[str, int]) -> tuple[str, str]:
-    """The verb that settles all of an incident's orders, or the page where its cause is settled. resources: row ids by name."""
+    """The verb that settles all of an incident's orders, or the page where its cause is settled. resources: row ids by name.
+
+    Of severity info, where customers have to act and not operators, it is the list of the orders."""
+    if row.severity == INFO:
+        return _("List its orders"), list_address(incident=row.pk)
     if row.kind == "step_error":
         return _("Resubmit all"), bulk_address("resubmit", incident=row.pk)
     if row.kind == "outage" and row.resource in resources:

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
 
+from supervision.incidents.lifecycle import INFO
 from supervision.models import Alert, DeadLetter, Incident, Submission
 from supervision.runtime.humanize import age_in_words as age_in_words
 from supervision.states import RunState
@@ -86,11 +87,17 @@ def count_up_to(rows: QuerySet[Any], limit: int = COUNTED_UP_TO) -> str:
 
 
 def open_alerts() -> QuerySet[Alert]:
-    return Alert.objects.filter(closed_at__isnull=True, acknowledged_at__isnull=True)
+    """The alerts that wait for an operator. Those of severity info wait for a customer."""
+    return Alert.objects.filter(closed_at__isnull=True, acknowledged_at__isnull=True).exclude(severity=INFO)
 
 
 def open_incidents() -> QuerySet[Incident]:
     return Incident.objects.filter(closed_at__isnull=True)
+
+
+def waiting_incidents() -> QuerySet[Incident]:
+    """The open incidents that wait for an operator. Those of severity info wait for customers."""
+    return open_incidents().exclude(severity=INFO)
 
 
 def open_dead_letters() -> QuerySet[DeadLetter]:

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from supervision.approvals import waiting
-from supervision.console.shared import count_up_to, open_alerts, open_incidents
+from supervision.console.shared import count_up_to, open_alerts, waiting_incidents
 from supervision.models import (
     Alert,
     Approval,
@@ -64,7 +64,7 @@ def badges(request: HttpRequest) -> dict[str, str]:
     return {
         "error": count_up_to(Run.objects.filter(process_state=RunState.ERROR)),
         "alerts": count_up_to(open_alerts()),
-        "incidents": count_up_to(open_incidents()),
+        "incidents": count_up_to(waiting_incidents()),
     }
 
 

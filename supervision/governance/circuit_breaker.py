@@ -28,6 +28,7 @@ T = TypeVar("T")
 PROBE_PAUSE_SECONDS = 1.0
 MOST_NOTED = 16  # successes that a process remembers of each resource
 NOTE_SECONDS = 0.5  # each process writes its successes at most this often
+LONGEST_WAIT_SECONDS = 30.0  # then a waiting call asks again: the breaker may have been closed by hand before its cool-down is over
 BUSY_WAIT = timedelta(seconds=1)  # the wait of a call that came while all probes were under way
 
 
@@ -130,7 +131,7 @@ def admit(resource: str, runs: Sequence[int]) -> Admission:
         return Admission(runs)
     wait = known.retry_at - time.monotonic()
     if known.breaker == "open" and wait > 0:
-        return Admission((), _spread(wait), f"{resource} does not answer: its breaker is open")
+        return Admission((), _spread(min(wait, LONGEST_WAIT_SECONDS)), f"{resource} does not answer: its breaker is open")
     admitted = change(resource, lambda breaker: (breaker.admit(runs), breaker.state))
     if admitted[1] == HALF_OPEN:
         _probes.update(dict.fromkeys(admitted[0], resource))
@@ -244,7 +245,7 @@ def close(names: Sequence[str]) -> None:
 
 def wait_of(told: Told) -> timedelta | None:
     """How long a call that met an open breaker waits, with jitter; None if the breaker is closed."""
-    return None if told.wait is None else _spread(told.wait)
+    return None if told.wait is None else _spread(min(told.wait, LONGEST_WAIT_SECONDS))
 
 
 def _spread(seconds: float) -> timedelta:

@@ -172,8 +172,9 @@ def overdue_count() -> int:
 
 
 def open_alerts(limit: int = 50) -> QuerySet[Alert]:
-    """Open alerts that are not acknowledged, newest first."""
-    return Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).select_related("run").order_by("-raised_at")[:limit]
+    """Open alerts that wait for an operator, newest first. Those that are acknowledged or of severity info are left out."""
+    waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).exclude(severity="info")
+    return waiting.select_related("run").order_by("-raised_at")[:limit]
 
 
 def failing_steps() -> dict[str, int]:

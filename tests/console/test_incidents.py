@@ -48,6 +48,27 @@ def test_the_page_of_an_incident_names_its_orders_and_what_they_are_worth(operat
     assert address(standing) in operator.get(page(orders[0])).content.decode()
 
 
+def test_what_only_customers_can_correct_waits_for_no_operator(operator: Client):
+    fail(2, for_customer=True)
+    lifecycle.look()
+    row = Incident.objects.get(severity="info")
+
+    html = operator.get("/admin/").content.decode()
+
+    assert "Nothing waits for an operator." in html
+    assert "waits for the customers, not for an operator" in html
+    assert "No open alerts." in html
+    assert f'href="/admin/orders/order/?incident={row.pk}">List its orders' in html
+    assert "Resubmit all" not in html
+
+    fail()
+    lifecycle.look()
+    html = operator.get("/admin/").content.decode()
+
+    assert "Nothing waits for an operator." not in html
+    assert "Resubmit all" in html
+
+
 def test_it_is_acknowledged_with_a_reason_and_stays_open(operator: Client, standing: Incident):
     assert operator.post(address(standing), {"reason": ""}).status_code == 200
     standing.refresh_from_db()

@@ -296,6 +296,23 @@ def test_an_operator_closes_a_breaker_without_waiting_for_the_probe(operator: Cl
     assert "breaker closed by hand" in html(operator, address_of(bank))
 
 
+def test_an_operator_closes_a_breaker_on_its_own_page(operator: Client, viewer: Client):
+    bank = a_resource("payment", breaker_state="open", failures=9, opened_at=timezone.now())
+    close = f"{RESOURCES}{bank.pk}/close/"
+    assert close in html(operator, address_of(bank))
+    assert close not in html(viewer, address_of(bank))
+    assert (viewer.post(close).status_code, operator.get(close).status_code) == (403, 405)
+    assert operator.post(f"{RESOURCES}999/close/").status_code == 404
+
+    answer = operator.post(close, follow=True)
+
+    bank.refresh_from_db()
+    assert bank.breaker_state == "closed"
+    assert "1 breaker was closed." in answer.content.decode()
+    assert close not in answer.content.decode()
+    assert "breaker closed by hand by olga" in answer.content.decode()
+
+
 def test_a_viewer_sees_resources_and_changes_nothing(viewer: Client):
     bank = a_resource("payment", capacity=5)
 

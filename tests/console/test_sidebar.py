@@ -57,6 +57,7 @@ def test_the_first_entry_counts_the_open_incidents(operator: Client):
     assert "badge" not in navigation(request)[0]["items"][0]
 
     fail(2)
+    fail(for_customer=True, at="book-shipment")  # waits for its customer
     lifecycle.look()
 
     assert navigation(request)[0]["items"][0]["badge"] == "1"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.governance import circuit_breaker
@@ -52,6 +54,16 @@ def test_four_failures_leave_it_closed_and_count_for_nobody_while_nobody_succeed
     assert (the_breaker().breaker_state, the_breaker().failures) == ("closed", 4)
     assert {step(key, "beta-step").failure_count for key in keys} == {0}
     assert {step(key, "beta-step").process_state for key in keys} == {"Pending"}
+
+
+def test_a_waiting_step_asks_again_within_half_a_minute_however_long_the_cool_down_is():
+    """An operator may close the breaker by hand long before its cool-down is over."""
+    circuit_breaker.know(["beta"])
+    Resource.objects.filter(name="beta").update(cool_down_seconds=3600)
+    keys = break_down(8)
+
+    assert the_breaker().retry_at > timezone.now() + timedelta(minutes=50)
+    assert all(step(key, "beta-step").not_before < timezone.now() + timedelta(minutes=1) for key in keys)
 
 
 def test_nothing_is_called_while_it_is_open():

@@ -1,4 +1,4 @@
-"""An order whose payment stays refused: its customer is reminded once, then it is cancelled and its stock released."""
+"""An order whose payment stays refused: its customer is told, reminded once, then it is cancelled and its stock released."""
 
 from __future__ import annotations
 
@@ -50,6 +50,30 @@ def later(shop, time: str) -> None:
 
 def reminders() -> list[mail.EmailMessage]:
     return [one for one in mail.outbox if "not paid" in one.subject]
+
+
+def told() -> list[mail.EmailMessage]:
+    return [one for one in mail.outbox if "was refused" in one.subject]
+
+
+def test_its_customer_is_told_once_after_ten_minutes_with_the_link_to_pay_again(shop, refused):
+    later(shop, "9m")
+    assert told() == []
+    later(shop, "2m")
+    later(shop, "20h")
+
+    [sent] = told()
+    assert (sent.to, reminders()) == (["ada@example.com"], [])
+    assert f"https://shop.example/orders/{refused}/" in sent.body
+
+
+def test_a_customer_who_pays_again_at_once_is_not_told_of_the_refusal(shop, refused, client):
+    client.post(f"/orders/{refused}/payment/", {"payment_method": "pm_card_visa"})
+    shop.run()
+    later(shop, "11m")
+
+    assert told() == []
+    Run(refused).assert_state("Processed")
 
 
 def test_it_is_reminded_once_then_cancelled_and_its_stock_released(shop, refused, services):

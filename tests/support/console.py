@@ -70,16 +70,17 @@ def fail(
     at: str = "charge-payment",
     message: str = "card_declined: refused",
     outcome: Outcome = Outcome.PERMANENT,
+    for_customer: bool = False,
     **changes: Any,
 ) -> list[Order]:
-    """Orders in Error at this step; the steps before it are done."""
+    """Orders in Error at this step; the steps before it are done. for_customer: only the customer can correct it."""
     keys, ((spot, claims),) = _taken_up(count, changes)
     while spot.definition.step(spot.position).name != at:
         started = step_verbs.start(spot, claims)
         claims = step_verbs.finish_at(spot)([(work, {"id": "it_1"}) for work in started]).claims
         spot = spot.following
     for work in step_verbs.start(spot, claims):
-        failures.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused"))])
+        failures.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused", for_customer=for_customer))])
     return _orders(keys)
 
 
