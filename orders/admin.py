@@ -22,8 +22,9 @@ from orders import queries, searching
 from orders.desk import OrderDesk, money
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
-from orders.models import Category, Order, Product, Return
+from orders.models import Category, Order, PaymentEvent, Product, Return
 from orders.payments import codes
+from orders.payments.console import SEES_EVENTS
 from orders.payments.state import adjustments
 from orders.returns.answers import of_order
 from orders.returns.console import SEES_RETURNS
@@ -233,6 +234,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         sidebar.overview_entry(shown),
         *sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),
         *sidebar.entry(request, Return, "assignment_return", permission=SEES_RETURNS),
+        *sidebar.entry(request, PaymentEvent, "credit_card", permission=SEES_EVENTS),
         *sidebar.job_entry(request),
         *sidebar.dead_letter_entry(request),
         *sidebar.entry(request, Product, "inventory_2"),

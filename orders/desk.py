@@ -24,6 +24,7 @@ from orders.mails import codes as mails
 from orders.mails.resending import resend
 from orders.models import MailAgain, Order, Refund
 from orders.refunds import asking
+from orders.refunds.again import Failed, failed_of, pay_again
 from orders.services import Conflict, InvalidOrder, KeyReused
 from supervision.console.run_lists import RunConsole, labelled
 from supervision.console.shared import run_address
@@ -60,6 +61,7 @@ class OrderDesk(RunConsole):
         guard = self.admin_site.admin_view
         return [
             path("<int:object_id>/refund/", guard(self.refund_view), name="orders_order_refund"),
+            path("<int:object_id>/pay-again/<str:refund>/", guard(self.pay_again_view), name="orders_order_pay_again"),
             path("<int:object_id>/resend/", guard(self.resend_view), name="orders_order_resend"),
             *super().get_urls(),
         ]
@@ -67,13 +69,15 @@ class OrderDesk(RunConsole):
     def panels(self, request: HttpRequest, obj: Order, /) -> Sequence[SafeString]:
         refunds = list(Refund.objects.filter(order_key=obj.public_id).order_by("pk"))
         again = list(MailAgain.objects.filter(order_key=obj.public_id).order_by("pk"))
-        if self.run_of(obj).process_state != RunState.PROCESSED and not (refunds or again):
+        failed = failed_of(obj.public_id)
+        if self.run_of(obj).process_state != RunState.PROCESSED and not (refunds or again or failed):
             return [*super().panels(request, obj)]
         keys = [*(row.public_id for row in refunds), *(row.public_id for row in again)]
         runs = {run.key: run for run in Run.objects.filter(key__in=keys)}
         rest = _left(obj)
         context = {
             "refunds": [(row, money(row.amount, row.currency), *_standing(runs.get(row.public_id))) for row in refunds],
+            "failed": [(one, money(one.amount, one.currency), self._pays_again(obj, one)) for one in failed],
             "mails": [(row, *_standing(runs.get(row.public_id))) for row in again],
             "left": None if rest is None else money(rest, obj.currency),
             "refund_at": reverse("admin:orders_order_refund", args=[obj.pk]) if rest else "",
@@ -98,6 +102,24 @@ class OrderDesk(RunConsole):
 
         return self._ask(request, order, form, act, title=_("Give money back"), lead=words, button=_("Give back"), dangerous=True)
 
+    def pay_again_view(self, request: HttpRequest, object_id: int, refund: str) -> HttpResponse:
+        """Send the money of a failed refund again: GET asks, POST does it once."""
+        order = self._to_act_on(request, object_id)
+        one = next((one for one in failed_of(order.public_id) if one.refund == refund), None)
+        amount = "" if one is None else money(one.amount, one.currency)
+        lead = _("Refund %(id)s has failed: the customer has not got %(amount)s. The same amount is sent to the card again, once.")
+        form = _Once(request.POST if request.method == "POST" else None)
+
+        def act(said: Mapping[str, Any]) -> Any:
+            made = pay_again(order.public_id, refund, reason=said["reason"], by=request.user, idempotency_key=said["key"])
+            return _("This refund was asked for before.") if made.replayed else _("The money goes back.")
+
+        if one is None and request.method != "POST":
+            messages.error(request, _("This order has no failed refund %(id)s that is still owed.") % {"id": refund})
+            return HttpResponseRedirect(self._address("change", order.pk))
+        words = lead % {"id": refund, "amount": amount}
+        return self._ask(request, order, form, act, title=_("Pay again"), lead=words, button=_("Pay again"), dangerous=True)
+
     def resend_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         """Send the mail that the order is on its way once more: GET asks, POST does it once."""
         order = self._to_act_on(request, object_id)
@@ -109,6 +131,9 @@ class OrderDesk(RunConsole):
 
         lead = _("The mail that the order is on its way is sent once more.")
         return self._ask(request, order, form, act, title=_("Send the mail again"), lead=lead, button=_("Send"))
+
+    def _pays_again(self, order: Order, failed: Failed) -> str:
+        return "" if failed.under_way else reverse("admin:orders_order_pay_again", args=[order.pk, failed.refund])
 
     def _to_act_on(self, request: HttpRequest, object_id: int) -> Order:
         if not self.has_operate_permission(request):

@@ -180,6 +180,7 @@ class PaymentEvent(models.Model):
         indexes = [
             models.Index(name="payment_event_received", fields=["received_at"]),
             models.Index(name="payment_event_of_payment", fields=["intent"]),
+            models.Index(name="payment_event_of_order", fields=["order_key"]),
         ]
 
     def __str__(self) -> str:

@@ -50,7 +50,7 @@ def look(notification: Notification) -> None:
             record(order, found)
         if order and any(isinstance(one, Refund) and not one.gives_back for one in found):
             Notification.objects.create(kind=REFUND_FAILED, payload={"order": order, "intent": event.intent})
-        events.applied(event, outcome)
+        events.applied(event, outcome, order)
 
     db.transact(work)
 

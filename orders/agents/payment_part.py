@@ -29,7 +29,7 @@ from orders.agents.payment_calls import HARMLESS, SERVICE, Calls
 from orders.gateways import payment
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import Dispute, Refund, Rejected
-from orders.refunds.codes import BEYOND
+from orders.refunds.codes import BEYOND, REPLACED_ALREADY
 from orders.refunds.recorded import amount_of, is_refund
 from orders.returns import codes
 from orders.returns.recorded import worth
@@ -59,6 +59,7 @@ class Part(Calls):
         self.intent = request.payload.get("intent")
         self.currency = str(request.payload["currency"])
         self.whole = is_refund(request)  # an operator's refund is paid in full or not at all
+        self.replaces = str(request.payload.get("replaces") or "")  # the failed refund whose money this one sends again
 
     def run(self) -> dict[str, Any]:
         amount = amount_of(self.request) if self.whole else worth(self.request)
@@ -75,6 +76,9 @@ class Part(Calls):
             refunds, disputes = self.look()
             own = [one for one in refunds if one.of_return == self.request.run_key]
             self.learn_refunds(own)
+            if not own and self.replaces and any(one.replaces == self.replaces for one in refunds):
+                text = _("The failed refund %(id)s was paid again by another call: cancel this refund.") % {"id": self.replaces}
+                raise PermanentFailure(text, REPLACED_ALREADY)
             missing = wanted - sum(one.amount for one in own if one.gives_back)
             part = min(missing, self.left(refunds, disputes))
             if self.whole and part < missing:
@@ -104,6 +108,8 @@ class Part(Calls):
         operation = f"{PART}:{number}:{part}"
         first = f"{self.request.idempotency_key}:{operation}"
         facts = {"return": self.request.run_key, "step_key": first}
+        if self.replaces.startswith("re_"):  # of a cancelled order, "replaces" is the payment itself
+            facts["replaces"] = self.replaces
         row = self.request.intend(
             PART,
             key=first,

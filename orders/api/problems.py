@@ -22,7 +22,7 @@ add(
             422,
             "This idempotency key was used before, for another request.",
             "Take a new key for a new order.",
-            "place_orders?|return_goods",
+            "place_orders?|return_goods|pay_refund_again",
         ),
         "payment_not_refused": Problem(
             409, "The payment of this order was not refused.", "There is nothing to pay again.", "pay_order_again"
@@ -35,6 +35,15 @@ add(
             409, "More than was delivered and is not yet returned.", "Return fewer pieces of the lines that `errors` names.", "return_goods"
         ),
         "not_paid_by_card": Problem(409, "No card was charged for this order.", "Pay back in the way in which it was paid.", "refund_.*"),
+        "no_failed_refund": Problem(
+            409,
+            "This order has no failed refund of this id.",
+            "List the failed refunds of the order.",
+            "pay_refund_again",
+        ),
+        "refund_under_way": Problem(
+            409, "Something else may be paying this money at the moment.", "Wait until it has ended, and look again.", "pay_refund_again"
+        ),
         "beyond_charge": Problem(409, "Only 10.00 EUR of the charge are left.", "Pay back less.", "refund_.*"),
         "not_sent_yet": Problem(409, "This mail was not sent yet.", "Wait until the order is on its way.", ".*mail.*"),
         "sent_too_often": Problem(409, "This mail was sent 5 times, which is the most.", "Write to the customer.", ".*mail.*"),

@@ -17,7 +17,7 @@ from datetime import timedelta
 
 from django.db import transaction
 
-from orders.gateways.payment_events import OF_PAYMENTS, Event
+from orders.gateways.payment_events import OF_MONEY, OF_PAYMENTS, Event
 from orders.payments import codes
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Notification
@@ -29,13 +29,18 @@ log = logging.getLogger(__name__)
 NEWS = "payment-news"  # the kind of the notification that makes the look
 TRIED_FOR = timedelta(days=3)
 KEPT = timedelta(days=30)
+KINDS = sorted({*OF_PAYMENTS, *OF_MONEY})  # the events that are stored
 _FORGET_ONE_IN = 100
 
 _STORE = """
 INSERT INTO orders_paymentevent (event_id, kind, intent, order_key) VALUES (%(id)s, %(kind)s, %(intent)s, %(order)s)
 ON CONFLICT (event_id) DO NOTHING RETURNING id
 """
-_APPLIED = "UPDATE orders_paymentevent SET applied_at = now(), outcome = %(outcome)s WHERE event_id = %(id)s AND applied_at IS NULL"
+_APPLIED = """
+UPDATE orders_paymentevent
+   SET applied_at = now(), outcome = %(outcome)s, order_key = CASE WHEN order_key = '' THEN %(order)s ELSE order_key END
+ WHERE event_id = %(id)s AND applied_at IS NULL
+"""
 _FORGET = """
 DELETE FROM orders_paymentevent WHERE id IN (
     SELECT id FROM orders_paymentevent WHERE received_at < now() - %(seconds)s::float8 * interval '1 s'
@@ -93,9 +98,9 @@ def signal(event: Event) -> str:
         return f"signal refused: {refusal.code}"
 
 
-def applied(event: Event, outcome: str) -> None:
-    """Note that the event has had its effect."""
-    db.fetch(_APPLIED, {"id": event.id, "outcome": outcome[:200]})
+def applied(event: Event, outcome: str, order: str = "") -> None:
+    """Note that the event has had its effect. order: what a look has shown; it counts where the event itself named none."""
+    db.fetch(_APPLIED, {"id": event.id, "outcome": outcome[:200], "order": order})
 
 
 def forget_old() -> None:

@@ -12,6 +12,7 @@ from orders.agents import payment_news
 from orders.gateways import payment
 from orders.gateways.money import from_minor
 from orders.gateways.payment import Broken, Refund, Unavailable
+from orders.models import Refund as AskedRefund
 from orders.reconciliation.asking import once, patiently
 from orders.reconciliation.charges import SERVICE
 from orders.reconciliation.comparing import Done
@@ -46,8 +47,14 @@ def note(found: Found, by: str) -> None:
     """Write a replacement that was made into our books, also one of a settlement that died after its call."""
     failed = patiently(partial(payment.refund_of, found.external_id), Broken, Unavailable)
     if (made := _replacement(failed)) is not None:
-        _write(failed, made, str(failed.of_return), by)
+        _write(failed, made, _root(failed), by)
         payment_news.record(found.order, patiently(partial(payment.refunds_of, failed.intent), Broken, Unavailable))
+
+
+def _root(failed: Refund) -> str:
+    """The return or refund whose money this was at first: a refund that was paid again may fail, too."""
+    row = AskedRefund.objects.filter(public_id=failed.of_return, replaces__startswith="re_").first()
+    return str(failed.of_return) if row is None else _root(patiently(partial(payment.refund_of, row.replaces), Broken, Unavailable))
 
 
 def _replacement(failed: Refund) -> Refund | None:

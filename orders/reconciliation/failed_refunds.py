@@ -12,11 +12,15 @@ from datetime import timedelta
 from django.db.models.functions import Now
 
 from orders.agents.payment_news import REFUND_FAILED
+from orders.reconciliation import again
 from orders.reconciliation.asking import SETTLING_SECONDS, asking
 from orders.reconciliation.charges import SERVICE
 from orders.reconciliation.payment import PaymentSource, Suspect
+from orders.refunds.codes import REPLACED
 from supervision.ledger import reconciliation
-from supervision.models import Notification
+from supervision.ledger.reconciliation import REFUND, Found
+from supervision.models import Finding, Notification
+from supervision.operations.audit_log import Exempt
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
 
@@ -30,6 +34,22 @@ SELECT EXISTS (SELECT FROM supervision_run r WHERE r.key = %(order)s AND r.finis
                 JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.attempt > 0
                 WHERE t.order_key = %(order)s)
 """
+
+
+@handler(REPLACED, calls=True)
+def close(notification: Notification) -> None:
+    """Close the finding of a failed refund that a run has paid again, in the name of who asked for it, and write both into our books.
+
+    A finding that is still there stays open: the payment step was completed by hand, and an operator decides.
+    """
+    facts = notification.payload
+    found = Found(kind=KIND, order=facts["order"], external_id=facts["refund"])
+    row = Finding.objects.filter(service=SERVICE, kind=KIND, order_key=found.order, external_id=found.external_id, closed_at=None).first()
+    if row is not None and not PaymentSource().again([found]):
+        reconciliation.settle(row.pk, REFUND, by=Exempt(facts["by"]), reason=facts["reason"])
+    elif row is None and found.external_id.startswith("re_"):  # a comparison has closed it
+        with asking(SETTLING_SECONDS):
+            again.note(found, facts["by"])
 
 
 @handler(REFUND_FAILED, calls=True)

@@ -16,6 +16,7 @@ from orders.reconciliation import again, books
 from orders.reconciliation.asking import once, patiently
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, too_much
 from orders.reconciliation.comparing import Done
+from orders.refunds.again import under_way
 from supervision.ledger import adoption
 from supervision.ledger.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Found
 
@@ -24,6 +25,8 @@ def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
     """Do what the verb says. Raises CannotSettle, or the gateway's error if the result is unknown."""
     if verb == ADOPT:
         return _adopt(found, by)
+    if verb == REFUND and under_way(found.order, [found.external_id]):
+        raise CannotSettle("a refund that was asked for pays this money again, and has not ended yet")
     if verb == REFUND and found.external_id.startswith("re_"):
         return again.pay(found, by, tries)
     if verb == REFUND:

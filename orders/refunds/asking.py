@@ -11,24 +11,24 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from orders.later_requests import Asked, check_key, digest_of, seen, submission
-from orders.models import Order, Refund
+from orders.later_requests import Asked, check_key, digest_of, seen
+from orders.models import Order
 from orders.payments.state import charge_of
 from orders.queries import OrderView, order_view
 from orders.refunds import codes
+from orders.refunds.accepting import accept_refund, client_of
+from orders.refunds.again import pay_again
 from orders.services import Conflict, InvalidOrder, OrderRefused
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import Refused, UnknownRun
-from supervision.intake.submission import accept
 from supervision.operations.acting import demand_reason
-from supervision.operations.audit_log import log, name_of
 from supervision.postgres import db
 from supervision.states import RunState
 
 _UNDER_WAY = """
 SELECT coalesce(sum(f.amount), 0) FROM orders_refund f LEFT JOIN supervision_run r ON r.key = f.public_id
- WHERE f.order_key = %(order)s AND r.finished_at IS NULL
+ WHERE f.order_key = %(order)s AND f.replaces = '' AND r.finished_at IS NULL
    AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = f.public_id)
 """
 
@@ -45,14 +45,13 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
         raise InvalidOrder({"amount": [_("Expected an amount above 0, with at most two decimals.")]})
     amount = amount.quantize(Decimal("0.01"))
     digest = digest_of(str(amount), reason)
-    client = f"refund:{key}"
 
     def work() -> Asked:
         order = Order.objects.select_for_update(no_key=True).filter(public_id=key).first()
         view = order_view(key)
         if order is None or view is None:
             raise UnknownRun(key)
-        if before := seen(client, idempotency_key, digest):
+        if before := seen(client_of(key), idempotency_key, digest):
             return before
         if amount > (rest := left(view)):
             text = _("Only %(rest)s of the charge are left.") % {"rest": f"{rest} {view.currency}"}
@@ -60,13 +59,9 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
         arguments = {"amount": str(amount), "idempotency_key": idempotency_key}
         operation = Operation(verb=codes.VERB, subject=key, order=key, arguments=arguments, stake={view.currency: amount})
         gate.through(operation, by=by, reason=reason)
-        number = f"{view.number}-P{Refund.objects.filter(order_key=key).count() + 1}"
-        new = submission(codes.WORKFLOW, _payload(view, number, amount), client=client, key=idempotency_key, digest=digest)
-        accept([new])
-        facts = {"amount": amount, "currency": view.currency, "reason": reason, "asked_by": name_of(by)}
-        Refund.objects.create(public_id=new.public_id, order_key=key, number=number, **facts)
-        log(by, order, f"refund of {amount} {view.currency}: {reason}")
-        return Asked(new.public_id)
+        return accept_refund(
+            order, view, amount=amount, reason=reason, by=by, intent=charge_of(view.steps), key=idempotency_key, digest=digest
+        )  # fmt: skip
 
     return gate.asking(lambda: db.transact(work))
 
@@ -75,7 +70,11 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
 def _approved(key: str, /, *, by: Any, reason: str, plan_version: str | None, **arguments: Any) -> str:
     """Accept a refund that a second operator has approved. Raises Refused where it is not possible any more."""
     try:
+        if failed := arguments.get("replaces"):
+            return pay_again(key, failed, reason=reason, by=by, idempotency_key=arguments["idempotency_key"]).public_id
         asked = refund(key, amount=Decimal(arguments["amount"]), reason=reason, by=by, idempotency_key=arguments["idempotency_key"])
+    except Conflict as problem:
+        raise Refused(problem.message, problem.code) from problem
     except OrderRefused as problem:
         raise Refused(str(problem), codes.BEYOND) from problem
     return asked.public_id
@@ -90,16 +89,3 @@ def left(view: OrderView) -> Decimal:
     paying = view.payment
     rest: Decimal = paying.paid - paying.refunded - paying.owed - under_way
     return max(Decimal("0.00"), rest)
-
-
-def _payload(view: OrderView, number: str, amount: Decimal) -> dict[str, Any]:
-    return {
-        "order": view.public_id,
-        "number": view.number,
-        "refund": number,
-        "email": view.email,
-        "language": view.language,
-        "currency": view.currency,
-        "amount": str(amount),
-        "intent": charge_of(view.steps),
-    }

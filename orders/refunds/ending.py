@@ -1,17 +1,23 @@
-"""The end of a refund: the books hear of it, in the transaction that ends its run."""
+"""The end of a refund: the books hear of it, in the transaction that ends its run.
+
+They heard of a failed refund when it was made, so they hear nothing when it is paid again. Then its finding is to be closed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from orders import accounting
+from orders.refunds.codes import REPLACED
 from orders.returns.codes import REFUND, amount_said
 from supervision.journal import entries
+from supervision.models import Notification
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
 _FACTS = """
-SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, s.result->>'refunded', s.result->>'intent'
+SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, s.result->>'refunded', s.result->>'intent',
+       f.replaces, f.asked_by, f.reason
   FROM orders_refund f JOIN supervision_run r ON r.key = f.public_id
   JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s AND s.process_state || '' = 'Processed'
  WHERE f.public_id = ANY (%(refunds)s::text[])
@@ -19,7 +25,7 @@ SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, s.result-
 
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
-    """Record what was paid back. A refund whose payment was skipped has paid nothing."""
+    """Record what was paid back. A refund whose payment was skipped has paid nothing, and closes no finding."""
     facts = db.fetch(_FACTS, {"refunds": [run.key for run in runs], "step": REFUND})
     entries.append(
         accounting.KEY,
@@ -37,6 +43,12 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
                     "charge": charge,
                 },
             )
-            for key, order, number, amount, currency, refunded, charge in facts
+            for key, order, number, amount, currency, refunded, charge, replaces, _by, _reason in facts
+            if not replaces
         ],
+    )
+    Notification.objects.bulk_create(
+        Notification(kind=REPLACED, payload={"order": order, "refund": replaces, "by": by, "reason": reason})
+        for _key, order, _number, _amount, _currency, refunded, _charge, replaces, by, reason in facts
+        if replaces and amount_said(refunded)
     )

@@ -17,6 +17,7 @@ class Refund(models.Model):
     amount = models.DecimalField(_("amount"), max_digits=12, decimal_places=2)
     currency = models.CharField(_("currency"), max_length=3)
     reason = models.TextField(_("reason"))
+    replaces = models.TextField(_("failed refund"), blank=True, default="", db_default="")  # which this one pays again; else empty
     asked_by = models.TextField(_("asked by"))
     created_at = models.DateTimeField(_("created at"), db_default=Now())
 

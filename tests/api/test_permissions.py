@@ -29,6 +29,8 @@ DOORS = {
     ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "return-goods"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "return-payout"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("get", "failed-refunds"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "failed-refunds"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "compensate"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "skip"): (AUTH, NO, NO, NO, NO, OPEN),

@@ -36,7 +36,7 @@ def test_daily_work_supervision_and_machinery_are_apart(operator: Client, viewer
     shown = groups(operator)
 
     assert list(shown) == ["Daily work", "Supervision", "Machinery", "People"]
-    daily = ["Incidents", "Orders", "Returns", "Jobs", "Approvals", "Dead letters", "Products", "Categories"]
+    daily = ["Incidents", "Orders", "Returns", "Payment events", "Jobs", "Approvals", "Dead letters", "Products", "Categories"]
     assert shown["Daily work"] == daily
     assert shown["Supervision"][:5] == ["Breakers and capacity", "Pauses", "Queues", "Schedules", "Intervals"]
     assert {"Runs", "Heartbeats", "Journal files", "Deliveries", "Routes"} <= set(shown["Machinery"])

@@ -299,6 +299,12 @@ def test_disputes_are_shown_to_operators(shop, paid, services, operator, capsys)
     assert paying(paid)["state"] == "paid"
 
 
+def test_a_look_names_the_order_of_an_event_that_names_none(shop, paid, services):
+    hear(services, "charge.refund.updated", testing.step(paid, "charge-payment").result["intent"], "evt_1")
+
+    assert PaymentEvent.objects.get().order_key == paid
+
+
 def test_a_look_while_the_service_is_away_is_repeated(shop, paid, services):
     intent = testing.step(paid, "charge-payment").result["intent"]
     refund(services, intent, 580)
