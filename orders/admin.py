@@ -31,9 +31,9 @@ from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
+from supervision.console.bulk.preview import Preview
 from supervision.console.lists.searching import Way
 from supervision.console.shared import run_address
-from supervision.jobs.selection import Preview
 from supervision.models import Run, StepState
 
 shared.show_runs_at("orders_order")

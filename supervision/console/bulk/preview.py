@@ -12,7 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from supervision.console.verb_forms import ReasonForm
 from supervision.insight.filters import Filters
-from supervision.jobs.selection import MOST_GROUPS, Preview
+from supervision.jobs.selection import MOST_GROUPS
+from supervision.jobs.selection import Preview as Preview  # for applications that say what a verb means
 from supervision.models.labels import RUN_LABELS
 from supervision.states import RunState
 
