@@ -28,10 +28,16 @@ from supervision.models import Signal
 from supervision.operations import operator_verbs
 
 
+class ReturnLineSerializer(LineSerializer):
+    """One product and its pieces; where the order has several prices for it, which of them, or else the lowest."""
+
+    unit_price = serializers.DecimalField(max_digits=10, decimal_places=2, required=False, min_value=0)
+
+
 class ReturnSerializer(Strict):
     """What comes back, and why."""
 
-    lines = LineSerializer(many=True, min_length=1, max_length=MAX_LINES)  # type: ignore[call-arg]
+    lines = ReturnLineSerializer(many=True, min_length=1, max_length=MAX_LINES)  # type: ignore[call-arg]
     reason = Text(max_length=500)
 
 

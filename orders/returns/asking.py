@@ -7,7 +7,6 @@ the order's rows, or locks them in the order of the SKUs: two returns wait for e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -20,6 +19,7 @@ from orders.parcels.states import RETURNED
 from orders.payments.state import charge_of
 from orders.queries import OrderView
 from orders.returns import codes
+from orders.returns.prices import Prices, chosen, named_in, prices_of
 from orders.services import Conflict, InvalidOrder
 from orders.validation import merged
 from supervision.intake.submission import accept
@@ -54,35 +54,40 @@ def ask(
     by_operator: bool = False,
     idempotency_key: str | None = None,
 ) -> Asked:
-    """Accept a return of these pieces ({"sku", "quantity"}) of an order. by_operator: also of parcels that the carrier brought back.
+    """Accept a return of these pieces of an order: {"sku", "quantity"}, and "unit_price" where it is named (`orders.returns.prices`).
 
+    by_operator: also of parcels that the carrier brought back.
     Raises InvalidOrder, with messages at the wrong lines; Conflict, if the order was not delivered or not so many pieces are left to
     return (`errors` says how many); KeyReused. Then nothing was written.
     """
     if idempotency_key is not None:
         check_key(idempotency_key)
     wanted, first = merged(lines)
-    digest = digest_of(sorted(wanted.items()), reason)
+    prices, names = prices_of(view), {line.sku: line.name for line in view.lines}
+    named = named_in(lines, prices)
+    digest = digest_of(sorted(wanted.items()), reason, *([sorted((sku, str(price)) for sku, price in named.items())] if named else []))
     client = f"return:{view.public_id}"
     if idempotency_key is not None and (before := seen(client, idempotency_key, digest)):
         return before
-    delivered, prices, names = _delivered(view)
+    delivered = _delivered(prices)
     wrong = {first[sku]: {"sku": [_("This order has no %(sku)s.") % {"sku": sku}]} for sku in wanted if sku not in delivered}
     if wrong:
         raise InvalidOrder({"lines": wrong})
     if not may_return(view, by_operator=by_operator):
         message = _("This order was not delivered: nothing of it can be returned.")
         raise Conflict(codes.NOT_DELIVERED, message, {"lines": [message]})
-    facts: list[dict[str, Any]] = [
-        {"sku": sku, "name": names[sku], "quantity": pieces, "unit_price": str(prices[sku])} for sku, pieces in wanted.items()
-    ]
-    new = submission(codes.WORKFLOW, _payload(view, facts, reason), client=client, key=idempotency_key, digest=digest)
 
-    def work() -> None:
-        if accept([new])[0].replayed:
-            raise _Replayed
+    def work() -> str:
         rows = {"order": view.public_id, "skus": list(delivered), "delivered": list(delivered.values())}
         state = {sku: (most, held) for sku, most, held in db.fetch(_OPEN, rows)}
+        if idempotency_key is not None and seen(client, idempotency_key, digest):
+            raise _Replayed
+        at = chosen(view.public_id, wanted, prices, named, first)
+        facts: list[dict[str, Any]] = [
+            {"sku": sku, "name": names[sku], "quantity": pieces, "unit_price": str(at[sku])} for sku, pieces in wanted.items()
+        ]
+        new = submission(codes.WORKFLOW, _payload(view, facts, reason), client=client, key=idempotency_key, digest=digest)
+        accept([new])
         won = db.fetch(_HOLD, {"order": view.public_id, "skus": list(wanted), "pieces": list(wanted.values())})
         if len(won) < len(wanted):
             raise _beyond({sku: state[sku][0] - state[sku][1] for sku in wanted}, wanted, first)
@@ -106,14 +111,14 @@ def ask(
             )
             for line in facts
         )
+        return new.public_id
 
     try:
-        db.transact(work)
+        return Asked(db.transact(work))
     except _Replayed:
         if known := seen(client, str(idempotency_key), digest):
             return known
         raise
-    return Asked(new.public_id)
 
 
 def may_return(view: OrderView, *, by_operator: bool = False) -> bool:
@@ -127,19 +132,12 @@ def left(view: OrderView) -> dict[str, int]:
     if not may_return(view):
         return {}
     held = dict(db.run("SELECT sku, returned FROM orders_returnable WHERE order_key = %(order)s", {"order": view.public_id}))
-    return {sku: pieces - held.get(sku, 0) for sku, pieces in _delivered(view)[0].items()}
+    return {sku: pieces - held.get(sku, 0) for sku, pieces in _delivered(prices_of(view)).items()}
 
 
-def _delivered(view: OrderView) -> tuple[dict[str, int], dict[str, Decimal], dict[str, str]]:
-    """By SKU: the pieces of a Processed order, the price of each and its name. Of several prices for one product, the lowest counts."""
-    pieces: Counter[str] = Counter()
-    prices: dict[str, Decimal] = {}
-    names: dict[str, str] = {}
-    for line in view.lines:
-        pieces[line.sku] += line.quantity
-        prices[line.sku] = min(line.unit_price, prices.get(line.sku, line.unit_price))
-        names[line.sku] = line.name
-    return dict(sorted(pieces.items())), prices, names
+def _delivered(prices: Prices) -> dict[str, int]:
+    """The pieces of each product of a Processed order, by SKU in order."""
+    return {sku: sum(prices[sku].values()) for sku in sorted(prices)}
 
 
 def _beyond(rest: Mapping[str, int], wanted: Mapping[str, int], first: Mapping[str, int]) -> Conflict:
