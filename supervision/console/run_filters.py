@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from supervision.agent import agents
 from supervision.insight.filters import BadFilter, Filters
-from supervision.models import Alert, StepState
+from supervision.models import Alert, Run, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
 from supervision.workflow import workflows
@@ -86,6 +86,12 @@ class ListFilters(admin.ListFilter):
             yield {"name": SEARCH_VAR, "hidden": True, "value": changelist.query}
 
 
+def alone(request: HttpRequest) -> dict[str, str]:
+    """The only parameter that narrows the list; empty if there are several."""
+    used = {name: str(value) for name, value in request.GET.items() if value and name != PAGE_VAR}
+    return used if len(used) == 1 else {}
+
+
 def few_rows(request: HttpRequest, filters: Filters) -> bool:
     """Whether the request's filters leave few rows, or rows that are found from the unfinished runs."""
     used = {name for name, value in request.GET.items() if value}
@@ -95,9 +101,12 @@ def few_rows(request: HttpRequest, filters: Filters) -> bool:
 
 def newest_runs(request: HttpRequest, filters: Filters, most: int) -> list[int] | None:
     """The newest runs of a list that only one filter narrows, so many as its pages need; None: it has to be read otherwise."""
-    used = {name: value for name, value in request.GET.items() if value and name != PAGE_VAR}
+    used = alone(request)
     if used == {AlertFilter.parameter_name: "yes"}:
         return list(dict.fromkeys(Alert.objects.filter(closed_at__isnull=True).order_by("-run_id").values_list("run_id", flat=True)[:most]))
+    if AgeFilter.parameter_name in used and (age := AgeFilter.ages.get(used[AgeFilter.parameter_name])) is not None:
+        old = Run.objects.filter(created_at__lt=Now() - age[1]).order_by("-created_at").values_list("pk", flat=True)
+        return [run for state in UNFINISHED for run in old.filter(process_state=state)[:most]]
     try:
         return filters.newest(filters.read(used), most)
     except BadFilter:

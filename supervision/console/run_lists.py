@@ -139,6 +139,8 @@ class RunConsole(SavedViews, RunNotes):
         page_end = per_page * (int(page) if page.isascii() and page.isdecimal() and len(page) < 6 else 1)
         newest = newest_runs(request, self.filters, min(page_end + COUNTED_AHEAD, COUNTED_UP_TO))
         plain = self.get_queryset(request).order_by()
+        if self.list_select_related:
+            plain = plain.select_related(*self.list_select_related)
         if newest is not None:
             queryset = self.filters.of_runs(plain, newest)
         rows = (

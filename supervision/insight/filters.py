@@ -25,6 +25,7 @@ from supervision.models import Alert, ArchivedRun, Incident, Resource, Run, Step
 from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
 
 LONGEST = 200
+STEP_ERROR = "step_error"  # the kind of the incidents of steps in Error
 FEW = 2_000  # so many rows are read for a page without that a reader notices
 MANY = 20_000  # so many unfinished runs are found through their indexes
 _UNFINISHED = [str(state) for state in RunState if state not in FINAL_RUN_STATES]
@@ -161,10 +162,7 @@ class Filters:
         runs, used = self.candidates(values)
         if runs is not None:
             rows = self.of_runs(rows, sorted(runs) if len(runs) <= FEW else RawSQL("SELECT unnest(%s::bigint[])", [sorted(runs)]))
-        for name, value in values.items():
-            if name not in used:
-                rows = getattr(self, f"by_{name}")(rows, value)
-        return rows, runs is not None
+        return self.by(rows, {name: value for name, value in values.items() if name not in used}), runs is not None
 
     def candidates(self, values: Mapping[str, Any]) -> tuple[set[int] | None, set[str]]:
         """The runs that fit those of these values that leave few; and the names of these values. None: no value leaves few."""
@@ -194,10 +192,25 @@ class Filters:
 
     def newest(self, values: Mapping[str, Any], most: int) -> list[int] | None:
         """The newest runs that this one value leaves, for the pages of a list; None: there are several values, or no index has them."""
-        source = self.source(*next(iter(values.items()))) if len(values) == 1 else None
-        if source is None or isinstance(source, list):
-            return source if source is None else sorted(source, reverse=True)[:most]
-        return list(source.order_by("-created_at" if "process_state" in values else "-run_id")[:most])
+        if not self.has_newest(values):
+            return None
+        [(name, value)] = values.items()
+        if name == "incident":
+            return self.newest_of_incident(value, most)
+        if name in ("step", "resource"):
+            return list(dict.fromkeys(steps_here(getattr(self, f"at_{name}")(value), most).order_by("-run_id")[:most]))
+        source = self.source(name, value)
+        return list(dict.fromkeys(source.order_by("-created_at" if name == "process_state" else "-run_id")[:most]))
+
+    def has_newest(self, values: Mapping[str, Any]) -> bool:
+        """Whether `newest` finds the runs of these values."""
+        return len(values) == 1 and all(name == "incident" or self.source(name, value) is not None for name, value in values.items())
+
+    def by(self, rows: QuerySet[Any], values: Mapping[str, Any]) -> QuerySet[Any]:
+        """The rows that fit all values, as one statement; nothing is read yet."""
+        for name, value in values.items():
+            rows = getattr(self, f"by_{name}")(rows, value)
+        return rows
 
     def found(self, given: Mapping[str, Any]) -> QuerySet[Any]:
         """The rows that fit these filters, the newest first. Raises BadFilter."""
@@ -231,7 +244,11 @@ class Filters:
 
     def runs_by_step(self, value: str) -> QuerySet[Any]:
         """The steps of this name where runs are now."""
-        return steps_here(Q(name=value))
+        return steps_here(self.at_step(value))
+
+    def at_step(self, value: str) -> Q:
+        """The steps of this name."""
+        return Q(name=value)
 
     def by_error_code(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """The code of an open alert."""
@@ -255,9 +272,13 @@ class Filters:
 
     def runs_by_resource(self, value: str) -> QuerySet[Any]:
         """The steps where runs are now that this resource serves."""
+        return steps_here(self.at_resource(value))
+
+    def at_resource(self, value: str) -> Q:
+        """The steps that this resource serves."""
         service = Resource.objects.filter(name=value).values_list("service", flat=True).first() or value
         mine = [agent.name for agent in agents() if agent.resource in (value, service)]
-        return steps_here(Q(resource=value) | Q(resource__isnull=True, agent__in=mine))
+        return Q(resource=value) | Q(resource__isnull=True, agent__in=mine)
 
     def by_created_after(self, rows: QuerySet[Any], value: datetime) -> QuerySet[Any]:
         """Placed after this moment."""
@@ -277,8 +298,18 @@ class Filters:
         incident = Incident.objects.filter(pk=value, closed_at__isnull=True).first()
         return [] if incident is None else list(lifecycle.runs_of(incident.kind, incident.cause))
 
+    def newest_of_incident(self, value: int, most: int) -> list[int]:
+        """The newest of the runs that an open incident holds. Of the kind that holds most runs, an index has them in this order."""
+        incident = Incident.objects.filter(pk=value, closed_at__isnull=True, kind=STEP_ERROR).first()
+        if incident is None:
+            return sorted(self.runs_by_incident(value), reverse=True)[:most]
+        alerts = Alert.objects.filter(closed_at__isnull=True, cause=incident.cause).order_by("-run_id")
+        return list(dict.fromkeys(alerts.values_list("run_id", flat=True)[:most]))
 
-def steps_here(which: Q) -> QuerySet[Any]:
-    """The runs that are now at one of these steps."""
+
+def steps_here(which: Q, newest: int | None = None) -> QuerySet[Any]:
+    """The runs that are now at one of these steps. newest: at most so many of each part, the newest: an index finds them."""
     parts = [StepState.objects.filter(part, which).values_list("run_id", flat=True) for part in _HERE]
+    if newest is not None:
+        parts = [part.order_by("-run_id")[:newest] for part in parts]
     return parts[0].union(*parts[1:], all=True)

@@ -255,6 +255,7 @@ class StepState(models.Model):
                 condition=Q(process_state="Pending", not_before__isnull=False, turn_at__isnull=True),
             ),
             models.Index(name="step_in_error", fields=["name", "run"], condition=Q(process_state="Error")),
+            models.Index(name="step_in_error_newest", fields=["run"], condition=Q(process_state="Error")),
         ]
 
     def __str__(self) -> str:
