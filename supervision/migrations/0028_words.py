@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('supervision', '0025_job_approval'),
+        ('supervision', '0026_step_in_error_newest'),
     ]
 
     operations = [
