@@ -1,0 +1,92 @@
+"""Refunds of one order that operators ask for: the same checks, right and approval as on the console's page."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from orders.api.base import Door
+from orders.api.schema import IDEMPOTENCY_KEY
+from orders.api.serializers import ProblemAnswer
+from orders.models import Refund
+from orders.refunds import asking
+from orders.validation import MONEY, Pattern
+from supervision.api.base import account_of
+from supervision.api.errors import PROBLEM
+from supervision.api.permissions import Watchers
+from supervision.api.requests import PAGING, answer_of
+from supervision.api.shapes import Reason, Shape, Strict, or_pending, page_answer
+from supervision.insight.queries import iso
+
+
+class RefundSerializer(Strict):
+    """How much of the order's charge goes back, and why."""
+
+    amount = Pattern(MONEY, gettext_lazy('Expected an amount as a decimal string, such as "25.80".'))
+    reason = Reason()
+
+
+class AcceptedRefund(Shape):
+    """The id of an accepted refund."""
+
+    id = serializers.CharField()
+
+
+class RefundAnswer(Shape):
+    """A refund that was asked for."""
+
+    id = serializers.CharField()
+    number = serializers.CharField()
+    amount = serializers.CharField(help_text="decimal string")
+    currency = serializers.CharField()
+    reason = serializers.CharField()
+    asked_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+RefundPage = page_answer(RefundAnswer)
+
+
+class OrderRefundsView(Door):
+    """The refunds of one order."""
+
+    verb = "refund"
+    permission_classes = [Watchers]
+
+    @extend_schema(operation_id="list_refunds", parameters=PAGING, responses=RefundPage)
+    def get(self, request: Request, public_id: str) -> Response:
+        """The refunds that operators have asked for, the newest first. Those of returns are in the returns."""
+        self.visible_order(request, public_id)
+        return answer_of(Refund.objects.filter(order_key=public_id), request, _refund, field="created_at")
+
+    @extend_schema(
+        operation_id="refund_order",
+        request=RefundSerializer,
+        parameters=[IDEMPOTENCY_KEY],
+        responses={202: OpenApiResponse(or_pending(AcceptedRefund), description="Accepted."), (422, PROBLEM): ProblemAnswer},
+    )
+    def post(self, request: Request, public_id: str) -> Response:
+        """Give a part of the charge back: 202 once it is committed. It needs an `Idempotency-Key`; the same key pays once.
+
+        409: no card was charged, the order is not done, or less is left of the charge.
+        """
+        said = self.read(request, RefundSerializer)
+        key = request.headers.get("Idempotency-Key")
+        if key is None:
+            raise ValidationError({"idempotency_key": [_("A refund needs the header Idempotency-Key: the same key pays once.")]})
+        made = asking.refund(
+            public_id, amount=Decimal(said["amount"]), reason=said["reason"], by=account_of(request), idempotency_key=key
+        )  # fmt: skip
+        return Response({"id": made.public_id}, status=202)
+
+
+def _refund(row: Refund) -> dict[str, object]:
+    facts = {name: getattr(row, name) for name in ("number", "currency", "reason", "asked_by")}
+    return {"id": row.public_id, **facts, "amount": str(row.amount), "created_at": iso(row.created_at)}
