@@ -22,7 +22,7 @@ add(
             422,
             "This idempotency key was used before, for another request.",
             "Take a new key for a new order.",
-            "place_orders?|return_goods|pay_refund_again",
+            "place_orders?|return_goods|refund_order|pay_refund_again",
         ),
         "payment_not_refused": Problem(
             409, "The payment of this order was not refused.", "There is nothing to pay again.", "pay_order_again"

@@ -1,88 +1,92 @@
-"""Refunds that failed after they were accepted: the list of an order's, and paying one again."""
+"""Refunds of one order that operators ask for: the same checks, right and approval as on the console's page."""
 
 from __future__ import annotations
 
-import secrets
+from decimal import Decimal
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders.api.base import Door
 from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer
-from orders.refunds.again import failed_of, pay_again
+from orders.models import Refund
+from orders.refunds import asking
+from orders.validation import MONEY, Pattern
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Watchers
-from supervision.api.shapes import Reason, Shape, Strict, Text, or_pending
+from supervision.api.requests import PAGING, answer_of
+from supervision.api.shapes import Reason, Shape, Strict, or_pending, page_answer
+from supervision.insight.queries import iso
 
 
-class PayRefundAgainSerializer(Strict):
-    """Which failed refund is paid again, and why."""
+class RefundSerializer(Strict):
+    """How much of the order's charge goes back, and why."""
 
-    refund = Text(max_length=255, help_text="its id at the payment service, as the list says it")
+    amount = Pattern(MONEY, gettext_lazy('Expected an amount as a decimal string, such as "25.80".'))
     reason = Reason()
 
 
-class FailedRefundAnswer(Shape):
-    """Money that was sent back and has not arrived."""
-
-    refund = serializers.CharField()
-    amount = serializers.CharField()
-    currency = serializers.CharField()
-    found_at = serializers.DateTimeField()
-    under_way = serializers.BooleanField(help_text="it is being paid again")
-
-
-class FailedRefundsAnswer(Shape):
-    """The failed refunds of an order."""
-
-    results = FailedRefundAnswer(many=True)
-
-
-class AcceptedRefundAnswer(Shape):
-    """The id of the run that pays the money again."""
+class AcceptedRefund(Shape):
+    """The id of an accepted refund."""
 
     id = serializers.CharField()
 
 
-class FailedRefundsView(Door):
-    """The failed refunds of one order."""
+class RefundAnswer(Shape):
+    """A refund that was asked for."""
 
-    permission_classes = [Watchers]
+    id = serializers.CharField()
+    number = serializers.CharField()
+    amount = serializers.CharField(help_text="decimal string")
+    currency = serializers.CharField()
+    reason = serializers.CharField()
+    asked_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+RefundPage = page_answer(RefundAnswer)
+
+
+class OrderRefundsView(Door):
+    """The refunds of one order."""
+
     verb = "refund"
+    permission_classes = [Watchers]
 
-    @extend_schema(operation_id="list_failed_refunds", responses=FailedRefundsAnswer)
+    @extend_schema(operation_id="list_refunds", parameters=PAGING, responses=RefundPage)
     def get(self, request: Request, public_id: str) -> Response:
-        """The refunds of this order that failed after they were accepted and were not paid again yet, the oldest first."""
-        order = self.visible_order(request, public_id)
-        found = failed_of(order.public_id)
-        return Response(
-            {
-                "results": [
-                    {
-                        "refund": one.refund,
-                        "amount": str(one.amount),
-                        "currency": one.currency,
-                        "found_at": one.found_at,
-                        "under_way": one.under_way,
-                    }
-                    for one in found
-                ]
-            }
-        )
+        """The refunds that operators have asked for, the newest first. Those of returns are in the returns."""
+        self.visible_order(request, public_id)
+        return answer_of(Refund.objects.filter(order_key=public_id), request, _refund, field="created_at")
 
     @extend_schema(
-        operation_id="pay_refund_again",
-        request=PayRefundAgainSerializer,
+        operation_id="refund_order",
+        request=RefundSerializer,
         parameters=[IDEMPOTENCY_KEY],
-        responses={202: OpenApiResponse(or_pending(AcceptedRefundAnswer), description="Accepted."), (422, PROBLEM): ProblemAnswer},
+        responses={202: OpenApiResponse(or_pending(AcceptedRefund), description="Accepted."), (422, PROBLEM): ProblemAnswer},
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Send the money of a failed refund again: 202 once it is committed. 409: nothing is owed, or it may be on its way already."""
-        said = self.read(request, PayRefundAgainSerializer)
-        key = request.headers.get("Idempotency-Key") or secrets.token_urlsafe(16)
-        made = pay_again(public_id, said["refund"], reason=said["reason"], by=account_of(request), idempotency_key=key)
+        """Give a part of the charge back: 202 once it is committed. It needs an `Idempotency-Key`; the same key pays once.
+
+        409: no card was charged, the order is not done, or less is left of the charge.
+        """
+        said = self.read(request, RefundSerializer)
+        key = request.headers.get("Idempotency-Key")
+        if key is None:
+            raise ValidationError({"idempotency_key": [_("A refund needs the header Idempotency-Key: the same key pays once.")]})
+        made = asking.refund(
+            public_id, amount=Decimal(said["amount"]), reason=said["reason"], by=account_of(request), idempotency_key=key
+        )  # fmt: skip
         return Response({"id": made.public_id}, status=202)
+
+
+def _refund(row: Refund) -> dict[str, object]:
+    facts = {name: getattr(row, name) for name in ("number", "currency", "reason", "asked_by")}
+    return {"id": row.public_id, **facts, "amount": str(row.amount), "created_at": iso(row.created_at)}

@@ -26,6 +26,8 @@ DOORS = {
     ("post", "payment"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
     ("get", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
+    ("get", "refunds"): (AUTH, NO, NO, NO, OPEN, OPEN),
+    ("post", "refunds"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "return-goods"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "return-payout"): (AUTH, NO, NO, NO, NO, OPEN),
