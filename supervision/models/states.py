@@ -128,7 +128,6 @@ class Run(models.Model):
                 fields=["complete_by"],
                 condition=Q(process_state__in=["Pending", "Processing"]),
             ),
-            # Few rows at any time. The console shows them first, and counts only these states exactly.
             models.Index(
                 name="run_unfinished",
                 fields=["process_state", "created_at"],
