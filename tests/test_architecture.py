@@ -47,7 +47,8 @@ FOR_THE_SHOP = {FACADE} | {
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
         " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
         " api.base api.errors api.permissions api.requests api.shapes api.urls api.reference.problems api.reference.schema"
-        " console.bounded_lists console.lists.searching console.shared console.run_lists console.sidebar console.verb_forms"
+        " console.bounded_lists console.bulk.preview console.lists.searching console.shared console.run_lists console.sidebar"
+        " console.verb_forms"
         " management.acting management.base management.progress"
     ).split()
 }
