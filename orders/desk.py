@@ -23,9 +23,10 @@ from orders import queries
 from orders.mails import codes as mails
 from orders.mails.resending import resend
 from orders.models import MailAgain, Order, Refund
-from orders.refunds import asking
+from orders.refunds import asking, codes
 from orders.refunds.again import Failed, failed_of, pay_again
 from orders.services import Conflict, InvalidOrder, KeyReused
+from supervision.approvals import rights
 from supervision.console.run_lists import RunConsole, labelled
 from supervision.console.shared import run_address
 from supervision.console.verb_forms import ReasonForm
@@ -82,13 +83,14 @@ class OrderDesk(RunConsole):
             "left": None if rest is None else money(rest, obj.currency),
             "refund_at": reverse("admin:orders_order_refund", args=[obj.pk]) if rest else "",
             "resend_at": reverse("admin:orders_order_resend", args=[obj.pk]) if len(again) < mails.MOST else "",
+            "may_refund": rights.may(request.user, codes.VERB),
             "may_act": self.has_operate_permission(request),
         }
         return [*super().panels(request, obj), render_to_string("admin/orders/_afterwards.html", context, request)]
 
     def refund_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         """Give a part of the charge back: GET asks, POST does it once."""
-        order = self._to_act_on(request, object_id)
+        order = self._to_act_on(request, object_id, codes.VERB)
         rest = _left(order)
         lead = _("Of the charge %(left)s are left. The money goes back to the customer's card, once, and the customer gets a mail.")
         words = lead % {"left": money(rest or Decimal(0), order.currency)}
@@ -104,7 +106,7 @@ class OrderDesk(RunConsole):
 
     def pay_again_view(self, request: HttpRequest, object_id: int, refund: str) -> HttpResponse:
         """Send the money of a failed refund again: GET asks, POST does it once."""
-        order = self._to_act_on(request, object_id)
+        order = self._to_act_on(request, object_id, codes.VERB)
         one = next((one for one in failed_of(order.public_id) if one.refund == refund), None)
         amount = "" if one is None else money(one.amount, one.currency)
         lead = _("Refund %(id)s has failed: the customer has not got %(amount)s. The same amount is sent to the card again, once.")
@@ -135,8 +137,9 @@ class OrderDesk(RunConsole):
     def _pays_again(self, order: Order, failed: Failed) -> str:
         return "" if failed.under_way else reverse("admin:orders_order_pay_again", args=[order.pk, failed.refund])
 
-    def _to_act_on(self, request: HttpRequest, object_id: int) -> Order:
-        if not self.has_operate_permission(request):
+    def _to_act_on(self, request: HttpRequest, object_id: int, verb: str = "") -> Order:
+        """The order, for an account that may do this verb; without one, for those that may do all."""
+        if not rights.may(request.user, verb):
             raise PermissionDenied
         order: Order = self.row(request, object_id)
         return order

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
 from django.test import Client
 
 from orders.models import MailAgain, Order, Refund
@@ -218,6 +219,21 @@ class TestThePage:
         html = client.get(page(Order.objects.get(public_id=delivered))).content.decode()
         assert "a scratch" in html
         assert 'id="sc-refund"' not in html
+
+    def test_the_right_to_refunds_alone_gives_money_back_and_sends_no_mail(self, shop, delivered, services, client):
+        rita = person("rita", "viewer")
+        rita.user_permissions.add(Permission.objects.get(codename="refund_run"))
+        client.force_login(rita)
+
+        html = client.get(page(Order.objects.get(public_id=delivered))).content.decode()
+        asked_for = client.get(refund_page(delivered)).content.decode()
+        client.post(refund_page(delivered), {**hidden(asked_for), "amount": "1.00", "reason": "a scratch"})
+        shop.run()
+
+        assert refunds_made(services, delivered) == [100]
+        assert 'id="sc-refund"' in html
+        assert 'id="sc-resend"' not in html
+        assert client.get(refund_page(delivered).replace("refund", "resend")).status_code == 403
 
 
 class TestMailsSentAgain:
