@@ -158,6 +158,7 @@ INDEXES = {
     "step_starving",  # the sweep; empty when all is well
     "step_asleep",  # the sweep; empty without steps that wait
     "step_in_error",  # the console; empty when all is well
+    "step_in_error_newest",  # lists, filtered; empty when all is well
     "supervision_stepevent_pkey",  # histories
     "supervision_submission_pkey",  # the consumer
     "a_public_id_names_one_submission",  # API, shop and console
