@@ -139,6 +139,7 @@ def test_a_killed_service_goes_on_telling_after_its_restart(tmp_path, shop, orde
         simulators.start()
 
         assert types(shop, 1) == ["payment_intent.succeeded"]
+        until(lambda: '"told"' in (tmp_path / "ledger.jsonl").read_text())  # the answer has come back, and is written down
         simulators.restart()
         simulators.answer_bank(page_of(ask(simulators, f"{order}x")))
         assert len(types(shop, 2)) == 2, "told again although it was answered"
