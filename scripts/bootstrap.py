@@ -101,7 +101,7 @@ def check(pytest_arguments: list[str]) -> int:
         ("import-linter", ["scripts/lint_imports.py"]),
         ("mypy", ["mypy"]),
         ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
-        # Three processes: many tests wait more than they compute. One of them runs all tests that start a whole shop.
+        # Four processes: many tests wait more than they compute. At most two of them run tests that start a whole shop.
         ("pytest", ["pytest", "-n", "4", "--dist", "loadfile", *pytest_arguments]),
     ):
         print(f"==> {title}", flush=True)

@@ -50,6 +50,7 @@ WHOLE_SHOPS = (
     "tests/crash/test_matrix.py",
     "tests/e2e/test_recovery_times.py",
     "tests/e2e/test_rolling_restart.py",
+    "tests/browser/test_what_operators_know.py",
     "tests/browser/test_outage_story_browser.py",
     "tests/stack/test_demo.py",
     "tests/governed/test_poisonous_orders.py",
@@ -58,15 +59,23 @@ WHOLE_SHOPS = (
     "tests/browser/test_shopfront_browser.py",
     "tests/hazards/test_deaf_workers.py",
     "tests/e2e/test_deploys.py",
+    "tests/browser/test_parcels_browser.py",
+    "tests/browser/test_reserved_browser.py",
     "tests/hazards/test_zombies.py",
     "tests/journal/test_roles.py",
 )
 # These files are long, too.
 LONG = (
     "tests/e2e/test_installed_engine.py",
+    "tests/browser/test_console_axe.py",
     "tests/mutants/test_mutants.py",
     "tests/crash/test_graph_matrix.py",
+    "tests/simulation/test_interleavings.py",
     "tests/browser/test_console_browser.py",
+    "tests/commands/test_command_line.py",
+    "tests/test_no_english.py",
+    "tests/test_site.py",
+    "tests/stack/test_migrate.py",
 )
 SHOPS_AT_ONCE = 2  # more would slow each other past their deadlines
 
