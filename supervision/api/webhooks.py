@@ -92,7 +92,7 @@ class TestWebhookView(Door):
 
     @extend_schema(operation_id="test_webhook", request=None, responses={202: DeliveryAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Send the webhook a signed message of type `webhook.test`, whatever events it wants. It is tried once; read its delivery."""
+        """Send the webhook a signed message of type `webhook.test`, also if it wants other events only. It is tried once."""
         hook = get_object_or_404(subscriptions.webhooks_of(client(request)), public_id=public_id)
         row = subscriptions.send_test(hook, by=account_of(request).get_username())
         if row is None:

@@ -105,7 +105,7 @@ def _open(pk: int, by: AbstractBaseUser, reason: str, also: str) -> Approval:
     if row is None:
         raise Refused(_("There is no request %(number)s.") % {"number": pk}, "unknown_approval")
     rights.demand(by, "approve")
-    rights.demand(by, row.arguments.get("verb", row.verb))  # a job names the verb that it does
+    rights.demand(by, row.arguments["verb"] if row.verb == "job" else row.verb)  # a job names the verb that it does
     if not reason.strip() or len(reason) > LONGEST_REASON:
         raise Refused(_("A reason of at most %(most)d characters is required.") % {"most": LONGEST_REASON}, "reason_required")
     if (row.asked_by_id is not None and row.asked_by_id == by.pk) or row.asked_by in (by.get_username(), also):

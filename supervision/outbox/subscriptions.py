@@ -22,7 +22,7 @@ from supervision.postgres import db
 
 STATUSES = ("received", "processing", "processed", "error", "cancelled")
 EVENTS = tuple(f"order.{status}" for status in STATUSES)
-TEST = "webhook.test"  # the event of a test: no order has it, and every webhook gets it, whatever events it wants
+TEST = "webhook.test"  # the event of a test: no order has it, and a webhook that wants other events only gets it, too
 TESTS_KEPT = 20  # of one webhook; an older one leaves the log
 MOST_WEBHOOKS = 20  # of one account
 MOST_TOKENS = 20

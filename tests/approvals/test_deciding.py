@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core import mail
 from django.db import connection
 from django.utils import timezone
@@ -298,6 +298,16 @@ def test_a_process_that_dies_while_it_settles_leaves_the_rest_to_the_outbox(poin
 
     finding.refresh_from_db()
     assert (Approval.objects.get().outcome, finding.tries) == ("25.80 EUR given back", 1)
+
+
+def test_the_right_to_settle_is_enough_to_approve_a_settlement(olga: User, bank: list[Any]):
+    finding = Finding.objects.create(service="bank", kind="orphan_charge", amount="25.80", currency="EUR", verbs=["refund"])
+    with pytest.raises(AwaitsApproval) as waits:
+        reconciliation.settle(finding.pk, "refund", by=olga, reason="charged twice")
+    sara = console.person("sara", "viewer")
+    sara.user_permissions.set(Permission.objects.filter(codename__in=["approve_verb", "settle_finding"]))
+
+    assert deciding.approve(waits.value.approval, by=sara, reason="seen").state == "approved"
 
 
 def test_a_settlement_that_may_still_run_is_waited_for(olga: User, bob: User, bank: list[Any]):

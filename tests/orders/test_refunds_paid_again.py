@@ -1,4 +1,4 @@
-"""A failed refund is paid again by a run of its own: once, whoever asks, and whatever dies on the way."""
+"""A failed refund is paid again by a run of its own: once, with several callers at one moment, and when a process dies in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test of a webhook: a signed message through the ordinary rows, sent once, which nobody takes for one about an order."""
+"""The test of a webhook: a signed message through the ordinary rows, sent once, which differs from every message about an order."""
 
 from __future__ import annotations
 
