@@ -88,6 +88,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "orders.identity.middleware.Identity",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 
@@ -272,8 +273,19 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
-# An account is found by its mail address, then by its username.
-AUTHENTICATION_BACKENDS = ["orders.accounts.signing_in.ByMail", "django.contrib.auth.backends.ModelBackend"]
+# Too many tries end at the first. Then an account is found by its mail address, or by its username.
+AUTHENTICATION_BACKENDS = [
+    "orders.identity.backend.Guard",
+    "orders.accounts.signing_in.ByMail",
+    "django.contrib.auth.backends.ModelBackend",
+]
+PASSWORD_HASHERS = ["orders.identity.hashing.OneAtATime"]
+# Operators' sessions end so long after the sign-in, and after so long without activity, in seconds.
+OPERATOR_SESSION_SECONDS = env_seconds("OPERATOR_SESSION_SECONDS", 43_200.0)
+OPERATOR_IDLE_SECONDS = env_seconds("OPERATOR_IDLE_SECONDS", 3600.0)
+# Orders without an account, from one network. The demo sets no limit, because one person tries everything there.
+_guest_orders = env_str("GUEST_ORDERS", "off" if DEBUG else "20/h")
+GUEST_ORDERS = None if _guest_orders.lower() == "off" else _guest_orders
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -342,6 +354,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 
 UNFOLD: dict[str, Any] = {
     **theme.UNFOLD,
+    "LOGIN": {"form": "orders.identity.forms.ConsoleSignInForm"},
     "SITE_TITLE": _("Orders"),
     "SITE_HEADER": _("Order operations"),
     "SITE_SUBHEADER": _("Operator console"),
