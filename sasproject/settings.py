@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -311,8 +312,9 @@ REST_FRAMEWORK: dict[str, Any] = {
     "URL_FORMAT_OVERRIDE": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
+TOKEN_DAYS = env_int("TOKEN_DAYS", 90, minimum=1)  # how long a new token lasts, unless its maker says otherwise
 REST_KNOX: dict[str, Any] = {
-    "TOKEN_TTL": None,  # tokens are valid until revoked; `create_api_token` makes them
+    "TOKEN_TTL": timedelta(days=TOKEN_DAYS),
     "AUTH_HEADER_PREFIX": "Token",
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {

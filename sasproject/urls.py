@@ -20,6 +20,7 @@ urlpatterns = [
     path("accounts/password_change/", PASSWORD_CHANGE, name="password_change"),
     path("accounts/password_change/done/", PASSWORD_CHANGED, name="password_change_done"),
     path("accounts/password_reset/", pages.Reset.as_view(), name="password_reset"),
+    path("accounts/password_reset/", pages.Reset.as_view(), name="admin_password_reset"),  # the console's sign-in links to it
     path("accounts/reset/<uidb64>/<token>/", pages.ResetConfirm.as_view(), name="password_reset_confirm"),
     path("accounts/", include("django.contrib.auth.urls")),
     path("i18n/", include("django.conf.urls.i18n")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.core.exceptions import PermissionDenied
@@ -13,8 +12,8 @@ from django.dispatch import receiver
 from orders.identity import attempts, devices, sessions
 
 
-class Guard(BaseBackend):
-    """Finds no account itself. Behind it, every page that signs people in is limited, whichever it is."""
+class Guard:
+    """Finds no account itself, and so has no `get_user`. Behind it, every page that signs people in is limited, whichever it is."""
 
     def authenticate(self, request: Any, username: str | None = None, password: str | None = None, **kwargs: Any) -> None:
         """Raise PermissionDenied if the limit is reached; Django then asks no other backend."""

@@ -28,7 +28,7 @@ def limited(view: View) -> View:
         if done.wait:
             return render(request, "orders/account/too_many.html", {"refusal": refusal(done.wait)})  # `Identity` makes it a 429
         response = view(request, *args, **kwargs)
-        if response.status_code == 302:
+        if response.status_code in (201, 302):
             attempts.forgive(done)
             devices.remember(request, request.user)  # a new password has ended the browser's cookie
         return response

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
+from tests.commands.conftest import manage
 from tests.orders.conftest import ada, bob, mug
 from tests.support.people import no_hints
 
-__all__ = ["ada", "bob", "mug", "no_hints"]
+__all__ = ["ada", "bob", "manage", "mug", "no_hints"]
 
 
 @pytest.fixture

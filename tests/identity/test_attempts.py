@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
@@ -21,7 +20,7 @@ def sign_in(client: Client, name: str = "ada", password: str = PASSWORD, page: s
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every password that was hashed."""
     passwords: list[str] = []
     original = PBKDF2PasswordHasher.encode
@@ -31,7 +30,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return original(self, password, *args)
 
     monkeypatch.setattr(PBKDF2PasswordHasher, "encode", encode)
-    yield passwords
+    return passwords
 
 
 @pytest.mark.parametrize("page", [SHOP, CONSOLE])
@@ -44,6 +43,7 @@ def test_guessing_stops_at_the_tenth_password_before_it_is_hashed(page: str, cli
     assert answer.status_code == 429
     assert 0 < int(answer.headers["Retry-After"]) <= 900
     assert "Too many passwords were tried. Try again in 15 minutes, or choose a new password by mail." in answer.text
+    assert "/accounts/password_reset/" in answer.text
     assert "operators-own-password" not in hashed
     assert "_auth_user_id" not in client.session
     assert sign_in(client, "ada", PASSWORD) == 302  # another account, from the same network

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 
 from orders.identity.hashing import HashingBusy
