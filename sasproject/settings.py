@@ -14,10 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.templatetags.static import static
-from django.utils.translation import gettext_lazy as _
-
-from sasproject import broker, languages
+from sasproject import broker, languages, look
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -32,7 +29,6 @@ from sasproject.env import (
     env_secret_key,
     env_str,
 )
-from supervision.console import theme
 from supervision.embedded.server import database_url
 
 # --- Start ------------------------------------------------------------------------------------------------------------
@@ -354,36 +350,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 
 # --- Console ----------------------------------------------------------------------------------------------------------
 
-UNFOLD: dict[str, Any] = {
-    **theme.UNFOLD,
-    "LOGIN": {"form": "orders.identity.forms.ConsoleSignInForm"},
-    "SITE_TITLE": _("Orders"),
-    "SITE_HEADER": _("Order operations"),
-    "SITE_SUBHEADER": _("Operator console"),
-    "SITE_URL": "/",
-    "SITE_SYMBOL": "conveyor_belt",
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-    "SHOW_LANGUAGES": True,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("orders/icon.svg")}],
-    "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "orders.admin.navigation"},
-    # The shop's deep teal. White text is shown on 600.
-    "COLORS": {
-        "primary": {
-            "50": "#f0fdfa",
-            "100": "#ccfbf1",
-            "200": "#99f6e4",
-            "300": "#5eead4",
-            "400": "#2dd4bf",
-            "500": "#14b8a6",
-            "600": "#0f766e",
-            "700": "#115e59",
-            "800": "#134e4a",
-            "900": "#123f3c",
-            "950": "#042f2e",
-        },
-    },
-}
+UNFOLD = look.UNFOLD
 
 # --- Languages --------------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,9 @@ class TokenForm(DescribedForm):
     )
 
     def __init__(self, *args: Any, account: Any, **kwargs: Any) -> None:
-        super().__init__(*args, initial={"days": settings.TOKEN_DAYS}, **kwargs)
+        super().__init__(*args, **kwargs)
         self.account = account
+        self.initial["days"] = settings.TOKEN_DAYS
         self.fields["scope"] = forms.ChoiceField(label=_("What may it do?"), choices=list(tokens.scopes_for(account).items()))
 
     def clean_password(self) -> str:

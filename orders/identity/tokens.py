@@ -57,7 +57,7 @@ def of(account: User) -> list[AuthToken]:
 
 def revoke(account: User, key: str) -> bool:
     """End the account's token of this key, the first characters of it; False if there is none."""
-    return AuthToken.objects.filter(user=account, token_key=key).delete()[0] > 0
+    return bool(AuthToken.objects.filter(user=account, token_key=key).delete()[0])
 
 
 def restrict(request: Request, account: Any, scope: str | None) -> None:

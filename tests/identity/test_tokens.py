@@ -51,7 +51,7 @@ def test_a_token_of_each_scope_carries_so_much() -> None:
 
 def test_a_right_to_one_verb_at_one_agent_is_no_part_of_a_smaller_token() -> None:
     nina = an_account("nina", "viewer")
-    nina.user_permissions.add(Permission.objects.get(codename="resubmit_run"))
+    nina.user_permissions.add(Permission.objects.get(codename="resubmit_run_at_payment"))
     verb = f"/api/v1/orders/{place()}/resubmit/"
     consume_batch(born=False)
 

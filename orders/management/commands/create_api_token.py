@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from orders.identity import tokens
@@ -38,7 +39,7 @@ class Command(Base):
         days = None if options["forever"] else options["days"] or settings.TOKEN_DAYS
         if len(options["name"]) > NAME_LENGTH:
             raise CommandError(f"--name has at most {NAME_LENGTH} characters")
-        token = tokens.issue(user, name=options["name"], scope=options["scope"], days=days)
+        token = tokens.issue(cast(User, user), name=options["name"], scope=options["scope"], days=days)
         lasts = f"for {days} days" if days else "until it is revoked"
         self.stderr.write(f"a token for {options['user']}, good {lasts}; it is not shown again:", style_func=str)
         self.stdout.write(token)
