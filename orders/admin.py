@@ -252,7 +252,7 @@ SCHEDULES = [
     ("django_celery_beat", "clockedschedule", "alarm", _("Clocked")),
     ("django_celery_beat", "solarschedule", "wb_sunny", _("Solar events")),
 ]
-PEOPLE = [("auth", "user", "person", _("Users")), ("auth", "group", "group", _("Groups"))]
+PEOPLE = [("auth", "user", "person", _("Users")), ("auth", "group", "group", _("Groups")), ("knox", "authtoken", "key", _("API tokens"))]
 
 
 def project_entries(request: HttpRequest, models: Sequence[tuple[str, str, str, Any]]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from orders import queries, services
 from orders.accounts.checkout import AccountCheckoutForm, form_for
 from orders.cart import Cart, Contents, changes
 from orders.forms import ADDRESS_FIELDS, CheckoutForm
+from orders.identity import guest_orders
 
 _PLACED = "placed"
 _REMEMBERED = 20
@@ -51,6 +52,9 @@ def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> Http
     token = form.cleaned_data["token"]
     lines = [{"sku": line.product.sku, "quantity": line.quantity} for line in contents.lines]
     account = request.user if request.user.is_authenticated else None
+    if account is None and guest_orders.refused(request, form.cleaned_data["email"]):
+        form.add_error(None, _("Many orders were placed from here within an hour. Sign in to go on, or try again later."))
+        return _page(request, form, contents, status=429)
     try:
         placed = services.place_order(form.order_request(lines), account=account, idempotency_key=_key(request, token))
     except services.InvalidOrder as refusal:

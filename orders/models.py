@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from orders.accounts.tables import SavedAddress, VerifiedEmail
 from orders.documents.tables import Document, DocumentCounter
+from orders.identity.tables import TokenGrant
 from orders.mails.tables import MailAgain
 from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
 from orders.refunds.tables import Refund
@@ -40,6 +41,7 @@ __all__ = [
     "Refund",
     "SavedAddress",
     "StockReservation",
+    "TokenGrant",
     "VerifiedEmail",
 ]
 

@@ -1,4 +1,4 @@
-"""Accounts and groups in the console's theme, instead of Django's own pages. Tokens have no page: a command creates them."""
+"""Accounts, groups and API tokens in the console's theme, instead of the packages' own pages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 from knox.models import AuthToken
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from orders.identity.tables import OPERATE, SCOPES
 
 for model in (User, Group, AuthToken):
     if admin.site.is_registered(model):
@@ -28,3 +32,31 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """The groups customer, client, operator and viewer. Migrations create them."""
+
+
+@admin.register(AuthToken)
+class TokenAdmin(ModelAdmin):
+    """The API tokens of all accounts. An administrator revokes one by deleting it; a command or its owner makes it."""
+
+    list_display = ["token_key", "user", "purpose", "scope", "created", "expiry"]
+    list_select_related = ["user", "grant"]
+    search_fields = ["user__username", "user__email", "token_key"]
+    fields = ["token_key", "user", "purpose", "scope", "created", "expiry"]
+
+    @admin.display(description=_("name"))
+    def purpose(self, token: AuthToken) -> str:
+        """What the owner says that it is for."""
+        return token.grant.name if hasattr(token, "grant") else ""
+
+    @admin.display(description=_("scope"))
+    def scope(self, token: AuthToken) -> str:
+        """How much of the account's rights it carries."""
+        return str(token.grant.get_scope_display() if hasattr(token, "grant") else SCOPES[OPERATE])
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """A token is shown where it is made, and nowhere else."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: AuthToken | None = None) -> bool:
+        """A token is revoked and made anew."""
+        return False

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.templatetags.static import static
-from django.utils.translation import gettext_lazy as _
-
-from sasproject import broker, languages
+from sasproject import broker, languages, look
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -31,7 +29,6 @@ from sasproject.env import (
     env_secret_key,
     env_str,
 )
-from supervision.console import theme
 from supervision.embedded.server import database_url
 
 # --- Start ------------------------------------------------------------------------------------------------------------
@@ -88,6 +85,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "orders.identity.middleware.Identity",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 
@@ -272,8 +270,19 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
-# An account is found by its mail address, then by its username.
-AUTHENTICATION_BACKENDS = ["orders.accounts.signing_in.ByMail", "django.contrib.auth.backends.ModelBackend"]
+# Too many tries end at the first. Then an account is found by its mail address, or by its username.
+AUTHENTICATION_BACKENDS = [
+    "orders.identity.backend.Guard",
+    "orders.accounts.signing_in.ByMail",
+    "django.contrib.auth.backends.ModelBackend",
+]
+PASSWORD_HASHERS = ["orders.identity.hashing.OneAtATime"]
+# Operators' sessions end so long after the sign-in, and after so long without activity, in seconds.
+OPERATOR_SESSION_SECONDS = env_seconds("OPERATOR_SESSION_SECONDS", 43_200.0)
+OPERATOR_IDLE_SECONDS = env_seconds("OPERATOR_IDLE_SECONDS", 3600.0)
+# Orders without an account, from one network. The demo sets no limit, because one person tries everything there.
+_guest_orders = env_str("GUEST_ORDERS", "off" if DEBUG else "20/h")
+GUEST_ORDERS = None if _guest_orders.lower() == "off" else _guest_orders
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -299,8 +308,9 @@ REST_FRAMEWORK: dict[str, Any] = {
     "URL_FORMAT_OVERRIDE": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
+TOKEN_DAYS = env_int("TOKEN_DAYS", 90, minimum=1)  # how long a new token lasts, unless its maker says otherwise
 REST_KNOX: dict[str, Any] = {
-    "TOKEN_TTL": None,  # tokens are valid until revoked; `create_api_token` makes them
+    "TOKEN_TTL": timedelta(days=TOKEN_DAYS),
     "AUTH_HEADER_PREFIX": "Token",
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
@@ -340,35 +350,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 
 # --- Console ----------------------------------------------------------------------------------------------------------
 
-UNFOLD: dict[str, Any] = {
-    **theme.UNFOLD,
-    "SITE_TITLE": _("Orders"),
-    "SITE_HEADER": _("Order operations"),
-    "SITE_SUBHEADER": _("Operator console"),
-    "SITE_URL": "/",
-    "SITE_SYMBOL": "conveyor_belt",
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-    "SHOW_LANGUAGES": True,
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("orders/icon.svg")}],
-    "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": "orders.admin.navigation"},
-    # The shop's deep teal. White text is shown on 600.
-    "COLORS": {
-        "primary": {
-            "50": "#f0fdfa",
-            "100": "#ccfbf1",
-            "200": "#99f6e4",
-            "300": "#5eead4",
-            "400": "#2dd4bf",
-            "500": "#14b8a6",
-            "600": "#0f766e",
-            "700": "#115e59",
-            "800": "#134e4a",
-            "900": "#123f3c",
-            "950": "#042f2e",
-        },
-    },
-}
+UNFOLD = look.UNFOLD
 
 # --- Languages --------------------------------------------------------------------------------------------------------
 

@@ -6,20 +6,25 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, PasswordChangeDoneView, PasswordChangeView
 from django.urls import include, path
 
-from orders.accounts.forms import SignInForm
+from orders.identity import pages
+from orders.identity.forms import ShopSignInForm
 
 # These templates have names of their own, because the admin uses Django's default names for its own pages.
-PASSWORD_CHANGE = PasswordChangeView.as_view(template_name="orders/password_change.html")
+PASSWORD_CHANGE = pages.limited(PasswordChangeView.as_view(template_name="orders/password_change.html"))
 PASSWORD_CHANGED = PasswordChangeDoneView.as_view(template_name="orders/password_change_done.html")
 
 urlpatterns = [
     path("", include("orders.api.probes")),  # healthz, readyz, metrics
     path("api/", include("orders.api.urls")),
-    path("accounts/login/", LoginView.as_view(authentication_form=SignInForm), name="login"),
+    path("accounts/login/", LoginView.as_view(authentication_form=ShopSignInForm), name="login"),
     path("accounts/password_change/", PASSWORD_CHANGE, name="password_change"),
     path("accounts/password_change/done/", PASSWORD_CHANGED, name="password_change_done"),
+    path("accounts/password_reset/", pages.Reset.as_view(), name="password_reset"),
+    path("accounts/password_reset/", pages.Reset.as_view(), name="admin_password_reset"),  # the console's sign-in links to it
+    path("accounts/reset/<uidb64>/<token>/", pages.ResetConfirm.as_view(), name="password_reset_confirm"),
     path("accounts/", include("django.contrib.auth.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("admin/password_change/", pages.limited(admin.site.admin_view(admin.site.password_change))),
     path("admin/", admin.site.urls),
     path("", include("orders.urls")),  # the shop
 ]

@@ -27,11 +27,16 @@ MOST_AN_HOUR = 5  # mails to one address; asked for from one network: four times
 
 def ask(kind: str, address: str, network: str, **facts: Any) -> bool:
     """Queue a mail to this address; False if there were too many within an hour."""
-    to, by = counted([f"mail:{address.lower()}", f"mails-by:{network}"], seconds=3600)
-    if to > MOST_AN_HOUR or by > 4 * MOST_AN_HOUR:
+    if too_many(address, network):
         return False
     Notification.objects.create(kind=kind, payload={"email": address, **facts})
     return True
+
+
+def too_many(address: str, network: str) -> bool:
+    """Count a mail to this address; whether there were too many to it, or asked for from this network, within an hour."""
+    to, by = counted([f"mail:{address.lower()}", f"mails-by:{network}"], seconds=3600)
+    return to > MOST_AN_HOUR or by > 4 * MOST_AN_HOUR
 
 
 def token(kind: str, **facts: Any) -> str:

@@ -14,6 +14,8 @@ from knox.models import get_token_model
 from knox.settings import CONSTANTS
 from rest_framework.exceptions import AuthenticationFailed
 
+from orders.identity import tokens
+from orders.identity.tables import TokenGrant
 from supervision.postgres import db
 
 PATIENCE_SECONDS = 5.0  # short, because the client waits for the answer
@@ -25,6 +27,13 @@ class TokenInOneQuery(TokenAuthentication):  # type: ignore[misc]
     Knox itself runs three queries for each request and also deletes the account's expired tokens.
     """
 
+    def authenticate(self, request: Any) -> tuple[Any, Any] | None:
+        """The account, with as many of its rights as the token's scope carries."""
+        found = cast("tuple[Any, Any] | None", super().authenticate(request))
+        if found is not None:
+            tokens.restrict(request, found[0], found[0].token_scope)
+        return found
+
     def authenticate_credentials(self, token: bytes) -> tuple[Any, Any]:
         """The account and its token's digest. A refusal never tells the client the reason."""
         try:
@@ -35,11 +44,12 @@ class TokenInOneQuery(TokenAuthentication):  # type: ignore[misc]
         if not text.isprintable():
             raise AuthenticationFailed(_("Invalid token."))
         rows = db.run(_statement(), {"prefix": text[: CONSTANTS.TOKEN_KEY_LENGTH]}, patience=PATIENCE_SECONDS)
-        for known, fresh, groups, *account in rows:
+        for known, fresh, scope, groups, *account in rows:
             if compare_digest(digest, known) and fresh:
                 user = User.from_db("default", _columns(), account)
                 if user.is_active:
                     cast(Any, user)._group_names = frozenset(groups)
+                    cast(Any, user).token_scope = scope
                     return user, known
         raise AuthenticationFailed(_("Invalid token."))
 
@@ -52,10 +62,11 @@ def _columns() -> list[str]:
 @cache
 def _statement() -> str:
     tokens, users, groups = get_token_model()._meta.db_table, User._meta.db_table, Group._meta.db_table
+    scopes = TokenGrant._meta.db_table
     of_user = User.groups.through._meta.db_table
     account = ", ".join(f"u.{field.column}" for field in User._meta.concrete_fields)
     return f"""
-    SELECT t.digest, t.expiry IS NULL OR t.expiry > now(),
+    SELECT t.digest, t.expiry IS NULL OR t.expiry > now(), (SELECT s.scope FROM {scopes} s WHERE s.token_id = t.digest),
            ARRAY(SELECT g.name FROM {of_user} m JOIN {groups} g ON g.id = m.group_id WHERE m.user_id = u.id), {account}
       FROM {tokens} t JOIN {users} u ON u.id = t.user_id
      WHERE t.token_key = %(prefix)s

@@ -27,9 +27,10 @@ from rest_framework.response import Response
 
 from orders.api.base import Door
 from orders.api.serializers import EventPage
+from supervision.api.permissions import sees_all
 from supervision.api.requests import refuse_unknown
 from supervision.insight.live_events import subscribe
-from supervision.insight.queries import archived_run, events_after, iso, why_of
+from supervision.insight.queries import archived_run, events_after, iso, of_a_process, why_of
 from supervision.models import Run, StepEvent, StepState
 from supervision.states import FINAL_RUN_STATES, Direction
 
@@ -83,16 +84,16 @@ class EventsView(Door):
         """The history, oldest first; with `Accept: text/event-stream` new events follow until the order has ended."""
         refuse_unknown(request, ["after"])
         after = _number(request)
-        order = self.visible_order(request, public_id)
+        order, reader = self.visible_order(request, public_id), reader_of(request)
         if request.accepted_renderer.media_type != STREAM:
-            return Response({"results": _read(public_id, after)[0], "next": None, "previous": None})
-        events, ended = _read(public_id, after)
+            return Response({"results": _read(public_id, after, reader)[0], "next": None, "previous": None})
+        events, ended = _read(public_id, after, reader)
         if ended and not events:
             return HttpResponse(status=204)
         if isinstance(request._request, ASGIRequest):
             if _streams >= MOST_STREAMS:
                 raise TooManyStreams(_("Too many orders are being followed; please try again in a moment."))
-            body: Any = follow(order.public_id, after)
+            body: Any = follow(order.public_id, after, reader)
         else:
             # A synchronous server would send a stream only at its end: send the events so far, and the client reconnects.
             body = [_RETRY, *map(_frame, events)]
@@ -103,7 +104,7 @@ class EventsView(Door):
 _RETRY = "retry: 2000\n\n"
 
 
-async def follow(public_id: str, after: int) -> AsyncIterator[str]:
+async def follow(public_id: str, after: int, reader: str | None = None) -> AsyncIterator[str]:
     """The order's events after this number, as they come, until it has ended."""
     global _streams
     _streams += 1
@@ -115,7 +116,7 @@ async def follow(public_id: str, after: int) -> AsyncIterator[str]:
         await asyncio.sleep(0)
         yield _RETRY
         while True:
-            events, ended = await sync_to_async(_read_and_let_go)(public_id, after)
+            events, ended = await sync_to_async(_read_and_let_go)(public_id, after, reader)
             for event in events:
                 yield _frame(event)
                 after, said = event["seq"], time.monotonic()
@@ -137,8 +138,16 @@ async def follow(public_id: str, after: int) -> AsyncIterator[str]:
         await news.aclose()  # type: ignore[attr-defined]
 
 
-def event_answer(event: StepEvent, names: dict[int, str]) -> dict[str, Any]:
-    """One event's JSON form."""
+def reader_of(request: Request) -> str | None:
+    """The owner's name, for an owner, who sees less of the history; None for accounts that see all orders."""
+    return None if sees_all(request.user) else request.user.get_username()
+
+
+def event_answer(event: StepEvent, names: dict[int, str], reader: str | None = None) -> dict[str, Any]:
+    """One event's JSON form. reader: an owner's name. Owners see no operator's name and no process or host, and their own reasons alone."""
+    actor, why = event.actor, why_of(event)
+    if reader is not None and actor != reader:
+        actor, why = "engine" if of_a_process(event) else "shop", ""
     return {
         "seq": event.seq,
         "at": iso(event.at),
@@ -147,43 +156,43 @@ def event_answer(event: StepEvent, names: dict[int, str]) -> dict[str, Any]:
         "attempt": event.attempt,
         "from": event.from_state,
         "to": event.to_state,
-        "actor": event.actor,
-        "why": why_of(event),
+        "actor": actor,
+        "why": why,
     }
 
 
-def first_events(public_id: str, address: str) -> dict[str, Any]:
+def first_events(public_id: str, address: str, reader: str | None) -> dict[str, Any]:
     """The oldest events of an order, and the address of the rest if there are more."""
-    events, _ended = _read(public_id, 0, FIRST + 1)
+    events, _ended = _read(public_id, 0, reader, FIRST + 1)
     return {"results": events[:FIRST], "next": f"{address}?after={events[FIRST - 1]['seq']}" if len(events) > FIRST else None}
 
 
-def _read(public_id: str, after: int, most: int | None = None) -> tuple[list[dict[str, Any]], bool]:
+def _read(public_id: str, after: int, reader: str | None, most: int | None = None) -> tuple[list[dict[str, Any]], bool]:
     """The events after this number, and whether the order has ended. The state is read first, so no later event is missed."""
     run = Run.objects.filter(key=public_id).first()
     if run is None:
-        return _read_archived(public_id, after)
+        return _read_archived(public_id, after, reader)
     events = events_after(run.pk, after, most)
     if not events:
         return [], run.process_state in FINAL_RUN_STATES
     steps = StepState.objects.filter(run_id=run.pk, direction=Direction.DO.value)
     names = dict(steps.values_list("position", "name"))
-    return [event_answer(event, names) for event in events], run.process_state in FINAL_RUN_STATES
+    return [event_answer(event, names, reader) for event in events], run.process_state in FINAL_RUN_STATES
 
 
-def _read_archived(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+def _read_archived(public_id: str, after: int, reader: str | None) -> tuple[list[dict[str, Any]], bool]:
     """The same for an order that was archived, or whose submission no consumer has taken up yet."""
     archived = archived_run(public_id)
     if archived is None:
         return [], False
     names = {step.position: step.name for step in archived.steps if step.direction == Direction.DO}
-    return [event_answer(event, names) for event in archived.events if event.seq > after], True
+    return [event_answer(event, names, reader) for event in archived.events if event.seq > after], True
 
 
-def _read_and_let_go(public_id: str, after: int) -> tuple[list[dict[str, Any]], bool]:
+def _read_and_let_go(public_id: str, after: int, reader: str | None) -> tuple[list[dict[str, Any]], bool]:
     """Read, then close the database connection: a stream lives for minutes and must not keep one."""
     try:
-        return _read(public_id, after)
+        return _read(public_id, after, reader)
     finally:
         if not connection.in_atomic_block:
             connection.close()

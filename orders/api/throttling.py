@@ -31,7 +31,8 @@ SET hits = CASE WHEN c.until <= now() THEN 1 ELSE c.hits + 1 END,
     until = CASE WHEN c.until <= now() THEN EXCLUDED.until ELSE c.until END
 RETURNING hits, extract(epoch FROM until - now())::float8
 """
-_COUNT_NAMED = _COUNT.replace("RETURNING hits, extract(epoch FROM until - now())::float8", "RETURNING bucket, hits")
+_COUNT_NAMED = _COUNT.replace("RETURNING hits", "RETURNING bucket, hits")
+_GIVE_BACK = "UPDATE orders_requestcount SET hits = hits - 1 WHERE bucket = ANY (%(buckets)s::text[]) AND hits > 0"
 _FORGET = """
 DELETE FROM orders_requestcount WHERE bucket IN (
     SELECT bucket FROM orders_requestcount WHERE until < now() LIMIT 5000 FOR UPDATE SKIP LOCKED)
@@ -39,12 +40,12 @@ DELETE FROM orders_requestcount WHERE bucket IN (
 
 
 @lru_cache
-def parse_rate(rate: str) -> tuple[int, int]:
-    """`120/min` -> (120, 60)."""
+def parse_rate(rate: str, name: str = "API_THROTTLE") -> tuple[int, int]:
+    """`120/min` -> (120, 60). name: the setting, for the error."""
     count, _, period = rate.partition("/")
     seconds = _SECONDS.get(period.strip()[:1].lower())
     if not count.strip().isdecimal() or int(count) < 1 or seconds is None:
-        raise ImproperlyConfigured(f"API_THROTTLE must look like 120/min, or be off, not {rate!r}.")
+        raise ImproperlyConfigured(f"{name} must look like 120/min, or be off, not {rate!r}.")
     return int(count), seconds
 
 
@@ -69,8 +70,25 @@ def address_of(request: Any) -> str:
 
 def counted(buckets: list[str], *, seconds: int) -> list[int]:
     """Count something in each of these buckets; how often it was within their windows of so many seconds, this time included."""
-    found = dict(db.run(_COUNT_NAMED, {"seconds": seconds, "buckets": buckets}, patience=PATIENCE_SECONDS))
-    return [found[bucket] for bucket in buckets]
+    found = counted_until(buckets, seconds=seconds)
+    return [found[bucket][0] for bucket in buckets]
+
+
+def counted_until(buckets: list[str], *, seconds: int) -> dict[str, tuple[int, float]]:
+    """As `counted`, by bucket, with the seconds until its window ends."""
+    found = db.run(_COUNT_NAMED, {"seconds": seconds, "buckets": buckets}, patience=PATIENCE_SECONDS)
+    _forget_now_and_then()
+    return {bucket: (hits, wait) for bucket, hits, wait in found}
+
+
+def give_back(buckets: list[str]) -> None:
+    """Take one off the count of each of these buckets."""
+    db.run(_GIVE_BACK, {"buckets": buckets}, patience=PATIENCE_SECONDS)
+
+
+def _forget_now_and_then() -> None:
+    if random.randrange(_FORGET_ONE_IN) == 0:  # noqa: S311 - only chooses when to clean up
+        db.run(_FORGET, patience=PATIENCE_SECONDS)
 
 
 class Quota(NamedTuple):
@@ -99,8 +117,7 @@ class AccountAndAddressThrottle(BaseThrottle):
         waits = [wait for hits, wait in counted if hits > most]
         hits, wait = max(counted)
         request._request.quota = Quota(most, seconds, max(0, most - hits), math.ceil(wait))  # type: ignore[attr-defined]  # `orders.middleware` writes it
-        if random.randrange(_FORGET_ONE_IN) == 0:  # noqa: S311 - only chooses when to clean up
-            db.run(_FORGET, patience=PATIENCE_SECONDS)
+        _forget_now_and_then()
         self.remaining_seconds = max(waits, default=None)
         return not waits
 

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from orders import queries, services
 from orders.api.base import Door
 from orders.api.errors import refusal
-from orders.api.events import first_events
+from orders.api.events import first_events, reader_of
 from orders.api.permissions import ReadOrBuy
 from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import (
@@ -135,7 +135,7 @@ class OrderDetailView(Door):
         if not wanted:
             return tagged(answer, request)
         if "events" in wanted:
-            answer["events"] = first_events(order.public_id, reverse("api:events", args=[order.public_id]))
+            answer["events"] = first_events(order.public_id, reverse("api:events", args=[order.public_id]), reader_of(request))
         if "returns" in wanted:
             found = answers.of_order(order.public_id, inside=sees_all(request.user))
             answer["returns"] = [answers.answer(one) for one in found]

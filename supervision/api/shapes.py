@@ -25,7 +25,8 @@ EFFECTS = [effect.value for effect in Effect]
 ACTIONS = ["run", "keep", "skip", "complete", "add", "remove"]
 OUTCOMES = [str(outcome) for outcome in (Sent.ACCEPTED, Sent.REPEATED, Sent.LATE)]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+# Also the characters that turn the direction of the text around them, and so show a name as another one.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class Text(serializers.CharField):

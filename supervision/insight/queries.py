@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from supervision.models import Alert, ArchivedRun, Pause, Run, StepEvent, StepState, StrayReply
 from supervision.postgres import db
-from supervision.runtime.identity import role_and_process
+from supervision.runtime.identity import is_process, role_and_process
 from supervision.states import Direction, ProcessState, RunState
 
 PAUSED, RESUMED = "Paused", "Resumed"  # in a history: an order's own pauses and their ends; neither is a state
@@ -75,6 +75,11 @@ def archived_runs(run_ids: Sequence[int]) -> dict[int, ArchivedRun]:
 def events_after(run_id: int, seq: int = 0, most: int | None = None) -> list[StepEvent]:
     """A run's events after this number, in order: so many at most."""
     return list(StepEvent.objects.filter(run_id=run_id, seq__gt=seq).order_by("seq")[:most])
+
+
+def of_a_process(event: StepEvent) -> bool:
+    """Whether one of the engine's processes wrote the event, and not a person."""
+    return is_process(event.actor)
 
 
 def why_of(event: StepEvent) -> str:

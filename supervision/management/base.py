@@ -26,6 +26,7 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
+from supervision.management.terminal import SafeOutput
 from supervision.plans import comparison, registry
 from supervision.postgres import advice
 from supervision.runtime import identity
@@ -38,6 +39,10 @@ class Command(BaseCommand):
 
     needs_database = True
     moves_orders = False  # if true, this code's plans must be the registered ones
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Escape what is written, wherever Django sets the streams."""
+        super().__setattr__(name, SafeOutput.around(value) if name in ("stdout", "stderr") else value)
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)

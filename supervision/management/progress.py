@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from django.core.management.base import OutputWrapper
+from supervision.management.terminal import SafeOutput
 
 
 class Progress:
     """How far a long work is: one line, rewritten at most ten times a second."""
 
-    def __init__(self, total: int | None, what: str, *, stream: OutputWrapper) -> None:
+    def __init__(self, total: int | None, what: str, *, stream: SafeOutput) -> None:
         self.total, self.what, self.stream = total, what, stream
         self.watching = stream.isatty()
         self.done = 0
@@ -45,5 +45,5 @@ class Progress:
             line = f"\r{self.what} [{bar}] {self.done}/{self.total}  {rate:,.0f}/s"
         else:
             line = f"\r{self.what} {self.done}  {rate:,.0f}/s"
-        self.stream.write(f"{line}\x1b[K", style_func=str, ending="")
+        self.stream.draw(f"{line}\x1b[K")
         self.stream.flush()

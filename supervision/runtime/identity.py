@@ -10,6 +10,7 @@ from functools import cache
 
 _role, _incarnation = os.environ.get("SAS_ROLE", ""), ""
 _ME = re.compile(r"([^@]+)@(.+)-([0-9]+)-[0-9a-f]{8}")
+_PROCESS = re.compile(r"(?:[^@]+@)?.+-[0-9]+-[0-9a-f]{8}")
 
 
 def set_role(role: str) -> None:
@@ -33,6 +34,11 @@ def _begin() -> None:
 
 _begin()
 os.register_at_fork(after_in_child=_begin)
+
+
+def is_process(actor: str) -> bool:
+    """Whether this is the name of one of our processes, as `me` makes them, and not that of a person."""
+    return _PROCESS.fullmatch(actor) is not None
 
 
 def role_and_process(actor: str) -> tuple[str, str]:

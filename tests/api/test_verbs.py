@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 
 from supervision.intake.consuming import consume_batch
@@ -109,11 +112,26 @@ def test_a_correction_outside_the_failed_step_is_refused(operator, failed):
 def test_the_history_names_steps_and_actors(customer, operator, failed):
     operator_verbs.resubmit(failed, by="olga", reason="fixed")
 
-    events = customer.get(f"{ORDERS}{failed}/events/").json()["results"]
+    events = operator.get(f"{ORDERS}{failed}/events/").json()["results"]
 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert set(events[0]) == {"seq", "at", "step", "direction", "attempt", "from", "to", "actor", "why"}
     resubmitted = next(event for event in events if event["step"] == "reserve-stock" and event["actor"] == "olga")
     assert (resubmitted["from"], resubmitted["to"], resubmitted["why"]) == ("Error", "Pending", "fixed")
     later = customer.get(f"{ORDERS}{failed}/events/", headers={"Last-Event-ID": str(events[-2]["seq"])}).json()["results"]
-    assert later == events[-1:]
+    assert [event["seq"] for event in later] == [events[-1]["seq"]]
+
+
+def test_owners_see_no_operators_name_no_reason_of_theirs_and_no_host(customer, operator, failed):
+    operator_verbs.resubmit(failed, by="olga", reason="the address was wrong, says olga")
+    answers = [customer.get(f"{ORDERS}{failed}/events/"), customer.get(f"{ORDERS}{failed}/?expand=events")]
+    streamed = b"".join(customer.get(f"{ORDERS}{failed}/events/", headers={"Accept": "text/event-stream"}).streaming_content)
+
+    for said in (*(answer.content for answer in answers), streamed):
+        assert b"olga" not in said
+        assert socket.gethostname().encode() not in said
+        assert str(os.getpid()).encode() not in said
+    assert {event["actor"] for event in answers[0].json()["results"]} == {"engine", "shop"}
+    customer.post(f"{ORDERS}{failed}/cancel/", {"reason": "I have changed my mind"})
+    last = customer.get(f"{ORDERS}{failed}/events/").json()["results"]
+    assert {(event["actor"], event["why"]) for event in last if event["why"]} == {("ada", "I have changed my mind")}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.mutants.mutation import Mutation
 
-FILES = ("scheduling", "supervising", "recording", "consuming", "governing", "open_questions", "workflows", "shop")
+FILES = ("scheduling", "supervising", "recording", "consuming", "governing", "open_questions", "workflows", "shop", "trust")
 
 
 def read(name: str) -> Iterator[Mutation]:

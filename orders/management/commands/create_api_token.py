@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
-from knox.models import get_token_model
 
+from orders.identity import tokens
+from orders.identity.tables import NAME_LENGTH, OPERATE, SCOPES
 from supervision.management.acting import find_user
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
@@ -18,19 +20,26 @@ class Command(Base):
 
     help = (
         "Make an API token for an account and print it, alone on the last line. It is shown this once: the database keeps "
-        "its hash only. Use it as `Authorization: Token <token>`; revoke it in the admin."
+        "its hash only. Use it as `Authorization: Token <token>`. Its owner revokes it on the page of the account, an "
+        "administrator in the console."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("user", metavar="USER", help="the account's name")
-        parser.add_argument("--days", type=at_least(1), metavar="N", help="until it expires (default: until revoked)")
+        parser.add_argument("--name", default="command", metavar="TEXT", help="what it is for, as its owner sees it (default: command)")
+        parser.add_argument("--scope", default=OPERATE, choices=SCOPES, help="how much of the account's rights (default: all, operate)")
+        ends = parser.add_mutually_exclusive_group()
+        ends.add_argument("--days", type=at_least(1), metavar="N", help=f"until it expires (default: {settings.TOKEN_DAYS})")
+        ends.add_argument("--forever", action="store_true", help="it does not expire")
 
     def handle(self, *args: Any, **options: Any) -> None:
         user = find_user(options["user"])
         if not user.is_active:
             raise CommandError(f"the account {options['user']!r} is not active")
-        expiry = timedelta(days=options["days"]) if options["days"] else None
-        _, token = get_token_model().objects.create(user=user, expiry=expiry)
-        lasts = f"for {options['days']} days" if expiry else "until it is revoked"
+        days = None if options["forever"] else options["days"] or settings.TOKEN_DAYS
+        if len(options["name"]) > NAME_LENGTH:
+            raise CommandError(f"--name has at most {NAME_LENGTH} characters")
+        token = tokens.issue(cast(User, user), name=options["name"], scope=options["scope"], days=days)
+        lasts = f"for {days} days" if days else "until it is revoked"
         self.stderr.write(f"a token for {options['user']}, good {lasts}; it is not shown again:", style_func=str)
         self.stdout.write(token)

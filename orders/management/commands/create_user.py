@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
@@ -29,7 +30,7 @@ class Command(Base):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME")
         parser.add_argument("--group", required=True, choices=GROUPS)
-        parser.add_argument("--password", metavar="P", help="made up and printed once when not given")
+        parser.add_argument("--password", metavar="P", help="by the rules of the sign-up page; made up and printed once when not given")
         parser.add_argument("--email", default="", metavar="ADDRESS")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -47,6 +48,8 @@ class Command(Base):
         user.set_password(password or (made_up := secrets.token_urlsafe(12)))
         try:
             user.full_clean(exclude=["password"])
+            if password:
+                validate_password(password, user)
         except ValidationError as problem:
             raise CommandError("; ".join(problem.messages)) from None
         with transaction.atomic():

@@ -30,6 +30,7 @@ PROBLEMS: dict[str, Problem] = {
     "not_authenticated": Problem(401, "Authentication credentials were not provided.", "Send `Authorization: Token ...`."),
     "authentication_failed": Problem(401, "Invalid token.", "Use a token that is neither wrong nor expired nor revoked."),
     "permission_denied": Problem(403, "You may not do this.", "Use an account that may do this."),
+    "token_reads_only": Problem(403, "This token may only read. Make one with another scope.", "Use a token whose scope is not `read`."),
     "not_found": Problem(404, "There is nothing here, or it is not yours to see.", "Check the id, the account, and the final slash."),
     "method_not_allowed": Problem(405, 'Method "PUT" not allowed.', "Use a method that `/api/docs/` lists for this path."),
     "not_acceptable": Problem(406, "Could not satisfy the request Accept header.", "Accept `application/json`."),

@@ -35,8 +35,8 @@ class Command(Base):
             found.append(finding)
             if not options["json"]:
                 advice = f" -> {finding.advice}" if finding.advice else ""
-                level = colours[finding.level](f"{finding.level:4}")
-                self.stdout.write(f"{level}  {finding.about}: {finding.message}{advice}")
+                self.stdout.write(f"{finding.level:4}", colours[finding.level], ending="")
+                self.stdout.write(f"  {finding.about}: {finding.message}{advice}")
         count = Counter(finding.level for finding in found)
         if options["json"]:
             self.say_json({"ok": not count[Level.FAIL], "findings": [asdict(finding) for finding in found]})

@@ -1,0 +1,43 @@
+"""What signing in adds to a request: an operator's session may be over, a refusal has its status, a known browser its cookie."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils.deprecation import MiddlewareMixin
+
+from orders.identity import attempts, devices, sessions
+from orders.identity.hashing import HashingBusy
+
+BUSY_SECONDS = 3
+
+
+class Identity(MiddlewareMixin):
+    """Comes after the session, the account and the messages."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        """End an operator's session that is over."""
+        sessions.end_if_over(request)
+
+    def process_response(self, request: Any, response: HttpResponseBase) -> HttpResponseBase:
+        """429 with Retry-After for a try that was refused; the cookie of a browser that signed in."""
+        refused = getattr(request, "sign_in_try", None)
+        if refused is not None and refused.wait:
+            response.status_code = 429
+            response.headers["Retry-After"] = str(math.ceil(refused.wait))
+        devices.write(request, response)
+        return response
+
+    def process_exception(self, request: Any, exception: Exception) -> HttpResponse | None:
+        """Ask for another try when too many people sign in at once. Their passwords were not looked at, so the try does not count."""
+        if not isinstance(exception, HashingBusy):
+            return None
+        if done := getattr(request, "sign_in_try", None):
+            attempts.forgive(done)
+            request.sign_in_try = None
+        response = render(request, "orders/account/busy.html", status=503)
+        response.headers["Retry-After"] = str(BUSY_SECONDS)
+        return response

@@ -1,0 +1,48 @@
+"""Operators' sessions are short: they end `OPERATOR_SESSION_SECONDS` after the sign-in, or `OPERATOR_IDLE_SECONDS` after the last activity.
+
+Pages that refresh themselves are no activity. Customers' sessions last as Django's settings say.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import SESSION_KEY, logout
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+_KEPT = "operator"
+_WRITE_EVERY_SECONDS = 60  # the session is a row, and each write is a commit
+
+
+def begin(request: HttpRequest, account: User) -> None:
+    """Start the clocks of an operator's session."""
+    if account.is_staff:
+        now = int(time.time())
+        request.session[_KEPT] = [now, now]
+
+
+def end_if_over(request: HttpRequest) -> None:
+    """Sign an operator out whose session has lasted, or has been idle, for too long."""
+    if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
+        return
+    user: Any = request.user
+    if not user.is_authenticated or not user.is_staff:
+        return
+    if _KEPT not in request.session:  # begun before this account became an operator's
+        begin(request, user)
+    since, seen = request.session[_KEPT]
+    now = int(time.time())
+    if now - since >= settings.OPERATOR_SESSION_SECONDS or now - seen >= settings.OPERATOR_IDLE_SECONDS:
+        logout(request)
+        messages.info(request, _("You were signed out after a while, because operators' sessions are short. Sign in again to go on."))
+    elif now - seen >= min(_WRITE_EVERY_SECONDS, settings.OPERATOR_IDLE_SECONDS / 4) and not _refreshes_itself(request):
+        request.session[_KEPT] = [since, now]
+
+
+def _refreshes_itself(request: HttpRequest) -> bool:
+    return request.method == "GET" and ("HX-Request" in request.headers or request.headers.get("X-Requested-With") == "fetch")

@@ -1,0 +1,80 @@
+"""The page where an account lists, makes and revokes its API tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from orders.forms import DescribedForm
+from orders.identity import tokens
+from orders.identity.pages import limited
+from orders.identity.tables import NAME_LENGTH
+
+
+class TokenForm(DescribedForm):
+    """A new token. It takes the password, because a token signs in for months."""
+
+    name = forms.CharField(label=gettext_lazy("What is it for?"), max_length=NAME_LENGTH)
+    scope = forms.ChoiceField(label=gettext_lazy("What may it do?"))
+    days = forms.IntegerField(label=gettext_lazy("For how many days?"), min_value=1, max_value=tokens.MOST_DAYS)
+    password = forms.CharField(
+        label=gettext_lazy("Your password"), strip=False, widget=forms.PasswordInput({"autocomplete": "current-password"})
+    )
+
+    def __init__(self, *args: Any, account: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.account = account
+        self.initial["days"] = settings.TOKEN_DAYS
+        self.fields["scope"] = forms.ChoiceField(label=_("What may it do?"), choices=list(tokens.scopes_for(account).items()))
+
+    def clean_password(self) -> str:
+        """The password, if it is the account's."""
+        said: str = self.cleaned_data["password"]
+        if not self.account.check_password(said):
+            raise forms.ValidationError(_("This is not your password."))
+        return said
+
+    def clean(self) -> dict[str, Any]:
+        """Few tokens at a time."""
+        if len(tokens.of(self.account)) >= tokens.MOST_TOKENS:
+            raise forms.ValidationError(_("You have %(count)s tokens. Revoke one first.") % {"count": tokens.MOST_TOKENS})
+        return dict(super().clean() or {})
+
+
+@login_required
+@sensitive_post_parameters("password")
+@never_cache
+@limited
+@require_http_methods(["GET", "POST"])
+def own_tokens(request: HttpRequest) -> HttpResponse:
+    """The account's tokens; a new one is shown once, in the answer that made it."""
+    account: Any = request.user
+    form = TokenForm(request.POST or None, account=account)
+    made = ""
+    if request.method == "POST" and form.is_valid():
+        made = tokens.issue(account, **{name: form.cleaned_data[name] for name in ("name", "scope", "days")})
+        form = TokenForm(account=account)
+    facts = {"form": form, "made": made, "tokens": tokens.of(account), "now": timezone.now()}
+    return render(request, "orders/account/tokens.html", facts, status=201 if made else 400 if form.errors else 200)
+
+
+@login_required
+@require_http_methods(["POST"])
+def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
+    """End one of the account's tokens."""
+    account: Any = request.user
+    if tokens.revoke(account, key):
+        messages.success(request, _("The token is revoked."))
+    return redirect("orders:tokens")

@@ -1,0 +1,43 @@
+"""Guests place few orders, because each order sends mails."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from supervision.models import Submission
+from tests.orders.test_checkout import a_checkout
+from tests.shopping import PASSWORD
+
+pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.django_db]
+
+
+def check_out(client: Client, **changes: str) -> int:
+    network = changes.pop("network", "127.0.0.1")
+    return client.post("/checkout/", a_checkout(client) | changes, REMOTE_ADDR=network).status_code
+
+
+def test_a_guest_orders_a_few_times_then_signs_in(client, mug, ada, settings) -> None:
+    settings.GUEST_ORDERS = "20/h"
+    for number in range(20):
+        assert check_out(Client(), email=f"guest{number}@example.com") == 302
+    form = a_checkout(client)
+
+    answer = client.post("/checkout/", form)
+
+    assert answer.status_code == 429
+    assert "Many orders were placed from here within an hour." in answer.text
+    assert form["line1"] in answer.text
+    assert Submission.objects.count() == 20
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+    assert check_out(client) == 302
+
+
+def test_few_orders_of_guests_have_one_mail_address(mug, settings) -> None:
+    settings.GUEST_ORDERS = "20/h"
+
+    answers = [
+        check_out(Client(), email=("Victim", "victim")[number % 2] + "@example.com", network=f"10.0.0.{number}") for number in range(7)
+    ]
+
+    assert answers == [302] * 5 + [429] * 2
