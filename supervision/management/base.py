@@ -39,6 +39,8 @@ class Command(BaseCommand):
 
     needs_database = True
     moves_orders = False  # if true, this code's plans must be the registered ones
+    stdout: SafeOutput
+    stderr: SafeOutput
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Escape what is written, wherever Django sets the streams."""

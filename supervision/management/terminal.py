@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from django.core.management.base import OutputWrapper
 
@@ -20,9 +21,9 @@ class SafeOutput(OutputWrapper):
     """A command's output. A style is added after the text is escaped."""
 
     @classmethod
-    def around(cls, stream: OutputWrapper) -> SafeOutput:
+    def around(cls, stream: Any) -> SafeOutput:
         """The same stream, escaped."""
-        return stream if isinstance(stream, cls) else cls(stream._out, stream.ending)  # type: ignore[attr-defined]
+        return stream if isinstance(stream, cls) else cls(stream._out, stream.ending)
 
     def write(self, msg: str = "", style_func: Callable[[str], str] | None = None, ending: str | None = None) -> None:  # type: ignore[override]
         """Write the text, escaped."""
