@@ -13,6 +13,7 @@ from django.db import models
 from django.urls.resolvers import URLPattern, URLResolver
 from django.utils import timezone
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
+from knox.models import AuthToken
 
 from orders.models import Order
 from supervision.console.verb_forms import BULK_VERBS, VERBS
@@ -69,6 +70,8 @@ def fill() -> dict[str, Order]:
 
 def a_row(model: type[models.Model]) -> Any:
     """A row of this model with a plain value in every column that needs one."""
+    if model is AuthToken:
+        return AuthToken.objects.create(User.objects.first() or a_row(User))[0]
     given = dict(GIVEN.get(model._meta.label_lower, {}))
     if model is Delivery:
         given["endpoint"] = WebhookEndpoint.objects.first() or a_row(WebhookEndpoint)
