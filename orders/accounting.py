@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from orders import staying
 from supervision.journal import entries
 from supervision.postgres import db
 from supervision.workflow import AcceptedRun, ClosedRun
@@ -54,13 +55,15 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
 
 
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
-    """Record that these orders ended without effect, and each charge that was refunded for it."""
+    """Record that these orders ended cancelled, each charge that was refunded for it, and the one that an operator has kept."""
     facts = _facts(runs)
     given_back = dict(db.run(_REFUNDED, {"runs": [run.run_id for run in runs]}))
+    left = staying.left_of([run.run_id for run in runs])
     events: list[entries.Event] = []
     for run in runs:
         order, refunded = _order(run, facts), given_back.get(run.run_id, [])
-        events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded)}))
+        kept = facts[run.run_id].charge if staying.PAYMENT in left.get(run.run_id, ()) else None
+        events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded), "kept": kept}))
         events += [(REFUNDED, f"{run.key}:refunded:{charge}", {**order, "charge": charge}) for charge in refunded]
     entries.append(KEY, events)
 

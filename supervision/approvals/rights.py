@@ -22,6 +22,7 @@ VERBS: Mapping[str, str] = {
     "skip": "skip_run",
     "complete": "complete_run",
     "cancel": "cancel_run",
+    "abandon": "abandon_run",
     "compensate": "compensate_run",
     "resume": "resume_run",
     "move": "move_run",

@@ -37,6 +37,7 @@ RUN_RIGHTS: list[tuple[str, StrOrPromise]] = [
     ("skip_run", _("Can skip")),
     ("complete_run", _("Can record as done by hand")),
     ("cancel_run", _("Can cancel")),
+    ("abandon_run", _("Can cancel without undo")),
     ("compensate_run", _("Can undo")),
     ("resume_run", _("Can go back to a step")),
     ("move_run", _("Can move to a newer version")),

@@ -35,6 +35,7 @@ DOORS = {
     ("post", "failed-refunds"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "compensate"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "abandon"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "skip"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "complete"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "move"): (AUTH, NO, NO, NO, NO, OPEN),
