@@ -6,7 +6,8 @@ only if it happened. The event's id keeps out duplicates. The journal decides wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from orders import staying
@@ -17,6 +18,7 @@ from supervision.workflow import AcceptedRun, ClosedRun
 KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
 RETURNED, PARTLY_REFUNDED, DOCUMENT = "order.returned", "order.partly_refunded", "document.issued"
+CHANGED = "order.changed"
 ISSUE_INVOICES, ISSUE_CREDIT_NOTES = "issue-invoices", "issue-credit-notes"  # notifications, for `orders.documents.issuing`
 
 
@@ -66,6 +68,14 @@ def record_cancelled(runs: Sequence[ClosedRun]) -> None:
         events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded), "kept": kept}))
         events += [(REFUNDED, f"{run.key}:refunded:{charge}", {**order, "charge": charge}) for charge in refunded]
     entries.append(KEY, events)
+
+
+def record_changed(key: str, payload: Mapping[str, Any], *, before: Decimal) -> None:
+    """Record that an operator has made this order smaller. before: its total until now; the payload has the new one."""
+    pieces = sum(int(line["quantity"]) for line in payload["lines"])
+    same = {name: payload.get(name) for name in ("number", "total", "currency")}
+    facts = {"order": key, **same, "before": str(before), "pieces": pieces}
+    entries.append(KEY, [(CHANGED, f"{key}:changed:{pieces}", facts)])
 
 
 class _Facts(NamedTuple):

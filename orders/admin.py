@@ -19,8 +19,9 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from orders import queries, searching, staying
-from orders.desk import OrderDesk, money
+from orders.desk import money
 from orders.documents.issuing import of_order as documents_of
+from orders.edits.console import LinesDesk
 from orders.filters import OrderFilters
 from orders.models import Category, Order, PaymentEvent, Product, Return
 from orders.payments import codes
@@ -114,7 +115,7 @@ class CategoryAdmin(ModelAdmin):
 
 
 @admin.register(Order)
-class OrderAdmin(OrderDesk):
+class OrderAdmin(LinesDesk):
     """The operators' list of orders."""
 
     empty_means = _("No order has been placed yet.")

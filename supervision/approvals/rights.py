@@ -29,6 +29,7 @@ VERBS: Mapping[str, str] = {
     "signal": "signal_run",
     "pause": "pause_run",
     "refund": "refund_run",
+    "edit": "edit_run",
     "settle": "settle_finding",
     "approve": "approve_verb",
 }

@@ -44,6 +44,7 @@ RUN_RIGHTS: list[tuple[str, StrOrPromise]] = [
     ("signal_run", _("Can send signals")),
     ("pause_run", _("Can pause and resume")),
     ("refund_run", _("Can give money back")),
+    ("edit_run", _("Can change what was ordered")),
     ("settle_finding", _("Can settle findings of the reconciliation")),
     ("approve_verb", _("Can approve another operator's verbs")),
 ]

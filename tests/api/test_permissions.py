@@ -26,6 +26,7 @@ DOORS = {
     ("post", "payment"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
     ("get", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "returns"): (AUTH, HIDDEN, OPEN, HIDDEN, NO, OPEN),
+    ("post", "lines"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "refunds"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "refunds"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
