@@ -89,7 +89,7 @@ class LinesDesk(OrderDesk):
                 mark = hashlib.sha256(f"{version} {change}".encode()).hexdigest()
                 if form.cleaned_data["seen"] == mark:
                     return self._ask(request, order, form, lambda said: _act(order, form, version, said, request), **words)
-                form = LinesForm(request.POST | {"seen": mark}, payload["lines"], order.currency)
+                form = LinesForm(request.POST.dict() | {"seen": mark}, payload["lines"], order.currency)
                 words = {"lead": in_words(change), "button": _("Change the lines"), "dangerous": True}
         return self.page(
             request, "ask.html", title=_("Change the lines"), subtitle=str(order), object=order, form=form, back=back, **words

@@ -259,6 +259,8 @@ def test_the_console_shows_the_change_before_it_is_done(stopped, client):
     assert "MUG-BLUE: 1 instead of 2. TOTE: 0 instead of 1. 2 pieces go back on the shelf." in shown
     assert "The order costs 12.90 EUR instead of 35.80 EUR. Nothing is to be paid back." in shown
     assert lines_of(stopped) == {"MUG-BLUE": 2, "TOTE": 1}
+    assert "This field is required" not in shown
+    assert 'value="1"' in shown
     other = client.post(page, {**said, "line-0": "2", "seen": hidden(shown)["seen"]}).content.decode()
     assert "The order costs 25.80 EUR" in other  # another change than the one that was shown
     assert "The lines are changed." in client.post(page, {**said, "seen": hidden(shown)["seen"]}, follow=True).content.decode()
