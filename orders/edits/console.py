@@ -23,6 +23,7 @@ from orders.edits.lines import Change, flat
 from orders.models import Order
 from orders.services import Conflict, InvalidOrder
 from supervision.approvals import rights
+from supervision.console.shared import person
 from supervision.console.verb_forms import ReasonForm
 from supervision.errors import ChangedMeanwhile
 from supervision.states import RunState
@@ -98,7 +99,7 @@ class LinesDesk(OrderDesk):
 
 def _act(order: Order, form: LinesForm, version: str, said: Mapping[str, Any], request: HttpRequest) -> Any:
     try:
-        changing.change_lines(order.public_id, lines=form.wanted(), reason=said["reason"], by=request.user, plan_version=version)
+        changing.change_lines(order.public_id, lines=form.wanted(), reason=said["reason"], by=person(request), plan_version=version)
     except ChangedMeanwhile as moved:
         messages.error(request, str(moved))
         return ""

@@ -26,7 +26,10 @@ def row_button(
         row = get_object_or_404(admin.model, pk=pk)
         return HttpResponseRedirect(address_of("change", act(request, row) or row))
 
-    return path(f"<int:pk>/{name}/", admin.admin_site.admin_view(view), name=f"{admin.opts.app_label}_{admin.opts.model_name}_{name}")
+    pattern: URLPattern = path(
+        f"<int:pk>/{name}/", admin.admin_site.admin_view(view), name=f"{admin.opts.app_label}_{admin.opts.model_name}_{name}"
+    )
+    return pattern
 
 
 def button_of(name: str, row: Model, words: Any) -> str:

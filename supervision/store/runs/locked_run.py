@@ -158,8 +158,9 @@ class LockedRun:
         self.run.direction = Direction.UNDO.value
         StepState.objects.bulk_create(self.undos)
         self.note_undone_again(self.undos, actor, why)
-        for undo in self.undos if leave is not None else ():
-            leave(undo)
+        if leave is not None:
+            for undo in self.undos:
+                leave(undo)
         self.next_undo(actor, why)
 
     def undo_steps(self, steps: Sequence[StepState]) -> list[StepState]:
