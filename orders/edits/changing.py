@@ -49,11 +49,20 @@ SELECT (SELECT count(*) FROM of), (SELECT count(*) FROM fewer) + (SELECT count(*
 """
 
 
-def change_lines(key: str, *, lines: Sequence[Mapping[str, Any]], reason: str, by: Actor, plan_version: str | None = None) -> Change:
+def change_lines(
+    key: str,
+    *,
+    lines: Sequence[Mapping[str, Any]],
+    reason: str,
+    by: Actor,
+    plan_version: str | None = None,
+    total: Decimal | None = None,
+) -> Change:
     """Give the order these quantities (`orders.edits.lines`); returns what has changed.
 
-    Its total follows, pieces that are no longer wanted go back on the shelf, and the customer gets a mail. plan_version: of the
-    preview. Raises InvalidOrder, Conflict, UnknownRun, ChangedMeanwhile, AwaitsApproval; Refused without a reason.
+    Its total follows, pieces that are no longer wanted go back on the shelf, and the customer gets a mail. plan_version, total: the
+    version of the preview, and the order's total before the change. Raises InvalidOrder, Conflict, UnknownRun, ChangedMeanwhile and
+    AwaitsApproval; Refused without a reason.
     """
     demand_reason(reason)
     done: list[Change] = []
@@ -63,6 +72,8 @@ def change_lines(key: str, *, lines: Sequence[Mapping[str, Any]], reason: str, b
         same_plan(locked, plan_version)
         demand_editable(locked)
         change = changed(locked.run.payload, lines)
+        if total is not None and change.before != total:
+            raise ChangedMeanwhile(_("The order has changed since it was read. Look again before acting."))
         said = _n("lines changed: %(change)s: %(reason)s") % {"change": str(change), "reason": reason}
         given = [{"sku": line["sku"], "quantity": line["quantity"]} for line in lines]
         state = carry_out(

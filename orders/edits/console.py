@@ -89,7 +89,7 @@ class LinesDesk(OrderDesk):
             else:
                 mark = hashlib.sha256(f"{version} {change}".encode()).hexdigest()
                 if form.cleaned_data["seen"] == mark:
-                    return self._ask(request, order, form, lambda said: _act(order, form, version, said, request), **words)
+                    return self._ask(request, order, form, lambda said: _act(order, form, version, change.before, request), **words)
                 form = LinesForm(request.POST.dict() | {"seen": mark}, payload["lines"], order.currency)
                 words = {"lead": in_words(change), "button": _("Change the lines"), "dangerous": True}
         return self.page(
@@ -97,9 +97,10 @@ class LinesDesk(OrderDesk):
         )  # fmt: skip
 
 
-def _act(order: Order, form: LinesForm, version: str, said: Mapping[str, Any], request: HttpRequest) -> Any:
+def _act(order: Order, form: LinesForm, version: str, total: Decimal, request: HttpRequest) -> Any:
+    facts = {"lines": form.wanted(), "reason": form.cleaned_data["reason"], "plan_version": version, "total": total}
     try:
-        changing.change_lines(order.public_id, lines=form.wanted(), reason=said["reason"], by=person(request), plan_version=version)
+        changing.change_lines(order.public_id, by=person(request), **facts)
     except ChangedMeanwhile as moved:
         messages.error(request, str(moved))
         return ""

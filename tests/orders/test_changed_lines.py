@@ -17,8 +17,9 @@ from orders.payments.again import pay_again
 from orders.queries import order_view
 from orders.services import Conflict, InvalidOrder
 from supervision import testing
+from supervision.approvals import deciding
 from supervision.errors import AwaitsApproval, ChangedMeanwhile, Refused
-from supervision.models import Approval, JournalEntry, StepState
+from supervision.models import Approval, JournalEntry, StepEvent, StepState
 from supervision.operations import operator_verbs
 from supervision.outbox.notifications import deliver_due
 from supervision.testkit.run import Run
@@ -193,6 +194,15 @@ def test_a_change_for_an_order_that_moved_on_is_refused(stopped):
         change(stopped, plan_version=version)
 
 
+def test_a_change_of_an_order_that_another_operator_has_changed_is_refused(stopped):
+    fewer = [{"sku": "MUG-BLUE", "quantity": 1}]
+    made, version = changing.preview(stopped, fewer)
+    change(stopped, [{"sku": "TOTE", "quantity": 0}])
+
+    with pytest.raises(ChangedMeanwhile):
+        change(stopped, fewer, plan_version=version, total=made.before)
+
+
 def test_pieces_that_are_not_there_as_they_were_read_change_nothing(stopped):
     StockReservation.objects.filter(sku="TOTE").update(quantity=2)
     before = in_stock(), lines_of(stopped), order_view(stopped).total
@@ -230,8 +240,20 @@ def test_more_than_the_limit_needs_a_second_operator(stopped, settings):
     assert Approval.objects.get().verb == "edit"
     assert lines_of(stopped) == {"MUG-BLUE": 2, "TOTE": 1}
 
-    change(stopped, [{"sku": "TOTE", "quantity": 0}], by=person("otto", "operator"))
+    otto = person("otto", "operator")
+    change(stopped, [{"sku": "TOTE", "quantity": 0}], by=otto)  # 10.00 EUR are below the limit
     assert lines_of(stopped) == {"MUG-BLUE": 2}
+
+
+def test_a_change_that_a_second_operator_approves_is_made_as_it_was_asked_for(stopped, settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "APPROVAL_ABOVE": {"": Decimal("20")}}
+    with pytest.raises(AwaitsApproval):
+        change(stopped, by=person("olga", "operator"))
+
+    deciding.approve(Approval.objects.get().pk, by=person("otto", "operator"), reason="agreed")
+
+    assert lines_of(stopped) == {"MUG-BLUE": 1}
+    assert StepEvent.objects.filter(run__key=stopped, actor="olga, approved by otto", why__startswith="lines changed").exists()
 
 
 def test_the_api_changes_them_for_who_may(shop, stopped):
