@@ -6,9 +6,11 @@ only if it happened. The event's id keeps out duplicates. The journal decides wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+from orders import staying
 from supervision.journal import entries
 from supervision.postgres import db
 from supervision.workflow import AcceptedRun, ClosedRun
@@ -16,6 +18,7 @@ from supervision.workflow import AcceptedRun, ClosedRun
 KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
 RETURNED, PARTLY_REFUNDED, DOCUMENT = "order.returned", "order.partly_refunded", "document.issued"
+CHANGED = "order.changed"
 ISSUE_INVOICES, ISSUE_CREDIT_NOTES = "issue-invoices", "issue-credit-notes"  # notifications, for `orders.documents.issuing`
 
 
@@ -54,15 +57,25 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
 
 
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
-    """Record that these orders ended without effect, and each charge that was refunded for it."""
+    """Record that these orders ended cancelled, each charge that was refunded for it, and the one that an operator has kept."""
     facts = _facts(runs)
     given_back = dict(db.run(_REFUNDED, {"runs": [run.run_id for run in runs]}))
+    left = staying.left_of([run.run_id for run in runs])
     events: list[entries.Event] = []
     for run in runs:
         order, refunded = _order(run, facts), given_back.get(run.run_id, [])
-        events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded)}))
+        kept = facts[run.run_id].charge if staying.PAYMENT in left.get(run.run_id, ()) else None
+        events.append((CANCELLED, f"{run.key}:cancelled", {**order, "refunded": bool(refunded), "kept": kept}))
         events += [(REFUNDED, f"{run.key}:refunded:{charge}", {**order, "charge": charge}) for charge in refunded]
     entries.append(KEY, events)
+
+
+def record_changed(key: str, payload: Mapping[str, Any], *, before: Decimal) -> None:
+    """Record that an operator has made this order smaller. before: its total until now; the payload has the new one."""
+    pieces = sum(int(line["quantity"]) for line in payload["lines"])
+    same = {name: payload.get(name) for name in ("number", "total", "currency")}
+    facts = {"order": key, **same, "before": str(before), "pieces": pieces}
+    entries.append(KEY, [(CHANGED, f"{key}:changed:{pieces}", facts)])
 
 
 class _Facts(NamedTuple):

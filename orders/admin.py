@@ -18,9 +18,10 @@ from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from orders import queries, searching
-from orders.desk import OrderDesk, money
+from orders import queries, searching, staying
+from orders.desk import money
 from orders.documents.issuing import of_order as documents_of
+from orders.edits.console import LinesDesk
 from orders.filters import OrderFilters
 from orders.models import Category, Order, PaymentEvent, Product, Return
 from orders.payments import codes
@@ -40,6 +41,7 @@ shared.show_runs_at("orders_order")
 
 _UNPAID = _("%(total)s will not be charged, and the goods are still sent. To send nothing, cancel the order.")
 _MANY_UNPAID = _("%(n)d orders will not be charged, %(total)s in all, and their goods are still sent. To send nothing, cancel the orders.")
+_MANY_LEFT = _("What they were charged stays charged, and what is booked for them stays booked.")
 _SAID_TO_BE_PAID = _("You say that %(total)s are paid, and the goods are sent. Look first whether the payment service has the payment.")
 
 
@@ -113,7 +115,7 @@ class CategoryAdmin(ModelAdmin):
 
 
 @admin.register(Order)
-class OrderAdmin(OrderDesk):
+class OrderAdmin(LinesDesk):
     """The operators' list of orders."""
 
     empty_means = _("No order has been placed yet.")
@@ -148,6 +150,9 @@ class OrderAdmin(OrderDesk):
         return [*searching.ways(), *super().ways()]
 
     def caution(self, obj: Order, verb: str, steps: Sequence[StepState]) -> str:
+        if verb == "abandon":
+            run = self.run_of(obj)
+            return staying.in_words(obj, run, queries.order_views([obj])[0].steps)
         if verb not in ("skip", "complete") or not any(step.direction == "do" and step.name in codes.TAKES_MONEY for step in steps):
             return ""
         words = _UNPAID if verb == "skip" else _SAID_TO_BE_PAID
@@ -155,6 +160,8 @@ class OrderAdmin(OrderDesk):
 
     def caution_many(self, verb: str, shown: Preview) -> str:
         unpaid = [group for group in shown.differ if group.direction == "do" and set(codes.TAKES_MONEY) & set(group.steps)]
+        if verb == "abandon":
+            return str(_MANY_LEFT)
         if verb != "skip" or not unpaid:
             return ""
         totals: dict[str, Decimal] = defaultdict(Decimal)

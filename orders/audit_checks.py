@@ -45,11 +45,14 @@ for _invariant, _violations in (
         """,
     ),
     (
+        # Unless an operator has cancelled it without undo, and its goods are booked.
         "a Cancelled order holds no stock",
         """
         SELECT s.order_key, s.sku, s.quantity
           FROM orders_stockreservation s JOIN supervision_run r ON r.key = s.order_key
          WHERE s.released_at IS NULL AND r.process_state = 'Cancelled'
+           AND NOT EXISTS (SELECT FROM supervision_stepstate u
+                            WHERE u.run_id = r.id AND u.direction = 'undo' AND u.agent = 'stock' AND u.result @> '{"left": true}')
         """,
     ),
     (

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.postgres.search import SearchQuery, SearchVector
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 from django.utils.translation import gettext_lazy as _
 
 from orders.models import Order, Parcel
@@ -34,6 +34,10 @@ class OrderFilters(Filters):
     def rows(self) -> QuerySet[Order]:
         """Every order with its run, newest first."""
         return super().rows().prefetch_related("run")
+
+    def listed(self, run: str) -> Q:
+        """The runs of orders: those of parcels, returns and refunds are not in this list, and take no place of its pages."""
+        return Q(Exists(Order.objects.filter(run_id=OuterRef(run))))
 
     def source(self, name: str, value: Any) -> Any:
         """Mails, names, amounts and tracking numbers have an index each."""

@@ -6,7 +6,7 @@ Message-ID, so that a mail program that groups by it shows a mail that was sent 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from email.utils import parseaddr
 from typing import Any
@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
-from orders import accounting
+from orders import accounting, staying
 from orders.formats import speaking
 from orders.intake import number_of
 from supervision.models import Notification, StepState
@@ -37,6 +37,7 @@ def close_cancelled(runs: Sequence[ClosedRun]) -> None:
 def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
     """Queue one mail for each of these cancelled orders, in the transaction that cancelled them."""
     sold_out = _sold_out([run.run_id for run in runs])
+    left = staying.left_of([run.run_id for run in runs])
     Notification.objects.bulk_create(
         Notification(
             kind=ORDER_CANCELLED,
@@ -47,6 +48,7 @@ def tell_the_customer(runs: Sequence[ClosedRun]) -> None:
                 "email": run.payload["email"],
                 "language": run.payload.get("language"),
                 "sold_out": run.run_id in sold_out,
+                "left": sorted(left.get(run.run_id, ())),
             },
         )
         for run in runs
@@ -73,12 +75,22 @@ def _cancellation(facts: Mapping[str, Any]) -> EmailMessage:
             [
                 _("Hello,"),
                 words % facts,
-                _("Nothing will be sent, and anything you had paid is refunded."),
+                *_outcome(facts.get("left") or ()),
             ]
         ),
         to=[facts["email"]],
         headers={"Message-ID": f"<{facts['order']}.{ORDER_CANCELLED}@{domain}>", "X-Order-ID": facts["order"]},
     )
+
+
+def _outcome(left: Collection[str]) -> Iterator[str]:
+    """What becomes of the money and the goods. left: the steps of a cancellation without undo whose effects stay."""
+    if staying.PAYMENT in left:
+        yield _("What you have paid was not paid back. If you have questions, please write to us.")
+    if staying.SHIPMENT in left:
+        yield _("A parcel that was booked for you was not called off: it may still come.")
+    if not left:
+        yield _("Nothing will be sent, and anything you had paid is refunded.")
 
 
 def _sold_out(run_ids: Sequence[int]) -> set[int]:

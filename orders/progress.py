@@ -18,6 +18,7 @@ from orders.parcels import shown, states
 from orders.payments import codes
 from orders.payments.state import ACTION_REQUIRED, REFUSED, has_lapsed
 from orders.queries import OrderView
+from orders.staying import is_left
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 
 STOCK, PAYMENT, SHIPMENT, CONFIRMATION = "reserve-stock", codes.STEP, "book-shipment", "notify-customer"
@@ -226,6 +227,8 @@ def _stage(view: OrderView, name: str, do: Any, undo: Any) -> Stage:
     # A step that is not in WORDS, because a later workflow added it, is shown under its own name.
     known = TRANSFER_WORDS if _by_transfer(view, name) else WORDS.get(name) or WORDS_OF_RESERVING.get(name)
     words = known or Words(next=name, now=name, done=name, dropped=name, undoing=name, undone=name)
+    if undo is not None and is_left(undo) and do is not None and do.process_state == ProcessState.PROCESSED:
+        return Stage(name=name, title=str(words.done), look="done")
     if undo is not None:
         return _undo_stage(name, words, undo)
     ending = view.process_state in (RunState.COMPENSATING, RunState.CANCELLED)
@@ -273,6 +276,8 @@ def _undo_stage(name: str, words: Words, undo: Any) -> Stage:
         return Stage(name=name, title=str(words.undone), look="undone")
     if undo.process_state == ProcessState.ERROR:
         return Stage(name=name, title=str(words.undoing), look="trouble", note=_("This did not work. We are looking into it."))
+    if is_left(undo):
+        return Stage(name=name, title=str(words.dropped), look="dropped", note=_("Our team took care of it."))
     if undo.process_state == ProcessState.SKIPPED:
         return Stage(name=name, title=str(words.undone), look="undone", note=_("Our team took care of it."))
     look = "now" if undo.process_state == ProcessState.PROCESSING else "late"
@@ -299,6 +304,10 @@ def _money(view: OrderView, do: Any, undo: Any) -> str:
         return ""  # the lead says it
     effect = Effect.NONE if do is None else do.effect
     charged = do is not None and do.process_state == ProcessState.PROCESSED
+    if undo is not None and is_left(undo):
+        if charged:
+            return _("Your card was charged %(total)s, and it was not paid back. If you have questions, please write to us.") % total
+        return _("Our team takes care of your payment. If you have questions, please write to us.")
     if undo is not None and undo.process_state in (ProcessState.PROCESSED, ProcessState.SKIPPED):
         if charged:
             return _("The %(total)s you paid goes back to your card. Your bank may take a few days to show it.") % total
@@ -316,6 +325,8 @@ def _transferred(view: OrderView) -> str:
     if view.payment.paid > view.total:
         facts = {"came": money(view.payment.paid, view.currency), "back": money(view.payment.paid - view.total, view.currency)}
         return _("%(came)s have come by transfer. We pay %(back)s back.") % facts
+    if any(is_left(step) for step in view.steps if step.name in codes.STEPS):
+        return _("Our team takes care of your payment. If you have questions, please write to us.")
     if view.process_state in (RunState.COMPENSATING, RunState.CANCELLED):
         return _("Please transfer nothing any more. What has come, we pay back.")
     return ""

@@ -24,6 +24,7 @@ from orders.parcels import shown
 from orders.parcels.shown import ParcelView
 from orders.payments import codes, state
 from orders.payments.state import NO_PAYMENT, Payment
+from orders.staying import is_left
 from supervision.incidents import lifecycle
 from supervision.insight import queries as engine
 from supervision.insight.queries import iso
@@ -96,6 +97,8 @@ class OrderView:
         """A message for the customer besides the steps, or None."""
         if self.process_state in (RunState.CANCELLED, RunState.COMPENSATING) and self.out_of_stock and not self.goes_back:
             return _("Something you ordered is sold out, so we cancelled the order. You do not pay anything.")
+        if self.process_state == RunState.CANCELLED and any(map(is_left, self.steps)):
+            return _("This order is cancelled. If you have questions about what you have paid, please write to us.")
         if self.process_state == RunState.CANCELLED:
             return _("This order is cancelled. Anything you had paid is refunded.")
         if self.goes_back:

@@ -4,6 +4,8 @@ A verb has the order's total at stake, or of a return what its goods cost. These
 - skip and complete of a payment step: the money is not taken, or not paid back, by the shop;
 - resubmit under a new key of a payment step whose outcome is not known: the money may be taken or paid back twice;
 - cancel, compensate and going back behind a payment step that has taken money or may have: the money is paid back;
+- cancelling without undo an order that was charged or booked, or may have been: the customer's money or the shop's goods are given up;
+- changing an order's lines: only the difference of the totals is at stake;
 - the signals of a transfer that came and of goods that came back, sent by an operator: the order counts as paid, or is paid back.
 """
 
@@ -12,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
+from orders.edits.codes import VERB as EDIT
+from orders.edits.lines import changed
+from orders.parcels.splitting import BOOKING
 from orders.payments import codes
 from orders.returns import codes as returns
 from supervision.approvals.stakes import Operation, money_at_stake
@@ -30,6 +35,9 @@ SELECT t.currency, sum(l.unit_price * coalesce(l.accepted, l.quantity)) FROM ord
 @money_at_stake
 def at_stake(operation: Operation) -> Mapping[str, Decimal]:
     """The money that this verb moves or forgoes."""
+    if operation.verb == EDIT and operation.run is not None:
+        change = changed(operation.run.payload, operation.arguments["lines"])
+        return {change.currency: change.less}
     return dict(db.run(_WORTH, {"key": operation.subject})) if moves_money(operation) else {}
 
 
@@ -43,6 +51,8 @@ def moves_money(operation: Operation) -> bool:
             return bool(arguments.get("new_generation")) and any(step.effect != Effect.NONE for step in payment)
         case "cancel" | "compensate":
             return _took_money(operation.steps)
+        case "abandon":
+            return _took_money(operation.steps) or _booked(operation.steps)
         case "resume":
             return _took_money(operation.about)
         case "signal":
@@ -54,3 +64,7 @@ def _took_money(steps: Iterable[StepState]) -> bool:
     return any(
         step.name in codes.TAKES_MONEY and step.direction == Direction.DO and step.effect in (Effect.DONE, Effect.UNKNOWN) for step in steps
     )
+
+
+def _booked(steps: Iterable[StepState]) -> bool:
+    return any(step.name == BOOKING and step.direction == Direction.DO and step.effect != Effect.NONE for step in steps)

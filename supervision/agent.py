@@ -8,7 +8,7 @@ about recovery. It must be idempotent under that key (S30): the engine calls at 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -227,6 +227,14 @@ class Agent:
         """Undo a cohort at once. Only called when `transactional`."""
         raise NotImplementedError
 
+    def stays(self, step: str, done: Collection[str]) -> bool:
+        """Whether what this step did stays when an operator cancels its order without undo.
+
+        done: the names of the order's steps whose effect is there, or may be. By default what a remote service did stays, and
+        what was written to this database is undone.
+        """
+        return not self.transactional
+
     @cached_property
     def resource(self) -> str | None:
         """The service it calls, served by one resource of that name or by several; None for work in this database."""
@@ -266,6 +274,10 @@ class ChildAgent(Agent):
     def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
         """Cancel and undo the children that may be undone now, in the transaction that records the attempt."""
         return list(_children().compensate(requests))
+
+    def stays(self, step: str, done: Collection[str]) -> bool:
+        """The runs that it has started stay as they are."""
+        return True
 
 
 def _children() -> Any:

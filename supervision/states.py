@@ -73,7 +73,7 @@ RUN_MOVES: tuple[Move, ...] = (
     Move(RunState.ERROR, RunState.CANCELLED, "operator", "nothing is left to undo"),
     Move(RunState.PROCESSED, RunState.COMPENSATING, "agent", "a child run whose parent is undone"),
     Move(RunState.PROCESSED, RunState.CANCELLED, "agent", "likewise, with nothing to undo"),
-    Move(RunState.COMPENSATING, RunState.CANCELLED, "agent", "the last undo is done"),
+    Move(RunState.COMPENSATING, RunState.CANCELLED, "agent or operator", "the last undo is done, or the rest is left in place"),
     Move(RunState.COMPENSATING, RunState.PROCESSING, "agent", "all that came later is undone: it goes on from an earlier step"),
     Move(RunState.COMPENSATING, RunState.ERROR, "agent or supervisor", "an undo cannot go on"),
 )
@@ -82,7 +82,7 @@ STEP_MOVES: tuple[Move, ...] = (
     Move(None, ProcessState.PENDING, "submission", "written with the run"),
     Move(ProcessState.PENDING, ProcessState.PROCESSING, "scheduler", "claimed exclusively"),
     Move(ProcessState.PENDING, ProcessState.ERROR, "supervisor", "the order's own time is over"),
-    Move(ProcessState.PENDING, ProcessState.SKIPPED, "operator", "not needed"),
+    Move(ProcessState.PENDING, ProcessState.SKIPPED, "operator", "not needed: its run is cancelled without undo"),
     Move(ProcessState.PENDING, ProcessState.PROCESSED, "operator", "a wait is ended by hand"),
     Move(ProcessState.PENDING, ProcessState.CANCELLED, "customer, policy or operator", "the run is undone"),
     Move(ProcessState.PROCESSING, ProcessState.PROCESSED, "agent", "done"),

@@ -41,7 +41,7 @@ FOR_THE_SHOP = {FACADE} | {
     for name in (  # noqa: SIM905
         "agent errors states workflow models testing postgres.db postgres.advice"
         " operations.acting operations.audit_log operations.pauses operations.resource_limits"
-        " operations.operator_verbs operations.previews operations.doctor"
+        " operations.operator_verbs operations.previews operations.doctor store.runs.locked_run api.operator_views"
         " insight.waiting insight.autoscaling insight.metrics insight.directory insight.filters insight.queries insight.live_events"
         " audit.registry approvals.stakes approvals.gate approvals.rights"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"

@@ -9,7 +9,7 @@ never deadlock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.db import connection
@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from orders.agents import stock_returns
 from orders.models import Product, StockReservation
+from orders.parcels.splitting import BOOKING
 from orders.returns import codes
 from supervision import Agent, PermanentFailure, StepRequest
 from supervision.errors import AgentFailure
@@ -89,6 +90,10 @@ class StockAgent(Agent):
                 released[order][sku] += quantity
         _change(dict(sum(released.values(), Counter())))
         return [{"released": dict(released[order])} for order in orders]
+
+    def stays(self, step: str, done: Collection[str]) -> bool:
+        """The pieces of an order go back on the shelf, unless its parcel is booked or may be. Returned goods stay where they are."""
+        return step in stock_returns.PERFORM or BOOKING in done
 
 
 def _wanted(request: StepRequest) -> Counter[str]:

@@ -48,6 +48,11 @@ add(
             409, "Something else may be paying this money at the moment.", "Wait until it has ended, and look again.", "pay_refund_again"
         ),
         "beyond_charge": Problem(409, "Only 10.00 EUR of the charge are left.", "Pay back less.", "refund_.*"),
+        "lines_not_editable": Problem(
+            409, "charge-payment is done: the lines cannot be changed any more.", "Cancel the order, or wait for a return.", "change_lines"
+        ),
+        "nothing_left": Problem(409, "Nothing of the order would be left.", "Cancel the order.", "change_lines"),
+        "nothing_to_change": Problem(409, "The order has these lines already.", "Read the order again.", "change_lines"),
         "not_sent_yet": Problem(409, "This mail was not sent yet.", "Wait until the order is on its way.", ".*mail.*"),
         "sent_too_often": Problem(409, "This mail was sent 5 times, which is the most.", "Write to the customer.", ".*mail.*"),
         "no_payout": Problem(409, "This return waits for no payout.", "Look at the return: nothing is to be paid out by hand.", ".*pay.*"),

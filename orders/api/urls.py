@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView
 
-from orders.api import catalogue, failed_refunds, reference, refunds, returns, views
+from orders.api import catalogue, failed_refunds, lines, reference, refunds, returns, views
 from orders.api.events import EventsView
 from orders.api.payment import PaymentView
 from orders.api.serializers import OrderAnswer, ResubmitSerializer
@@ -43,6 +43,7 @@ order_patterns = [
     path("payment/", PaymentView.as_view(), name="payment"),
     path("returns/", returns.OrderReturnsView.as_view(), name="returns"),
     path("failed-refunds/", failed_refunds.FailedRefundsView.as_view(), name="failed-refunds"),
+    path("lines/", lines.LinesView.as_view(answer=OrderAnswer), name="lines"),
     path("refunds/", refunds.OrderRefundsView.as_view(), name="refunds"),
     *operators.order_verbs(OrderAnswer, ResubmitSerializer),
 ]

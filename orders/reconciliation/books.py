@@ -13,6 +13,7 @@ from typing import Any
 from supervision.postgres import db
 from supervision.states import Direction, ProcessState, RunState
 
+LEFT = "left"  # in the result of an undo step: the effect stays, because the order was cancelled without undo
 # One snapshot of run, steps and effects. An order without a run has a submission.
 _BOOKS = """
 SELECT r.key, r.id, r.process_state, r.payload,
@@ -109,6 +110,11 @@ class Book:
     def all_of(self, agent: str) -> list[Mapping[str, Any]]:
         """Every step of this agent, in both directions and any state."""
         return [step for step in self.steps if step["agent"] == agent]
+
+    def left(self, *names: str) -> bool:
+        """Whether an operator has cancelled the order without undo, and left what one of these steps did."""
+        undos = [step for step in self.steps if step["direction"] == Direction.UNDO and step["name"] in names]
+        return any((step.get("result") or {}).get(LEFT) for step in undos)
 
     def effects_of(self, service: str) -> list[Mapping[str, Any]]:
         """The effect ledger's rows of calls to this service."""

@@ -1,8 +1,8 @@
 """Which charges an order ought to have: pure rules on our books and on the present payments.
 
 Processed: one charge of the total, known to the books, no refunds except our own and those of its returns, and no payment that
-could still be charged. Cancelled: no money kept, and no payment that could still be charged. Unknown to the books: no charge at
-all.
+could still be charged. Cancelled: no money kept, unless an operator has left it, and no payment that could still be charged.
+Unknown to the books: no charge at all.
 """
 
 from __future__ import annotations
@@ -120,6 +120,9 @@ def _cancelled(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
         if charge.kept > 0 and failed:
             detail = _("refund %(id)s failed (%(reason)s)") % {"id": failed[0].id, "reason": failed[0].reason or "-"}
             yield _found("refund_failed", book, charge, charge.kept, (REFUND,), detail)
+        elif charge.kept > 0 and charge.intent.id in named(book) and book.left(*codes.STEPS):
+            detail = _("the order was cancelled without undo, and its charge was kept")
+            yield _found("kept_by_decision", book, charge, charge.kept, (ADOPT, REFUND), detail)
         elif charge.kept > 0:
             yield _found("live_after_cancel", book, charge, charge.kept, (REFUND,), _("the order is cancelled and was charged"))
         elif charge.intent.status in UNDER_WAY:

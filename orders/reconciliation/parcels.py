@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from orders.agents.shipping import ShippingAgent
 from orders.gateways.carrier import Booking
+from orders.parcels.splitting import BOOKING
 from orders.reconciliation.books import Book
 from supervision.ledger.reconciliation import ADOPT, CANCEL, Found
 from supervision.states import RunState
@@ -58,6 +59,10 @@ def judge(book: Book, parcels: Sequence[Parcel]) -> Iterator[Found]:
     """Every difference of one order. parcels: all of its live shipments."""
     if book.state != RunState.PROCESSED:
         cancelled = book.state == RunState.CANCELLED
+        if cancelled and book.left(BOOKING):
+            known, said = known_ids(book), _("the order was cancelled without undo, and its shipment stays booked")
+            yield from (_found("kept_by_decision", book, one, (ADOPT, CANCEL), said) for one in parcels if one.id in known)
+            parcels = [one for one in parcels if one.id not in known]
         kind = "live_after_cancel" if cancelled else "orphan_shipment"
         detail = _("the order is cancelled and the shipment was not") if cancelled else _("our books have no such order")
         yield from (_found(kind, book, parcel, (CANCEL,), detail) for parcel in parcels)

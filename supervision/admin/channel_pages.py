@@ -8,17 +8,18 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html, format_html_join
+from django.http import HttpRequest
+from django.urls import URLPattern
+from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
 from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.lists.row_buttons import button_of, row_button
 from supervision.console.shared import may_operate
 from supervision.models import Channel, Telling
 from supervision.outbox import address_policy, channels
@@ -171,8 +172,7 @@ class ChannelAdmin(ModelAdmin):
 
     @display(description=_("Test"))
     def test_button(self, obj: Channel) -> str:
-        address = reverse("admin:supervision_channel_test", args=[obj.pk])
-        return format_html('<button class="sc-button" formaction="{}" formnovalidate>{}</button>', address, _("Send a test"))
+        return button_of("test", obj, _("Send a test"))
 
     @display(description=_("Sent"))
     def sent(self, obj: Channel) -> str:
@@ -181,25 +181,16 @@ class ChannelAdmin(ModelAdmin):
         return format_html_join("", "<div>{}: {}, {}</div>", lines) or "–"
 
     def get_urls(self) -> list[URLPattern]:
-        test = path("<int:pk>/test/", self.admin_site.admin_view(self.test_view), name="supervision_channel_test")
-        return [test, *super().get_urls()]
+        return [row_button(self, "test", self.send_test, allowed=may_operate), *super().get_urls()]
 
-    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def send_test(self, request: HttpRequest, channel: Channel) -> None:
         """Send a test, and tell its result."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not may_operate(request):
-            raise PermissionDenied
-        channel = Channel.objects.filter(pk=pk).first()
-        if channel is None:
-            raise Http404
         if not channel.active:
             messages.warning(request, _("The channel is switched off: nothing was sent."))
-        else:
-            row = channels.send_test(channel)
-            level = messages.SUCCESS if row.delivered_at else messages.ERROR
-            messages.add_message(request, level, _("Test: %(outcome)s") % {"outcome": _outcome(row)})
-        return HttpResponseRedirect(reverse("admin:supervision_channel_change", args=[pk]))
+            return
+        row = channels.send_test(channel)
+        level = messages.SUCCESS if row.delivered_at else messages.ERROR
+        messages.add_message(request, level, _("Test: %(outcome)s") % {"outcome": _outcome(row)})
 
 
 @admin.register(Telling)

@@ -6,18 +6,17 @@ import json
 from typing import Any
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
-from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html, format_html_join
+from django.http import HttpRequest
+from django.urls import URLPattern
+from django.utils.html import format_html_join
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
 from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.lists.row_buttons import button_of, row_button
 from supervision.console.shared import may_operate, person
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
@@ -50,24 +49,19 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
 
     @display(description=_("Test"))
     def test_button(self, obj: WebhookEndpoint) -> str:
-        return _button(reverse("admin:supervision_webhookendpoint_test", args=[obj.pk]), _("Send a test"))
+        return button_of("test", obj, _("Send a test"))
 
     def get_urls(self) -> list[URLPattern]:
-        test = path("<int:pk>/test/", self.admin_site.admin_view(self.test_view), name="supervision_webhookendpoint_test")
-        return [test, *super().get_urls()]
+        return [row_button(self, "test", self.send_test, allowed=may_operate), *super().get_urls()]
 
-    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def send_test(self, request: HttpRequest, row: WebhookEndpoint) -> Delivery | None:
         """Queue a test, and show its delivery: the deliverers write the result there."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not may_operate(request):
-            raise PermissionDenied
-        row = subscriptions.send_test(get_object_or_404(WebhookEndpoint, pk=pk), by=person(request).get_username())
-        if row is None:
+        sent = subscriptions.send_test(row, by=person(request).get_username())
+        if sent is None:
             messages.warning(request, _("The webhook is switched off or removed: nothing was sent."))
-            return HttpResponseRedirect(reverse("admin:supervision_webhookendpoint_change", args=[pk]))
-        messages.success(request, _("The test is being sent. Load this page again to see its result."))
-        return HttpResponseRedirect(reverse("admin:supervision_delivery_change", args=[row.pk]))
+        else:
+            messages.success(request, _("The test is being sent. Load this page again to see its result."))
+        return sent
 
     @display(description=_("State"), label={"active": "success", "failing": "danger", "off": "warning", "removed": "neutral"})
     def state(self, obj: WebhookEndpoint) -> tuple[str, Any]:
@@ -141,20 +135,14 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     @display(description=_("Deliver again"))
     def again_button(self, obj: Delivery) -> str:
-        return _button(reverse("admin:supervision_delivery_again", args=[obj.pk]), _("Deliver again"))
+        return button_of("again", obj, _("Deliver again"))
 
     def get_urls(self) -> list[URLPattern]:
-        again = path("<int:pk>/again/", self.admin_site.admin_view(self.again_view), name="supervision_delivery_again")
-        return [again, *super().get_urls()]
+        return [row_button(self, "again", self.send_again, allowed=may_operate), *super().get_urls()]
 
-    def again_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def send_again(self, request: HttpRequest, row: Delivery) -> None:
         """Send this one again."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not may_operate(request):
-            raise PermissionDenied
-        self.deliver_again(request, Delivery.objects.filter(pk=get_object_or_404(Delivery, pk=pk).pk))
-        return HttpResponseRedirect(reverse("admin:supervision_delivery_change", args=[pk]))
+        self.deliver_again(request, Delivery.objects.filter(pk=row.pk))
 
     @display(description=_("Order"))
     def order(self, obj: Delivery) -> str:
@@ -188,11 +176,6 @@ class DeliveryAdmin(ReadOnlyAdmin):
         done = subscriptions.redeliver(chosen, by=person(request).get_username())
         text = ngettext("%(n)d message is being sent again.", "%(n)d messages are being sent again.", done) % {"n": done}
         messages.success(request, text) if done else messages.warning(request, _("The receivers of all these are gone or switched off."))
-
-
-def _button(address: str, words: Any) -> str:
-    """A button in the form of the page, which has the token against forged requests."""
-    return format_html('<button class="sc-button" formaction="{}" formmethod="post" formnovalidate>{}</button>', address, words)
 
 
 def _outcome(entry: dict[str, Any]) -> Any:

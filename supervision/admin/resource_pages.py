@@ -13,12 +13,10 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
 from django.core.validators import RegexValidator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -27,6 +25,7 @@ from unfold.decorators import display
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from supervision.console.lists.row_buttons import address_of, row_button
 from supervision.console.shared import person
 from supervision.models import Resource
 from supervision.operations import resource_limits
@@ -172,18 +171,11 @@ class ResourceAdmin(LimitsAdmin):
         self.message_user(request, text % {"n": len(closed)}, messages.SUCCESS)
 
     def get_urls(self) -> list[URLPattern]:
-        close = path("<int:resource_id>/close/", self.admin_site.admin_view(self.close_view), name="supervision_resource_close")
-        return [close, *super().get_urls()]
+        return [row_button(self, "close", self.close_one, allowed=self.has_change_permission), *super().get_urls()]
 
-    def close_view(self, request: HttpRequest, resource_id: int) -> HttpResponse:
+    def close_one(self, request: HttpRequest, row: Resource) -> None:
         """Close this one's breaker, from its page."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        if not self.has_change_permission(request):
-            raise PermissionDenied
-        get_object_or_404(Resource, pk=resource_id)
-        self.close_breakers(request, Resource.objects.filter(pk=resource_id))
-        return HttpResponseRedirect(reverse("admin:supervision_resource_change", args=[resource_id]))
+        self.close_breakers(request, Resource.objects.filter(pk=row.pk))
 
     # --- Form ---------------------------------------------------------------------------------------------------------
 
@@ -198,7 +190,7 @@ class ResourceAdmin(LimitsAdmin):
             broken = obj.breaker_state != Resource.Breaker.CLOSED and self.has_change_permission(request, obj)
             extra |= {
                 "figures": next((row for row in resource_limits.figures() if row.name == obj.name), None),
-                "close": reverse("admin:supervision_resource_close", args=[obj.pk]) if broken else "",
+                "close": address_of("close", obj) if broken else "",
                 "resource": obj,
                 "entries": entries.select_related("user").order_by("-action_time")[:HISTORY_SHOWN],
                 "history": reverse("admin:supervision_resource_history", args=[obj.pk]),

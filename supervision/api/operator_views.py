@@ -44,10 +44,11 @@ from supervision.insight.directory import Entry
 from supervision.insight.queries import iso
 from supervision.models import DeadLetter, Submission
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
+from supervision.operations.ending import abandoning
 from supervision.signals.sending import told
 
 TEXT_SHOWN = 4096
-PLANS = ("resubmit", "skip", "complete", "compensate", "move", "resume")
+PLANS = ("resubmit", "skip", "complete", "compensate", "abandon", "move", "resume")
 
 
 class VerbDoor(Door):
@@ -146,6 +147,22 @@ class CompensateView(VerbDoor):
         """Undo every step that was done or may have been done, in reverse order."""
         self.order_with_run(public_id)
         operator_verbs.compensate(public_id, by=account_of(request), **self.read(request, self.asks))
+        return self.now(public_id)
+
+
+class AbandonView(VerbDoor):
+    """Cancelling one order without undo."""
+
+    verb = "abandon"
+
+    @extend_schema(operation_id="abandon_order")
+    def post(self, request: Request, public_id: str) -> Response:
+        """Cancel the order without undo: what remote services did for it stays, by your decision.
+
+        What our own database holds for it is given back, unless its goods are booked. 409 while an undo step is running.
+        """
+        self.order_with_run(public_id)
+        abandoning.abandon(public_id, by=account_of(request), **self.read(request, self.asks))
         return self.now(public_id)
 
 

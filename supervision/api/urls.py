@@ -48,6 +48,7 @@ def order_verbs(answer: type[Shape] = RunAnswer, resubmit: type[Strict] = Resubm
     return [
         path("resubmit/", operator_views.ResubmitView.as_view(answer=answer, asks=resubmit), name="resubmit"),
         path("compensate/", operator_views.CompensateView.as_view(answer=answer), name="compensate"),
+        path("abandon/", operator_views.AbandonView.as_view(answer=answer), name="abandon"),
         path("skip/", operator_views.SkipView.as_view(answer=answer), name="skip"),
         path("complete/", operator_views.CompleteView.as_view(answer=answer), name="complete"),
         path("move/", operator_views.MoveView.as_view(answer=answer), name="move"),

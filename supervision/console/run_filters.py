@@ -103,9 +103,10 @@ def newest_runs(request: HttpRequest, filters: Filters, most: int) -> list[int] 
     """The newest runs of a list that only one filter narrows, so many as its pages need; None: it has to be read otherwise."""
     used = alone(request)
     if used == {AlertFilter.parameter_name: "yes"}:
-        return list(dict.fromkeys(Alert.objects.filter(closed_at__isnull=True).order_by("-run_id").values_list("run_id", flat=True)[:most]))
+        alerts = Alert.objects.filter(filters.listed("run_id"), closed_at__isnull=True)
+        return list(dict.fromkeys(alerts.order_by("-run_id").values_list("run_id", flat=True)[:most]))
     if AgeFilter.parameter_name in used and (age := AgeFilter.ages.get(used[AgeFilter.parameter_name])) is not None:
-        old = Run.objects.filter(created_at__lt=Now() - age[1]).order_by("-created_at").values_list("pk", flat=True)
+        old = Run.objects.filter(filters.listed("pk"), created_at__lt=Now() - age[1]).order_by("-created_at").values_list("pk", flat=True)
         return [run for state in UNFINISHED for run in old.filter(process_state=state)[:most]]
     try:
         return filters.newest(filters.read(used), most)

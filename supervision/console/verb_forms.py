@@ -91,6 +91,15 @@ VERBS = {
             forward_only=True,
         ),
         Verb(
+            "abandon",
+            _("Cancel without undo"),
+            _("The order ends cancelled. What was done for it at other services stays as it is: nothing is paid back or called off."),
+            _("The order is cancelled without undo."),
+            _OPEN | {RunState.ERROR, RunState.COMPENSATING},
+            "block",
+            dangerous=True,
+        ),
+        Verb(
             "signal",
             _("Send signal"),
             _("The order gets a signal that it waits for, as if its sender had sent it. It is kept if it comes too early."),
@@ -121,7 +130,7 @@ VERBS = {
         ),
     )
 }
-BULK_VERBS = ("resubmit", "skip", "cancel")
+BULK_VERBS = ("resubmit", "skip", "cancel", "abandon")
 # Takes corrected parts of a payload. Returns them as the application stores them, and the errors by place.
 Check = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, list[str]]]]
 

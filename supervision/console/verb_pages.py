@@ -40,6 +40,7 @@ from supervision.jobs.acting import must_still_fail
 from supervision.models import Run, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.operations import completing, moving, operator_verbs, previews, resuming
+from supervision.operations.ending import abandoning
 from supervision.signals.sending import told
 from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.workflow import version_of
@@ -119,6 +120,8 @@ class RunVerbs(BulkPages):
                 completing.complete(run.key, by=who, reason=reason, result=seen["result"], step=step, plan_version=version)
             case "compensate":
                 operator_verbs.compensate(run.key, by=who, reason=reason, plan_version=version)
+            case "abandon":
+                abandoning.abandon(run.key, by=who, reason=reason, plan_version=version)
             case "resume":
                 resuming.resume_from(run.key, seen["step"], by=who, reason=reason, plan_version=version)
             case "move":
@@ -187,7 +190,7 @@ class RunVerbs(BulkPages):
             if amend is not None and typed is not None:
                 for place, field in amend.fields.items():
                     field.initial = typed.get(place, field.initial)
-        undoing = verb.name in ("compensate", "cancel")
+        undoing = verb.name in previews.UNDOING
         rows = [row for row in plan.steps if not (undoing and row.action == "keep")] if plan else []
         return self.page(
             request, "operate.html", 409 if typed is not None or refusal else 200,

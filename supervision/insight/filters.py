@@ -198,9 +198,14 @@ class Filters:
         if name == "incident":
             return self.newest_of_incident(value, most)
         if name in ("step", "resource"):
-            return list(dict.fromkeys(steps_here(getattr(self, f"at_{name}")(value), most).order_by("-run_id")[:most]))
-        source = self.source(name, value)
-        return list(dict.fromkeys(source.order_by("-created_at" if name == "process_state" else "-run_id")[:most]))
+            here = getattr(self, f"at_{name}")(value) & self.listed("run_id")
+            return list(dict.fromkeys(steps_here(here, most).order_by("-run_id")[:most]))
+        of_run, newest_first = ("pk", "-created_at") if name == "process_state" else ("run_id", "-run_id")
+        return list(dict.fromkeys(self.source(name, value).filter(self.listed(of_run)).order_by(newest_first)[:most]))
+
+    def listed(self, run: str) -> Q:
+        """Whether the list has the run whose id this column has: the engine's own list has every run."""
+        return Q()
 
     def has_newest(self, values: Mapping[str, Any]) -> bool:
         """Whether `newest` finds the runs of these values."""
@@ -302,8 +307,9 @@ class Filters:
         """The newest of the runs that an open incident holds. Of the kind that holds most runs, an index has them in this order."""
         incident = Incident.objects.filter(pk=value, closed_at__isnull=True, kind=STEP_ERROR).first()
         if incident is None:
-            return sorted(self.runs_by_incident(value), reverse=True)[:most]
-        alerts = Alert.objects.filter(closed_at__isnull=True, cause=incident.cause).order_by("-run_id")
+            held = Run.objects.filter(self.listed("pk"), pk__in=self.runs_by_incident(value))
+            return list(held.order_by("-pk").values_list("pk", flat=True)[:most])
+        alerts = Alert.objects.filter(self.listed("run_id"), closed_at__isnull=True, cause=incident.cause).order_by("-run_id")
         return list(dict.fromkeys(alerts.values_list("run_id", flat=True)[:most]))
 
 

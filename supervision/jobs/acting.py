@@ -12,6 +12,7 @@ from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
 from supervision.models import Job, JobResult, Run, StepState
 from supervision.operations import operator_verbs
 from supervision.operations.audit_log import Actor
+from supervision.operations.ending import abandoning
 from supervision.postgres import db, json_safe
 from supervision.states import Direction, ProcessState
 
@@ -87,8 +88,13 @@ def _compensate(job: Job, row: JobResult, by: Actor) -> str:
     return operator_verbs.compensate(row.key, by=by, reason=why(job))
 
 
+def _abandon(job: Job, row: JobResult, by: Actor) -> str:
+    must_still_fail(row.key, row.attempt)
+    return abandoning.abandon(row.key, by=by, reason=why(job))
+
+
 _VERBS: dict[str, Callable[[Job, JobResult, Actor], Any]] = {
-    "resubmit": _resubmit, "skip": _skip, "cancel": _cancel, "compensate": _compensate,
+    "resubmit": _resubmit, "skip": _skip, "cancel": _cancel, "compensate": _compensate, "abandon": _abandon,
 }  # fmt: skip
 
 

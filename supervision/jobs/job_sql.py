@@ -8,6 +8,7 @@ MAY = {
     "skip": "r.process_state = 'Error' AND f.name IS NOT NULL",
     "cancel": "r.process_state IN ('Pending', 'Processing', 'Error') AND (r.direction = 'do' OR r.resume_from IS NOT NULL)",
     "compensate": "r.process_state IN ('Pending', 'Processing', 'Error') AND (r.direction = 'do' OR r.resume_from IS NOT NULL)",
+    "abandon": "r.process_state IN ('Pending', 'Processing', 'Compensating', 'Error')",
 }
 
 # The chosen runs, each with the first of its failed steps, in the order in which the verbs see them (`LockedRun.failed`).

@@ -18,7 +18,7 @@ from supervision.models import Run
 from supervision.postgres import db
 from supervision.workflow import version_of
 
-VERBS = ("resubmit", "cancel", "compensate", "skip")
+VERBS = ("resubmit", "cancel", "compensate", "skip", "abandon")
 MOST_ORDERS = 100_000
 MOST_GROUPS = 50
 

@@ -21,6 +21,7 @@ TITLES = {
     "dispute": _n("a charge that the customer disputes"),
     "refunded_elsewhere": _n("money given back at the service itself"),
     "live_after_cancel": _n("a cancelled order's charge or shipment that still stands"),
+    "kept_by_decision": _n("what an operator has left in place when an order was cancelled without undo"),
     "open_payment": _n("a fulfilled order's payment that can still be made, or whose amount is still reserved"),
     "refund_failed": _n("a refund that failed after it was accepted"),
 }

@@ -99,7 +99,7 @@ def _complete(locked: LockedRun, step: StepState, actor: str, why: str, result: 
     undoing = locked.run.direction == Direction.UNDO
     drop_waiting_children(step, locked.run.key)
     if undoing:
-        _refuse_children_under_way(step, locked.run.key)
+        refuse_children_under_way(step, locked.run.key)
     if is_asleep(step):
         sleeping.hold_back(step.run_id, step.direction, step.position)  # the rest of its wait no longer counts as held
     locked.move(
@@ -113,7 +113,7 @@ def _complete(locked: LockedRun, step: StepState, actor: str, why: str, result: 
     locked.go_on(actor, why)
 
 
-def _refuse_children_under_way(step: StepState, key: str) -> None:
+def refuse_children_under_way(step: StepState, key: str) -> None:
     """Raise Refused if runs that the step has started are not over: they would go on below a step that counts as undone."""
     under_way = Child.objects.filter(parent_key=key, step=step.name, state__in=[ChildState.STARTED.value, ChildState.UNDOING.value])
     first = under_way.order_by("number").values_list("key", flat=True).first() if step.agent == CHILD else None

@@ -12,12 +12,19 @@ from supervision.deadletters import of_orders
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
 from supervision.models import ArchivedRun, Run, StepState, Submission
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState
+from supervision.store.runs import leaving
 from supervision.store.runs.locked_run import LockedRun
+
+UNDOING = ("compensate", "cancel", "abandon")  # these end a run
+_OPEN_UNDO = (ProcessState.PENDING, ProcessState.ERROR)
 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One step of a plan. action: `run`, `keep`, `skip`, `complete`, `add` or `remove`. key_reused: the service has seen this key."""
+    """One step of a plan. action: `run`, `keep`, `skip`, `leave`, `complete`, `add` or `remove`.
+
+    `leave`: an undo step that is left out, so that what it would undo stays. key_reused: the service has seen this key.
+    """
 
     name: str
     direction: str
@@ -44,8 +51,8 @@ class Plan:
 
 
 def plan(key: str, action: str = "resubmit") -> Plan:
-    """What `action` (resubmit, skip, complete, compensate, cancel or signal) would do to the run in its present state."""
-    if action not in ("resubmit", "skip", "compensate", "cancel", "signal", "complete"):
+    """What `action` (resubmit, skip, complete, compensate, cancel, abandon or signal) would do to the run in its present state."""
+    if action not in ("resubmit", "skip", "compensate", "cancel", "abandon", "signal", "complete"):
         raise Refused(_("There is no action %(action)s.") % {"action": action}, "unknown_action")
     return _plan(as_it_is(key), action)
 
@@ -59,10 +66,11 @@ def as_it_is(key: str) -> LockedRun:
 
 
 def _plan(locked: LockedRun, action: str) -> Plan:
-    undoing = action in ("compensate", "cancel") or locked.run.direction == Direction.UNDO
+    undoing = action in UNDOING or locked.run.direction == Direction.UNDO
     rows: list[PlanStep] = []
     failed = locked.failed
     completable = may_be_completed(locked)
+    here = leaving.begun(locked)
     for step in [*locked.steps, *locked.undos]:
         what, key = "keep", step.idempotency_key
         if action == "complete" and step in completable:
@@ -71,13 +79,19 @@ def _plan(locked: LockedRun, action: str) -> Plan:
             what = "run" if action == "resubmit" else "skip"
             if action == "resubmit" and step.effect == Effect.NONE:
                 key = key_of(locked, step, step.generation + 1)
+        elif action == "abandon" and step.direction == Direction.UNDO and step.process_state in _OPEN_UNDO:
+            what = "leave" if leaving.stays(step, here) else "run"
         elif step.process_state == ProcessState.PENDING:
             what = "skip" if undoing and step.direction == Direction.DO else "run"
         rows.append(PlanStep(step.name, step.direction, what, key, step.attempt > 0 and key == step.idempotency_key))
-    if action in ("compensate", "cancel") and (locked.run.direction == Direction.DO or locked.run.resume_from is not None):
+    if action in UNDOING and (locked.run.direction == Direction.DO or locked.run.resume_from is not None):
         written = {step.position for step in locked.undos}
         undos = locked.undo_steps([step for step in locked.to_undo() if step.position not in written])
-        rows += [PlanStep(step.name, Direction.UNDO, "run", step.idempotency_key, False) for step in undos]
+        left = [action == "abandon" and leaving.stays(step, here) for step in undos]
+        rows += [
+            PlanStep(step.name, Direction.UNDO, "leave" if stays else "run", step.idempotency_key, False)
+            for step, stays in zip(undos, left, strict=True)
+        ]
     return Plan(version=seen(locked), steps=rows)
 
 

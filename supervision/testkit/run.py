@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from supervision import models
 from supervision.models import Alert, Signal, StepEvent, StepState
 from supervision.operations import completing, operator_verbs, resuming
+from supervision.operations.ending import abandoning
 from supervision.signals.sending import Sent, send_signal
 
 
@@ -75,6 +76,10 @@ class Run:
     def compensate(self, reason: str = "test") -> None:
         """Undo it, as an operator does."""
         operator_verbs.compensate(self.key, by="test", reason=reason)
+
+    def abandon(self, reason: str = "test") -> None:
+        """Cancel it without undo, as an operator does."""
+        abandoning.abandon(self.key, by="test", reason=reason)
 
     def __repr__(self) -> str:
         """For failed assertions: the run, and what a test may have forgotten."""

@@ -86,13 +86,16 @@ FAILED_AT_PAYMENT: dict[str, Callable[[Order, User], Any]] = {
 CHARGED: dict[str, Callable[[Order, User], Any]] = {
     "page compensate": _page("compensate"),
     "page cancel": _page("cancel"),
+    "page abandon": _page("abandon"),
     "page resume": _page("resume", step="charge-payment"),
     "page bulk cancel": _bulk,
     "api compensate": _api("compensate"),
     "api cancel": _api("cancel"),
+    "api abandon": _api("abandon"),
     "api resume": _api("resume-from", step="charge-payment"),
     "command compensate": _command("compensate"),
     "command cancel": _command("cancel"),
+    "command abandon": _command("abandon"),
     "command resume": _command("resubmit", "--from", "charge-payment"),
     "storefront": _storefront,
 }

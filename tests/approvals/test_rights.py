@@ -43,12 +43,12 @@ def status(user: User, order: Any, verb: str) -> tuple[int, int, bool]:
     return a_client(user).post(f"/api/v1/orders/{order.public_id}/{verb}/", WHY).status_code, page, offered
 
 
-@pytest.mark.parametrize("verb", ["resubmit", "skip", "compensate"])
+@pytest.mark.parametrize("verb", ["resubmit", "skip", "compensate", "abandon"])
 def test_a_right_to_one_verb_opens_that_verb_alone(verb: str):
     allowed, other = console.fail(2)
     user = clerk(f"{verb}_run")
 
-    for name in ("resubmit", "skip", "compensate"):
+    for name in ("resubmit", "skip", "compensate", "abandon"):
         if name != verb:
             assert status(user, other, name) == (403, 403, False)
             with pytest.raises(CommandError, match="may not"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.browser.test_storefront_browser import PATIENCE, expect
+from tests.support.requests import ADDRESS
 from tests.support.shop import Shop, open_shop, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -20,6 +21,7 @@ ORDERS = "/admin/orders/order/"
 DECLINED = "pm_card_visa_chargeDeclined"
 WHY = "the bank has called"
 PASSWORD = "a password for tests"
+NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it: the order stops after its charge
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +242,39 @@ def test_much_money_needs_a_second_operator_and_many_orders_are_one_job(chromium
     expect(desk.locator("table tbody tr")).to_have_count(3)
     for key in refused[:3]:
         shop.ends(key, "Processed")
+
+
+def test_an_order_is_cancelled_without_undo_and_its_charge_stays(desk: Any, shop: Shop) -> None:
+    key = shop.place(shop.headers(), email="kept@example.com", shipping_address=NOWHERE)
+    shop.ends(key, "Error")
+    open_order(desk, shop, key)
+
+    desk.get_by_role("link", name="Cancel without undo").click()
+    expect(desk.get_by_text("stay charged: the customer does not get the money back.")).to_be_visible()
+    expect(desk.get_by_text("is left out: its effect stays")).to_be_visible()
+    desk.get_by_label("Reason").fill(WHY)
+    desk.get_by_role("button", name="Cancel without undo").click()
+
+    expect(desk.get_by_text("The order is cancelled without undo.")).to_be_visible()
+    shop.ends(key, "Cancelled")
+    assert not [entry for entry in shop.ledger("payment") if entry["operation"] == "refund" and entry["order"] == key]
+
+
+def test_the_lines_of_an_order_are_changed_before_its_charge(desk: Any, shop: Shop) -> None:
+    key = shop.place(shop.headers(), email="fewer@example.com", payment_method=DECLINED)
+    shop.ends(key, "Error")
+    open_order(desk, shop, key)
+
+    desk.get_by_role("link", name="Change the lines").click()
+    desk.get_by_role("spinbutton").first.fill("1")
+    desk.get_by_label("Reason").fill(WHY)
+    desk.get_by_role("button", name="Look").click()
+    expect(desk.get_by_text("1 instead of 2. 1 piece goes back on the shelf.")).to_be_visible()
+    desk.get_by_role("button", name="Change the lines").click()
+
+    expect(desk.get_by_text("The lines are changed.")).to_be_visible()
+    pieces = "SELECT l.quantity FROM orders_orderline l JOIN orders_order o ON o.id = l.order_id WHERE o.public_id = %s"
+    assert shop.rows(pieces, key) == [(1,)]
 
 
 def test_the_pulse_is_drawn_as_charts(desk: Any, shop: Shop, sent: list[str]) -> None:

@@ -41,7 +41,7 @@ def test_the_filtered_list_leads_to_the_page_and_the_unfiltered_one_does_not(ope
 
     links = re.findall(r'href="([^"]*/bulk/[^"]*)"', operator.get(f"{ORDERS}?error_code=refused").content.decode())
 
-    assert links == [f"/admin/orders/order/bulk/{verb}/?error_code=refused" for verb in ("resubmit", "skip", "cancel")]
+    assert links == [f"/admin/orders/order/bulk/{verb}/?error_code=refused" for verb in ("resubmit", "skip", "cancel", "abandon")]
     assert "/bulk/" not in operator.get(ORDERS).content.decode()
     assert "/bulk/" not in viewer.get(f"{ORDERS}?error_code=refused").content.decode()
 

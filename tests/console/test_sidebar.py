@@ -61,6 +61,8 @@ def test_the_first_entry_counts_the_open_incidents(operator: Client):
     lifecycle.look()
 
     assert navigation(request)[0]["items"][0]["badge"] == "1"
+    [alerts] = [item for group in navigation(request) for item in group["items"] if "/alert/" in item["link"]]
+    assert alerts["badge"] == "2"
 
 
 def test_every_list_says_what_it_means_that_it_is_empty(everything: Client):

@@ -1,7 +1,7 @@
 """A process that works on orders with branches, waits and children until it dies (`main`).
 
 It is also the operator of the orders that change (`CHANGED`): each begins under version 1, is moved to version 2 while it waits,
-fails at its last step, and goes on from its first step.
+fails at its last step, and goes on from its first step. It cancels the orders that can never end (`LEFT`) without undo.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ from supervision import (  # noqa: E402
 )
 from supervision.models import Run  # noqa: E402
 from supervision.operations import moving, resuming  # noqa: E402
+from supervision.operations.ending import abandoning  # noqa: E402
 from supervision.recovery import supervisor  # noqa: E402
 from supervision.runtime import failpoints  # noqa: E402
 from supervision.wakeup import hints  # noqa: E402
 from supervision.workflow import Intake, NewRun  # noqa: E402
 
-NAME, CHILD, ITEMS, CHANGED = "crash-graph", "crash-child", 2, "crash-changed"
+NAME, CHILD, ITEMS, CHANGED, LEFT = "crash-graph", "crash-child", 2, "crash-changed", "crash-left"
 HOUR, SOON = timedelta(hours=1), RetryPolicy(threshold=100, first_delay=timedelta(0), jitter=0)
 REFUSED = RetryPolicy(threshold=100, first_delay=timedelta(0), jitter=0, on_permanent=OnPermanent.COMPENSATE)
 CALLS: list[Path] = []
@@ -63,6 +64,8 @@ class Clerk(Agent):
             raise AwaitSignal("captured", within=HOUR)
         if request.step == "close" and request.payload["undone"]:
             raise PermanentFailure("no")
+        if request.step == "never":
+            raise PermanentFailure("it is never possible")
         if request.step == "join" and request.generation == 1:
             raise PermanentFailure("it does not fit")
         return {"signal": request.signal}
@@ -112,6 +115,7 @@ def declare() -> None:
     register_agent(Clerk())
     register(Workflow(CHILD, (Step("pack", agent="crash-clerk", retry=SOON),)))
     register(Workflow(NAME, STEPS))
+    register(Workflow(LEFT, tuple(Step(name, agent="crash-clerk", retry=SOON) for name in ("ask", "tell", "never"))))
     register(Workflow(CHANGED, (CUT, PAID, JOIN), intake=Older()))
     register(Workflow(CHANGED, plan(CUT, parallel(PAID, DRILL, ChildRun("one", workflow=CHILD)), JOIN), version=2, intake=Older()))
 
@@ -128,6 +132,8 @@ def operate() -> None:
         moving.move(key, by="operator", reason="to drill, too")
     for key in orders.filter(process_state="Error", steps__name="join", steps__process_state="Error").values_list("key", flat=True):
         resuming.resume_from(key, "cut", by="operator", reason="to cut it anew")
+    for key in Run.objects.filter(workflow=LEFT, process_state="Error").order_by("pk").values_list("key", flat=True):
+        abandoning.abandon(key, by="operator", reason="it is never possible")
 
 
 def main(database: str, calls: str) -> None:

@@ -77,6 +77,28 @@ def test_orders_with_branches_waits_and_children_end_right_when_a_process_dies(s
         check(sas, graphs, keys, graphs.calls_of(calls), undone=case.undoing)
 
 
+@pytest.mark.parametrize("time", [1, 2])
+@pytest.mark.parametrize("point", ["verb.before_commit", "verb.after_commit"])
+def test_orders_that_are_cancelled_without_undo_end_once_and_undo_nothing_when_the_operators_process_dies(
+    sas, graphs, server, tmp_path, point: str, time: int
+):
+    marks, calls = tmp_path / "reached", tmp_path / "calls"
+    calls.touch()
+    keys = testing.submit_many(graphs.LEFT, [{"undone": False, "fails": None} for _ in range(ORDERS)])
+
+    die(server, calls, keys, marks, point, "", time)
+    other = process(server, calls)
+    until(lambda: over(keys), what="the end of all orders")
+    other.kill()
+    other.wait()
+
+    assert set(Run.objects.filter(key__in=keys).values_list("process_state", flat=True)) == {"Cancelled"}
+    undos = StepState.objects.filter(run__key__in=keys, direction="undo")
+    assert list(undos.values_list("process_state", "result")) == [("Skipped", {"left": True})] * 2 * ORDERS
+    assert set(graphs.calls_of(calls)) == {f"{key}:{step}:do:1" for key in keys for step in ("ask", "tell", "never")}
+    sas.assert_healthy()
+
+
 def die(server: forked.Server, calls: Path, keys: list[str], marks: Path, point: str, step: str, time: int) -> None:
     """Let a process work on the orders until it dies at this failpoint. What it held is expired afterwards."""
     fatal = {"FAILPOINTS": f"{point}=kill9@{time}", "FAILPOINT_STEP": step, "FAILPOINT_LOG": str(marks)}

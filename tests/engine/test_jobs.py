@@ -86,7 +86,9 @@ def test_each_orders_history_says_who_why_by_which_job_and_filter(olga):
     assert entries == ["started for 1 orders: card service mended", f"resubmit: {event.why}"]
 
 
-@pytest.mark.parametrize(("verb", "ends"), [("cancel", "Cancelled"), ("compensate", "Cancelled"), ("skip", "Processed")])
+@pytest.mark.parametrize(
+    ("verb", "ends"), [("cancel", "Cancelled"), ("compensate", "Cancelled"), ("abandon", "Cancelled"), ("skip", "Processed")]
+)
 def test_each_verb_does_to_every_order_what_it_does_to_one(verb, ends):
     keys = refused(3)
 

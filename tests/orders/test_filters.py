@@ -76,6 +76,22 @@ def test_filters_narrow_together(shelf: dict[str, Any]):
     assert list(FILTERS.found({"process_state": "Error", "max_total": "50"})) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("process_state", "Error"), ("step", "charge-payment"), ("resource", "payment"), ("error_code", "card_declined"), ("incident", "")],
+)
+def test_runs_of_parcels_returns_and_refunds_take_no_place_of_a_page_of_orders(shelf: dict[str, Any], name: str, value: str):
+    (other,) = fail()  # newer, as the run of a refund is
+    Alert.objects.filter(run=other.run).update(code="card_declined", cause="step_error:a-cause")
+    run, order = other.run_id, Order.objects.filter(pk=other.pk)
+    order.update(run_id=10**9)
+    value = value or str(shelf["incident"].pk)
+
+    assert FILTERS.newest(FILTERS.read({name: value}), 1) == [shelf["failed"].run_id]
+    order.update(run_id=run)
+    assert FILTERS.newest(FILTERS.read({name: value}), 1) == [run]
+
+
 def test_a_closed_incident_and_a_closed_alert_hold_no_order(shelf: dict[str, Any]):
     Incident.objects.update(closed_at="2026-01-02T10:00:00Z")
     assert list(FILTERS.found({"incident": shelf["incident"].pk})) == []

@@ -72,7 +72,14 @@ def test_nobody_acts_without_a_reason(operator: Client, name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "becomes"), [("resubmit", "Processing"), ("skip", "Processing"), ("compensate", "Compensating"), ("cancel", "Compensating")]
+    ("name", "becomes"),
+    [
+        ("resubmit", "Processing"),
+        ("skip", "Processing"),
+        ("compensate", "Compensating"),
+        ("cancel", "Compensating"),
+        ("abandon", "Compensating"),
+    ],
 )
 def test_an_operator_acts_with_a_reason_and_it_is_kept_with_the_name(operator: Client, name: str, becomes: str):
     (order,), (bystander,) = fail(), fail()

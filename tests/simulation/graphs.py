@@ -21,6 +21,7 @@ from supervision.errors import ChangedMeanwhile, OutcomeUnknown, PermanentFailur
 from supervision.incidents import lifecycle
 from supervision.models import Run, StepState
 from supervision.operations import moving, operator_verbs, resuming
+from supervision.operations.ending import abandoning
 from supervision.postgres import db
 from supervision.recovery import decisions, failures, supervisor
 from supervision.states import Claim
@@ -238,7 +239,7 @@ class World:
             elif not settle and self.rng.random() < 0.8:
                 self.rng.choice((self._go_back, self._move))(run)
             elif not settle:
-                self.rng.choice((operator_verbs.cancel, operator_verbs.compensate))(run.key, by="customer", reason="no")
+                self.rng.choice((operator_verbs.cancel, operator_verbs.compensate, self._abandon))(run.key, by="customer", reason="no")
         except (Refused, ChangedMeanwhile):
             pass
 
@@ -247,6 +248,10 @@ class World:
         begun = [name for (name,) in db.fetch(_BEGUN, {"run": run.id})]
         name = self.rng.choice(begun or [self.rules[run.workflow, run.version].steps[0].name])
         resuming.resume_from(run.key, name, by="operator", reason="anew")
+
+    def _abandon(self, key: str, *, by: str, reason: str) -> None:
+        abandoning.abandon(key, by=by, reason=reason)
+        self.given_up.update(StepState.objects.filter(run__key=key, result={"left": True}).values_list("run_id", "position"))
 
     def _move(self, run: Unfinished) -> None:
         self._come_to_rest(run.workflow)

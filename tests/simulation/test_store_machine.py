@@ -31,8 +31,7 @@ STEPS = int(os.environ.get("SIMULATION_STEPS", 30))
 SEED = int(os.environ.get("SIMULATION_SEED", 20_260_101))
 VACUUM_EVERY = 100
 MEDDLING = 3
-# The first has no event of its own (the claim's event stands for it). No verb makes the second: only a failed step is skipped.
-NEVER_TOLD = {("run", "Pending", "Processing"), ("step", "Pending", "Skipped")}
+NEVER_TOLD = {("run", "Pending", "Processing")}  # the claim's event stands for it
 ALLOWED = {("step", *move[:2]) for move in STEP_MOVES[1:]} | {("run", *move[:2]) for move in RUN_MOVES}
 
 number = st.integers(0, 5)  # an index, counted from the newest
@@ -201,16 +200,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.world.resubmit(_pick(failed, n), stale=stale, new_generation=new_generation)
 
     @precondition(lambda self: any(order.state == "Error" for order in self.world.orders))
-    @rule(n=number, verb=st.sampled_from(["skip", "skip", "compensate", "cancel"]))
+    @rule(n=number, verb=st.sampled_from(["skip", "skip", "compensate", "cancel", "abandon"]))
     def give_up(self, n, verb):
-        getattr(self.world, verb)(_pick([order.key for order in self.world.orders if order.state == "Error"], n))
+        self._operate(verb, _pick([order.key for order in self.world.orders if order.state == "Error"], n))
 
     @precondition(lambda self: self.meddled < MEDDLING)
-    @rule(n=number, verb=st.sampled_from(["cancel", "compensate", "cancel", "resubmit", "skip"]))
+    @rule(n=number, verb=st.sampled_from(["cancel", "compensate", "cancel", "resubmit", "skip", "abandon"]))
     def meddle(self, n, verb):
         """Customers and operators act in any state of an order, but seldom, so that orders can make progress."""
         self.meddled += 1
-        getattr(self.world, verb)(_pick(list(self.world.accepted), n))
+        self._operate(verb, _pick(list(self.world.accepted), n))
+
+    def _operate(self, verb, key):
+        return upheaval.abandon(self.world, key) if verb == "abandon" else getattr(self.world, verb)(key)
 
     # ------------------------------------------------------------------------------------- hooks, code, database
 

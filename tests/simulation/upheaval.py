@@ -1,4 +1,4 @@
-"""Events that concern the whole engine in a scenario: hooks that raise, code without a version, a restored database."""
+"""Rare events in a scenario: hooks that raise, code without a version, a restored database, an order left as it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from supervision import workflow
+from supervision.operations.ending import abandoning
 from supervision.postgres import db
 from supervision.states import ATTEMPTS_PER_EPOCH, FINAL_RUN_STATES
 from supervision.store import epochs, hooks
@@ -17,6 +18,15 @@ _PUT_OFF = """
 SELECT lower(r.process_state), r.key FROM supervision_notification n JOIN supervision_run r ON r.id = n.run_id
  WHERE n.kind = 'hook' AND n.delivered_at IS NULL
 """
+
+
+def abandon(world: World, key: str) -> bool:
+    """An operator cancels the order without undo; false if that is not possible."""
+    order = next((order for order in world.orders if order.key == key), None)
+    allowed = order is not None and not order.final and all(row.state != "Processing" for row in order.undo)
+    if allowed:
+        world.watch.waived.update((key, row.position) for row in order.do)
+    return world.operate(lambda: abandoning.abandon(key, by="olga", reason="lost"), allowed)
 
 
 def let_hook_raise(world: World, key: str) -> None:

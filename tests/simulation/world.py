@@ -256,13 +256,13 @@ class World:
     def cancel(self, key: str) -> bool:
         """The customer cancels the order; false if it is too late for that."""
         order = self._order(key)
-        return self._operate(lambda: operator_verbs.cancel(key, by="customer", reason="changed my mind"), order is None or not order.final)
+        return self.operate(lambda: operator_verbs.cancel(key, by="customer", reason="changed my mind"), order is None or not order.final)
 
     def compensate(self, key: str) -> bool:
         """An operator has all steps undone; false if that is not possible."""
         order = self._order(key)
         allowed = order is not None and not order.final and order.direction == "do"
-        return self._operate(lambda: operator_verbs.compensate(key, by="olga", reason="undo"), allowed)
+        return self.operate(lambda: operator_verbs.compensate(key, by="olga", reason="undo"), allowed)
 
     def resubmit(self, key: str, *, stale: bool = False, new_generation: bool = False) -> bool:
         """An operator who saw this attempt of the failed step, or an older one, runs the step again.
@@ -276,7 +276,7 @@ class World:
             self.failures[failed.at] = self.dispatches[failed.at] = 0
             if fresh:
                 self.remote.forbid(failed.key)
-        return self._operate(
+        return self.operate(
             lambda: operator_verbs.resubmit(key, by="olga", reason="again", attempt=attempt, new_generation=fresh),
             failed is not None and not stale,
         )
@@ -286,9 +286,9 @@ class World:
         failed = self._failed(key)
         if failed is not None and failed.direction == "undo":
             self.watch.waived.add((key, failed.position))
-        return self._operate(lambda: operator_verbs.skip(key, by="olga", reason="not needed"), failed is not None)
+        return self.operate(lambda: operator_verbs.skip(key, by="olga", reason="not needed"), failed is not None)
 
-    def _operate(self, verb: Callable[[], str], allowed: bool) -> bool:
+    def operate(self, verb: Callable[[], str], allowed: bool) -> bool:
         """Perform an operator's verb; a refused verb raises and changes nothing."""
         before = self.rows
         try:

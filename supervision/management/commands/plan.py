@@ -12,7 +12,7 @@ from supervision.management.acting import OrderCommand, find_order
 from supervision.management.base import at_least
 from supervision.operations import moving, previews, resuming
 
-VERBS = ("resubmit", "skip", "complete", "compensate", "cancel", "move", "resume")
+VERBS = ("resubmit", "skip", "complete", "compensate", "cancel", "abandon", "move", "resume")
 
 
 class Command(OrderCommand):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db.models import F
@@ -137,10 +137,11 @@ class LockedRun:
         """The forward steps that have had an effect, or may have, and can be undone; the last one first."""
         return [step for step in reversed(self.steps) if (step.effect != Effect.NONE or _has_begun(step)) and _undoable(step)]
 
-    def undo(self, actor: str, why: str, **fields: Any) -> None:
+    def undo(self, actor: str, why: str, *, leave: Callable[[StepState], None] | None = None, **fields: Any) -> None:
         """Begin to undo: cancel the steps that have not begun, wait for a running one, and write undo steps for the rest.
 
-        Undo steps run in reverse order, for every step whose effect is done or may be.
+        Undo steps run in reverse order, for every step whose effect is done or may be. leave: is called with each of them before
+        one is due, and may skip it.
         """
         self.undos = self.undo_steps(self.to_undo())
         if self.branches:
@@ -157,6 +158,9 @@ class LockedRun:
         self.run.direction = Direction.UNDO.value
         StepState.objects.bulk_create(self.undos)
         self.note_undone_again(self.undos, actor, why)
+        if leave is not None:
+            for undo in self.undos:
+                leave(undo)
         self.next_undo(actor, why)
 
     def undo_steps(self, steps: Sequence[StepState]) -> list[StepState]:
