@@ -30,6 +30,7 @@ from supervision.admin import (  # noqa: F401
     route_pages,
     schedules,
 )
+from supervision.admin.requestlog import pages as request_pages  # noqa: F401
 from supervision.console.bounded_lists import FlagFilter, OpenFilter, PageAdmin, ReadOnlyAdmin
 from supervision.console.run_lists import RunConsole
 from supervision.console.shared import STALE_AFTER, may_operate, person, run_address

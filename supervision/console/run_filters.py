@@ -71,6 +71,7 @@ class ListFilters(admin.ListFilter):
         known: dict[str, list[tuple[str, Any]]] = {
             "process_state": [(state.value, label) for state, label in RUN_LABELS.items()],
             "step": [(name, name) for name in steps],
+            **self.filters.offers,
         }
         for name, field in self.filters.fields.items():
             said = str(self.used_parameters.get(name, ""))

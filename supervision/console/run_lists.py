@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import PAGE_VAR
@@ -41,7 +42,7 @@ from supervision.insight import family, queries
 from supervision.insight.filters import Filters
 from supervision.insight.waiting import why_waiting
 from supervision.ledger import exchanges
-from supervision.models import Alert, Incident, Run, Signal, StepState
+from supervision.models import Alert, ApiRequest, Incident, Run, Signal, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
 from supervision.postgres import db
@@ -75,6 +76,13 @@ class RunChangeList(BoundedChangeList):
             mine = steps.get(run_of(row).pk, [])
             row.shown_because = because.get(run_of(row).pk)
             row.shown_step = shown_step(mine)
+
+
+def requests_of(key: str) -> str:
+    """The list of the API requests about this run; empty where none is recorded."""
+    if not ApiRequest.objects.filter(order_key=key).exists():
+        return ""
+    return f"{reverse('admin:supervision_apirequest_changelist')}?{urlencode({'order': key})}"
 
 
 def shown_step(steps: Sequence[StepState]) -> StepState | None:
@@ -294,7 +302,7 @@ class RunConsole(SavedViews, RunNotes):
             panels=[*self.panels(request, obj), self.notes_panel(request, obj)],
             machinery=[(label, value) for label, value in self.machinery(obj) if value not in (None, "")],
             signals=personal.signals_shown(run.workflow, Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN]),
-            family=family.of(run.key), timeline=shown, hidden_events=len(history) - len(shown),
+            family=family.of(run.key), requests_at=requests_of(run.key), timeline=shown, hidden_events=len(history) - len(shown),
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),

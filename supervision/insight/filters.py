@@ -118,6 +118,8 @@ class Filters:
     newest_first: Sequence[str] = ("-created_at", "-pk")
     # These find runs through their unfinished steps or open alerts, of which there are few beside all runs.
     unfinished_only: frozenset[str] = frozenset({"step", "error_code", "error_text", "resource", "incident"})
+    # The values of a filter that a person chooses from, with their words.
+    offers: Mapping[str, Sequence[tuple[str, Any]]] = {}
     fields: Mapping[str, Field] = {
         "process_state": Field(gettext_lazy("State"), state, "state"),
         "step": Field(gettext_lazy("Step"), text, help=gettext_lazy("orders that are at this step now")),
