@@ -48,7 +48,9 @@ def test_each_filter_leaves_its_rows(operator: Client):
     assert shown(operator, account="server-of-ada") == shown(operator, account=str(ada.pk)) == ["refused"]
     assert shown(operator, account="no-such-account") == []
     assert shown(operator, request_id="broken") == shown(operator, q="broken") == ["broken"]
-    assert shown(operator, order=order.number) == shown(operator, order=order.public_id) == shown(operator, q=order.public_id) == ["of-order"]
+    assert (
+        shown(operator, order=order.number) == shown(operator, order=order.public_id) == shown(operator, q=order.public_id) == ["of-order"]
+    )
     assert shown(operator, kind="2", order=order.number) == ["of-order"]
     assert "Expected one of: 2, 3, 4, 5." in operator.get(LIST, {"kind": "x"}).content.decode()
 

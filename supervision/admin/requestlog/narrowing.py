@@ -54,7 +54,7 @@ class RequestFilters(Filters):
     }
     offers = {"kind": list(KINDS.items()), "method": [(name, name) for name in METHODS]}
 
-    def narrow(self, rows: QuerySet[Any], values: Mapping[str, Any]) -> tuple[QuerySet[Any], bool]:
+    def narrow(self, rows: QuerySet[Any], values: Mapping[str, Any], *, rare: bool = False) -> tuple[QuerySet[Any], bool]:
         """The rows that fit all values, as one statement."""
         return self.by(rows, values), False
 
