@@ -317,6 +317,7 @@ class RunConsole(SavedViews, RunNotes):
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),
+            may_acknowledge=rights.may(request.user, rights.INCIDENTS),
             verbs=self._verbs(request, run, obj), back=self._address("changelist"),
         )  # fmt: skip
 
