@@ -42,7 +42,7 @@ def lean(cell: SafeString, one_line: bool = False) -> SafeString:
 
 @register.simple_tag
 def run_rows(cl: Any) -> dict[str, Any]:
-    """The headers of a list of runs, and its rows as cells. Its columns are its admin's methods and plain fields."""
+    """The headers of a list of runs, and its rows. Its columns are its admin's methods and plain fields."""
     empty = cl.model_admin.get_empty_value_display()
     fields = {field.name for field in cl.opts.get_fields()}
     # Asked once for each column: Django looks each cell's column up anew, which took a fifth of the page's time.
@@ -59,7 +59,7 @@ def run_rows(cl: Any) -> dict[str, Any]:
                 cells.append(format_html('<th scope="row" class="field-{}"><a href="{}">{}</a></th>', name, address, text))
             else:
                 cells.append(format_html('<td class="field-{}">{}</td>', name, text))
-        rows.append(cells)
+        rows.append([mark_safe("".join(cells))])  # noqa: S308 - each cell is escaped above; one piece costs the template one turn
     return {"headers": list(result_headers(cl)), "rows": rows}
 
 

@@ -53,7 +53,7 @@ def names_of(accounts: Iterable[int | None]) -> dict[int | None, str]:
 class ApiRequestAdmin(PageAdmin):
     """What API clients changed and what they were refused, the newest first."""
 
-    list_display = ["moment", "asked", "answered", "code", "took", "account", "repeated", "order"]
+    list_display = ["moment", "asked", "answered", "problem", "took", "account", "repeated"]
     list_filter = [ListFilters]
     filters = RequestFilters()
     run_path = ""
@@ -93,12 +93,16 @@ class ApiRequestAdmin(PageAdmin):
     @display(description=_("Request"))
     def asked(self, obj: ApiRequest) -> str:
         if obj.missing:
-            return str(_("%(n)d requests are missing here: more came in a second than are recorded.") % {"n": obj.missing})
-        return Truncator(str(obj)).chars(90)
+            return str(_("%(n)d requests are missing here.") % {"n": obj.missing})
+        return Truncator(str(obj)).chars(70)
 
     @display(description=_("Status"), label=TONES)
     def answered(self, obj: ApiRequest) -> tuple[str, Any]:
         return str(obj.kind), obj.status or "–"
+
+    @display(description=_("Problem"), empty_value="")
+    def problem(self, obj: ApiRequest) -> str | None:
+        return obj.code or None
 
     @display(description=_("Took"), empty_value="")
     def took(self, obj: ApiRequest) -> str | None:
@@ -108,13 +112,9 @@ class ApiRequestAdmin(PageAdmin):
     def account(self, obj: Any) -> str | None:
         return obj.shown_account or None
 
-    @display(description=_("Idempotency key"), empty_value="")
+    @display(description=_("Key"), empty_value="")
     def repeated(self, obj: ApiRequest) -> str | None:
         return obj.get_key_display() or None
-
-    @display(description=_("Order"), empty_value="")
-    def order(self, obj: ApiRequest) -> str | None:
-        return Truncator(obj.order_key).chars(24) or None
 
     def show(self, request: HttpRequest, row: ApiRequest, /) -> HttpResponse:
         """One request, with the order that it was about."""
