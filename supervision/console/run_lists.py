@@ -152,12 +152,13 @@ class RunConsole(SavedViews, RunNotes):
         if values and self.filters.walks(values):
             rows: Any = WalkedRows(self.filters, values, state, plain=self._plain(request), page_end=page_end)
             return Paginator(rows, per_page)
-        newest = newest_runs(request, self.filters, min(page_end + COUNTED_AHEAD, COUNTED_UP_TO))
+        most = min(page_end + COUNTED_AHEAD, COUNTED_UP_TO)
+        newest = newest_runs(request, self.filters, most)
         plain = self._plain(request)
         if newest is not None:
             queryset = self.filters.of_runs(plain, newest)
         rows = (
-            FewRows(queryset, state, self.newest_first, plain=plain)
+            FewRows(queryset, state, self.newest_first, plain=plain, most=COUNTED_UP_TO if newest is None else most)
             if newest is not None or few_rows(request, self.filters)
             else ErrorFirst(queryset, state, self.newest_first, page_end=page_end)
         )

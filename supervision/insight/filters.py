@@ -120,7 +120,7 @@ class Filters:
     # These find runs through their unfinished steps or open alerts, of which there are few beside all runs.
     unfinished_only: frozenset[str] = frozenset({"step", "error_code", "error_text", "resource", "incident"})
     # The values of a filter that a person chooses from, with their words.
-    offers: Mapping[str, Sequence[tuple[str, Any]]] = {}
+    offers: Mapping[str, list[tuple[str, Any]]] = {}
     fields: Mapping[str, Field] = {
         "process_state": Field(gettext_lazy("State"), state, "state"),
         "step": Field(gettext_lazy("Step"), text, help=gettext_lazy("orders that are at this step now")),

@@ -15,7 +15,8 @@ from django.utils import timezone
 from orders.filters import OrderFilters
 from orders.models import Order, Parcel
 from supervision.console.lists import walked_rows
-from supervision.console.lists.walked_rows import AtLeast, WalkedRows
+from supervision.console.lists.found_rows import AtLeast
+from supervision.console.lists.walked_rows import WalkedRows
 from supervision.models import Alert, Run, StepState
 from tests.support.console import ORDERS
 
@@ -148,3 +149,23 @@ def test_a_full_page_ends_the_walk_and_says_that_there_is_more(operator: Client,
     assert len(answer.context["cl"].result_list) == 10
     assert len(looked_at) <= 40
     assert re.search(r"\b\d+\+\s+results", answer.content.decode())
+
+
+def test_an_order_that_is_a_little_younger_than_its_run_is_found_by_its_own_time(operator: Client):
+    dice = random.Random(8)
+    a_shop(dice, ["Error"], 1)
+    moment = timezone.now() - timedelta(hours=1)
+    Run.objects.update(created_at=moment)
+    Order.objects.update(created_at=moment + timedelta(milliseconds=5))
+    after = (moment + timedelta(milliseconds=2)).isoformat().replace("+00:00", "Z")
+
+    assert operator.get(ORDERS, {"process_state": "Error", "created_after": after}).context["cl"].result_count == 1
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_the_calendars_ends_are_moments_like_others(operator: Client, moment: str):
+    a_shop(random.Random(9), ["Error"], 3)
+
+    shown = operator.get(ORDERS, {"process_state": "Error", "created_after": moment}).context["cl"]
+
+    assert shown.result_count == (3 if moment.startswith("0001") else 0)

@@ -15,16 +15,16 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from supervision.console.lists.found_rows import COUNTED_AHEAD, COUNTED_UP_TO, FewRows, in_order
+from supervision.console.lists.found_rows import COUNTED_AHEAD, COUNTED_UP_TO, AtLeast, FewRows, in_order
 from supervision.insight.filters import Filters
 from supervision.postgres import db
 from supervision.states import RunState
 
 PORTION = 250
-LOOKED_AT = 500  # so many runs are looked at, also after the page is full: for the number of rows behind it
+LOOKED_AT = 250  # so many runs are looked at, also after the page is full: for the number of rows behind it
 GIVES_UP = 2_500  # the walk gives up if it would have to look at more runs than this
 SLACK = timedelta(minutes=1)  # a row may be so much younger than its run: its transaction began while that of the run went on
-_END = datetime(9999, 12, 31, tzinfo=UTC)
+_BEGINNING, _END = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 # States are written out: with a parameter the planner could not tell that the partial indexes have all that is asked for.
 _CUT = """
@@ -38,13 +38,6 @@ _PORTION = """
 SELECT id FROM supervision_run
  WHERE process_state = '{state}' AND created_at < %(before)s::timestamptz AND created_at >= %(cut)s::timestamptz
 """
-
-
-class AtLeast(int):
-    """A number of rows when there may be more."""
-
-    def __str__(self) -> str:
-        return f"{int(self)}+"
 
 
 class WalkedRows:
@@ -100,15 +93,15 @@ class WalkedRows:
         """The runs in these states, newest first, each portion with the time of its oldest; None for the last portion.
 
         Runs of the same time are in the same portion, however many they are."""
-        before, after = _END, self.values.get("created_after")
+        after = self.values.get("created_after")
+        before, first = _END, _BEGINNING if after is None or after < _BEGINNING + SLACK else after - SLACK
         cuts = "".join(_NTH.format(state=state) for state in states)
         cut_of = _CUT.format(states=", ".join(f"('{state}')" for state in states), cuts=cuts)
         portion = " UNION ALL ".join(_PORTION.format(state=state) for state in states)
         while True:
             [(cut,)] = db.run(cut_of, {"before": before, "portion": PORTION})
-            last = cut is None or (after is not None and cut < after)
-            lowest = (datetime.min.replace(tzinfo=UTC) if after is None else after) if last else cut
-            yield [run for (run,) in db.run(portion, {"before": before, "cut": lowest})], None if last else cut
+            last = cut is None or cut < first
+            yield [run for (run,) in db.run(portion, {"before": before, "cut": first if last else cut})], None if last else cut
             if last:
                 return
             before = cut
