@@ -19,8 +19,8 @@ class OrdersConfig(AppConfig):
         from orders.accounts import mails  # noqa: F401
         from orders.agents import payment_news, rates  # noqa: F401
         from orders.documents import issuing  # noqa: F401
-        from orders.identity import backend  # noqa: F401
         from orders.edits import changing  # noqa: F401
+        from orders.identity import backend  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
         from orders.returns import payouts  # noqa: F401

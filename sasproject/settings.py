@@ -74,6 +74,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "supervision.requestlog.middleware.recorded",
     "orders.middleware.content_security_policy",
     "orders.middleware.request_headers",
     "orders.compression.Compression",
@@ -128,8 +129,7 @@ _database["OPTIONS"] = {
 if env_bool("DATABASE_POOL", default=False):  # set by asgi.py: the web role's requests share connections
     _database["CONN_MAX_AGE"] = 0
     # One for each thread that answers requests, and some for the live pages, which query now and then.
-    _most = env_int("DATABASE_POOL_SIZE", WEB_THREADS + 4, minimum=1)
-    _database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": _most, "timeout": 5}
+    _database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": env_int("DATABASE_POOL_SIZE", WEB_THREADS + 4, minimum=1), "timeout": 5}
 else:
     _database["CONN_MAX_AGE"] = None  # a worker's thread keeps its connection
 DATABASES: dict[str, Any] = {"default": _database}
@@ -172,6 +172,8 @@ SUPERVISION = {
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
     "EXCHANGE_DAYS": env_int("SUPERVISION_EXCHANGE_DAYS", 14, minimum=0),
+    "REQUEST_LOG_DAYS": env_int("REQUEST_LOG_DAYS", 14, minimum=0),
+    "REQUEST_LOG_ROWS": env_int("REQUEST_LOG_ROWS", 500_000, minimum=1),
     "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),
     # The directory of the exported files. Each supervisor's machine may have its own.
     "JOURNAL_DIR": env_str("JOURNAL_DIR", str(STATE_DIR / "journal")),
@@ -201,8 +203,7 @@ PAYMENT_LOOK_AFTER = env_seconds("PAYMENT_LOOK_AFTER", 300.0)
 # How long an order waits for a bank transfer, in seconds, and the account that customers transfer to, as the order's page shows it.
 # Without an account, bank transfers are not taken.
 TRANSFER_WITHIN = env_seconds("TRANSFER_WITHIN", 604_800.0)
-_demo_account = "Harbour Goods, IT60 X054 2811 1010 0000 0123 456"
-BANK_ACCOUNT = env_str("BANK_ACCOUNT", _demo_account if env_bool("DEBUG", default=False) else "")
+BANK_ACCOUNT = env_str("BANK_ACCOUNT", "Harbour Goods, IT60 X054 2811 1010 0000 0123 456" if env_bool("DEBUG", default=False) else "")
 # What invoices say of the seller, lines separated by |, and the usual rate of VAT in percent. Prices include it.
 INVOICE_SELLER = env_str("INVOICE_SELLER", "Harbour Goods|Via del Porto 1|16126 Genova, Italy|VAT IT00000000000")
 VAT_RATE = env_percent("VAT_RATE", "22")

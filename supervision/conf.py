@@ -46,6 +46,8 @@ DEFAULTS: dict[str, Any] = {
     "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
     "ARCHIVE_DAYS": 90,  # orders that ended this long ago are archived every night; None: never
     "EXCHANGE_DAYS": 14,  # requests to services and their answers are kept for this long; 0: none is recorded
+    "REQUEST_LOG_DAYS": 14,  # what API clients changed, and what they were refused, is listed for this long; 0: nothing is recorded
+    "REQUEST_LOG_ROWS": 500_000,  # at most so many of these requests are kept
     "KEY_DAYS": 90,  # a client's idempotency key is kept for at least this long
     "JOB_KEEP_DAYS": 30,  # bulk jobs that have been done or stopped for this long are deleted
     "JOURNAL_DIR": "var/journal",  # the directory of the journal's files; each supervisor's machine may have its own
@@ -94,6 +96,8 @@ class Conf:
     keep_keys: timedelta
     job_keep: timedelta
     keep_exchanges: timedelta
+    keep_requests: timedelta
+    request_log_rows: int
     journal_dir: Path
     journal_flush: timedelta
     journal_flush_entries: int
@@ -143,6 +147,8 @@ def get() -> Conf:
         keep_keys=timedelta(days=float(value["KEY_DAYS"])),
         job_keep=timedelta(days=float(value["JOB_KEEP_DAYS"])),
         keep_exchanges=timedelta(days=float(value["EXCHANGE_DAYS"])),
+        keep_requests=timedelta(days=float(value["REQUEST_LOG_DAYS"])),
+        request_log_rows=int(value["REQUEST_LOG_ROWS"]),
         journal_dir=Path(value["JOURNAL_DIR"]),
         journal_flush=_seconds(value["JOURNAL_FLUSH_SECONDS"]),
         journal_flush_entries=int(value["JOURNAL_FLUSH_ENTRIES"]),

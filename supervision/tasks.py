@@ -19,6 +19,7 @@ from supervision.operations import archive
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import held_time, leader_lease, supervisor
+from supervision.requestlog import tidying
 from supervision.states import Claim, Direction
 from supervision.wakeup import hints
 from supervision.worker import consumption_check, heartbeats, lifecycle
@@ -109,7 +110,8 @@ def _tidy() -> None:
         held_time.delete_old()
         working.delete_old()
         exchanges.delete_old()
-        _tidied = time.monotonic()
+        if not tidying.delete_old():  # otherwise the next sweep goes on
+            _tidied = time.monotonic()
 
 
 @shared_task(name="supervision.canary", ignore_result=True)

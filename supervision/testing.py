@@ -39,7 +39,7 @@ TABLES = (
     "workflowversion", "receipt", "finding", "reconciliation", "journalentry", "journalfile", "writerlease", "cachedresult", "delivery",
     "replytoken", "webhookendpoint", "signal", "scheduleprogress", "child", "incidentnote", "pulse", "job", "jobresult",
     "approval", "telling", "channel",
-    "runnote", "assignee", "exchange",
+    "runnote", "assignee", "exchange", "apirequest",
 )  # fmt: skip
 _NEXT = """
 SELECT extract(epoch FROM min(at) FILTER (WHERE at > now()) - now())::float8, coalesce(bool_or(claim AND at <= now()), false) FROM (

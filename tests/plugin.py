@@ -31,6 +31,7 @@ os.environ.setdefault("SECURE_SSL_REDIRECT", "0")
 os.environ.setdefault("GUEST_ORDERS", "off")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
 os.environ.setdefault("ALLOW_FAILPOINTS", "1")
+os.environ.setdefault("REQUEST_LOG_DAYS", "0")  # its thread would commit beside the test's transaction
 
 TEMPLATE = "sas_migrated"
 # Workers of pytest-xdist inherit these variables from the session that started the server.

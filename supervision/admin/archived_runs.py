@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from supervision.console.bounded_lists import PageAdmin
+from supervision.console.run_lists import requests_of
 from supervision.console.run_page.step_bar import step_bar
 from supervision.console.shared import TONES
 from supervision.insight import queries
@@ -53,7 +54,8 @@ class ArchivedRunAdmin(PageAdmin):
             request, "run.html", title=str(archived), object=archived, original=archived, run=run,
             steps=steps, timeline=timeline, bar=step_bar(run, steps, timeline, archived.finished_at),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
-            facts=list(_facts(archived)), final=True, back=reverse("admin:supervision_archivedrun_changelist"),
+            facts=list(_facts(archived)), final=True, requests_at=requests_of(run.key),
+            back=reverse("admin:supervision_archivedrun_changelist"),
         )  # fmt: skip
 
 

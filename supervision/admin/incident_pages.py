@@ -12,10 +12,11 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
+from supervision.approvals import rights
 from supervision.console.bounded_lists import OpenFilter, PageAdmin
 from supervision.console.incident_rows import way_out
 from supervision.console.run_page.note_pages import NoteForm, OwnerForm
-from supervision.console.shared import list_address, may_operate, person, run_address
+from supervision.console.shared import list_address, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.desk import notes
 from supervision.errors import Refused
@@ -65,7 +66,7 @@ class IncidentAdmin(PageAdmin):
 
     def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
         """One incident with the orders that it holds and its notes; while it is open, the forms of who looks after it."""
-        may_act = may_operate(request) and row.closed_at is None
+        may_act = rights.may(request.user, rights.INCIDENTS) and row.closed_at is None
         said = request.POST if request.method == "POST" else None
         verb = said.get("verb", "acknowledge") if said is not None else ""
         form = ReasonForm(said if verb == "acknowledge" else None)
@@ -75,7 +76,7 @@ class IncidentAdmin(PageAdmin):
         )
         note = NoteForm(said if verb == "note" else None)
         if said is not None:
-            if not may_operate(request):
+            if not rights.may(request.user, rights.INCIDENTS):
                 raise PermissionDenied
             if self._act(request, row, {"acknowledge": form, "assign": owner, "note": note}.get(verb)):
                 return HttpResponseRedirect(request.path)

@@ -25,6 +25,7 @@ from unfold.decorators import display
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from supervision.approvals import rights
 from supervision.console.lists.row_buttons import address_of, row_button
 from supervision.console.shared import person
 from supervision.models import Resource
@@ -121,10 +122,13 @@ class ResourceAdmin(LimitsAdmin):
         return self.readonly_fields if obj is not None else []
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("supervision.change_resource"))
+        return rights.may(request.user, rights.LIMITS)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return rights.may(request.user, rights.LIMITS)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.has_perm("supervision.change_resource"))
+        return rights.may(request.user, rights.LIMITS)
 
     # --- List ---------------------------------------------------------------------------------------------------------
 

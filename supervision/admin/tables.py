@@ -30,9 +30,11 @@ from supervision.admin import (  # noqa: F401
     route_pages,
     schedules,
 )
+from supervision.admin.requestlog import pages as request_pages  # noqa: F401
+from supervision.approvals import rights
 from supervision.console.bounded_lists import FlagFilter, OpenFilter, PageAdmin, ReadOnlyAdmin
 from supervision.console.run_lists import RunConsole
-from supervision.console.shared import STALE_AFTER, may_operate, person, run_address
+from supervision.console.shared import STALE_AFTER, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.deadletters.dead_letters import hex_dump
 from supervision.errors import Refused
@@ -116,6 +118,10 @@ class AlertAdmin(ReadOnlyAdmin):
     def acknowledgement(self, obj: Alert) -> str | None:
         return obj.acknowledged_by or None
 
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether this account may acknowledge alerts."""
+        return rights.may(request.user, rights.INCIDENTS)
+
     @action(description=_("Acknowledge selected alerts"), permissions=["operate"])
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
         self._acknowledge(request, list(queryset.order_by("pk").values_list("pk", flat=True)[:1000]))
@@ -176,13 +182,14 @@ class DeadLetterAdmin(PageAdmin):
             request, "dead_letter.html", title=str(letter), original=letter, letter=letter, size=len(body),
             text=body[:BYTES_SHOWN].decode("utf-8", "backslashreplace"), dump=hex_dump(body[:4096]),
             cut=len(body) > BYTES_SHOWN, headers=sorted(letter.headers.items()) if letter.headers else [],
-            delivery=sorted(letter.delivery.items()), may_operate=may_operate(request), may_requeue=requeue.can_go_back(letter),
+            delivery=sorted(letter.delivery.items()), may_operate=rights.may(request.user, rights.LETTERS),
+            may_requeue=requeue.can_go_back(letter),
         )  # fmt: skip
 
     def resolve_view(self, request: HttpRequest, object_id: int, verb: str) -> HttpResponse:
         """Requeue or discard, with a reason."""
         letter: DeadLetter = self.row(request, object_id)
-        if not may_operate(request):
+        if not rights.may(request.user, rights.LETTERS):
             raise PermissionDenied
         act = {"requeue": operator_verbs.requeue_dead_letter, "discard": operator_verbs.discard_dead_letter}.get(verb)
         if act is None:

@@ -75,7 +75,9 @@ def problem(
         body["errors"] = errors
     # ASCII escapes, because the text may repeat what the client sent, such as lone surrogates.
     text = json.dumps({**body, **facts}, default=force_str)
-    return HttpResponse(text, status=status, content_type=PROBLEM, headers=dict(headers or {}))
+    answer = HttpResponse(text, status=status, content_type=PROBLEM, headers=dict(headers or {}))
+    answer.problem_code = code  # type: ignore[attr-defined]  # for the request log
+    return answer
 
 
 def problem_of(error: Exception, context: Mapping[str, Any]) -> HttpResponse:

@@ -34,6 +34,7 @@ from supervision.api.operator_views import VerbDoor
 from supervision.api.permissions import Watchers
 from supervision.api.requests import PAGING, answer_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import ReasonSerializer
+from supervision.approvals import rights
 from supervision.errors import Refused, UnknownRun
 from supervision.insight import autoscaling
 from supervision.insight.queries import iso
@@ -158,6 +159,7 @@ class ResourceView(Door):
     """One resource."""
 
     permission_classes = [Watchers]
+    verb = rights.LIMITS
 
     @extend_schema(operation_id="get_resource", responses=ResourceAnswer)
     def get(self, request: Request, name: str) -> Response:

@@ -15,6 +15,7 @@ from supervision.api.base import Door, account_of
 from supervision.api.permissions import Operators, Watchers
 from supervision.api.requests import PAGING, answer_of, yes_or_no
 from supervision.api.shapes import AlertAnswer, AlertPage, ReasonSerializer, Shape, page_answer
+from supervision.approvals import rights
 from supervision.incidents import lifecycle
 from supervision.insight.queries import iso
 from supervision.models import Alert, Incident, Run
@@ -103,6 +104,7 @@ class AcknowledgeIncidentView(Door):
     """Acknowledging an incident."""
 
     permission_classes = [Operators]
+    verb = rights.INCIDENTS
 
     @extend_schema(operation_id="acknowledge_incident", request=ReasonSerializer, responses=IncidentDetailAnswer)
     def post(self, request: Request, pk: int) -> Response:
@@ -169,6 +171,7 @@ class AcknowledgeView(Door):
     """Acknowledging an alert."""
 
     permission_classes = [Operators]
+    verb = rights.INCIDENTS
 
     @extend_schema(operation_id="acknowledge_alert", request=None, responses=AlertAnswer)
     def post(self, request: Request, pk: int) -> Response:

@@ -339,6 +339,7 @@ class RequeueView(Door):
     """Requeueing a dead letter."""
 
     permission_classes = [Operators]
+    verb = rights.LETTERS
 
     @extend_schema(operation_id="requeue_dead_letter", request=ReasonSerializer, responses={202: DeadLetterAnswer})
     def post(self, request: Request, pk: int) -> Response:
@@ -352,6 +353,7 @@ class DiscardView(Door):
     """Discarding a dead letter."""
 
     permission_classes = [Operators]
+    verb = rights.LETTERS
 
     @extend_schema(operation_id="discard_dead_letter", request=ReasonSerializer, responses={202: DeadLetterAnswer})
     def post(self, request: Request, pk: int) -> Response:

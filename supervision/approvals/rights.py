@@ -1,7 +1,8 @@
 """Which operator may do which verb: Django permissions, checked where every verb passes, and by the doors that offer it.
 
 `supervision.operate` is the right to all verbs. `supervision.skip_run` is that to skip any step, `supervision.skip_run_at_payment`
-to skip steps of the agent `payment` alone; so for each of VERBS. Rights only add up: leave `operate` out of a group to limit it.
+to skip steps of the agent `payment` alone; so for each of VERBS. Each of DUTIES has a permission, too. Rights only add up: leave
+`operate` out of a group to limit it.
 Actors without an account (commands without `--by`, the engine, customers) are not asked for rights here.
 """
 
@@ -33,13 +34,17 @@ VERBS: Mapping[str, str] = {
     "settle": "settle_finding",
     "approve": "approve_verb",
 }
+# What operators do beside the verbs of orders. Limits and breakers have the permission of their pages in the admin.
+INCIDENTS, LETTERS, LIMITS = "handle incidents", "settle dead letters", "change limits"
+DUTIES: Mapping[str, str] = {INCIDENTS: "handle_incident", LETTERS: "settle_dead_letter", LIMITS: "change_resource"}
+_NAMES = {**VERBS, **DUTIES}
 AT_AGENTS = ("resubmit", "skip", "complete")
 
 
 def may(user: Any, verb: str, agents: Iterable[str] = ()) -> bool:
-    """Whether the account may do this verb to steps of these agents. Without agents: whether it may do it to any step at all."""
-    name = f"supervision.{VERBS.get(verb, '')}"
-    if user.has_perm(ALL) or (verb in VERBS and user.has_perm(name)):
+    """Whether the account may do this verb, or duty, to steps of these agents. Without agents: whether it may do it to any step at all."""
+    name = f"supervision.{_NAMES.get(verb, '')}"
+    if user.has_perm(ALL) or (verb in _NAMES and user.has_perm(name)):
         return True
     if verb not in AT_AGENTS:
         return False
@@ -49,7 +54,7 @@ def may(user: Any, verb: str, agents: Iterable[str] = ()) -> bool:
 
 
 def is_operator(user: Any) -> bool:
-    """Whether the account has the right to any verb."""
+    """Whether the account has the right to any verb of orders."""
     return any(may(user, verb) for verb in VERBS)
 
 

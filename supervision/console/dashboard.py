@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from supervision import conf
+from supervision.approvals import rights
 from supervision.console.incident_rows import incident_rows
 from supervision.console.pulse_charts import pulse
 from supervision.console.shared import (
@@ -174,7 +175,14 @@ def newest_alerts(alerts: Sequence[Alert]) -> list[dict[str, Any]]:
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The landing page's context. An account that may not see runs gets no data."""
     may_view = request.user.has_perm("supervision.view_run")
-    context.update({"title": _("Incidents"), "may_view": may_view, "may_operate": may_operate(request)})
+    context.update(
+        {
+            "title": _("Incidents"),
+            "may_view": may_view,
+            "may_operate": may_operate(request),
+            "may_acknowledge": rights.may(request.user, rights.INCIDENTS),
+        }
+    )
     if not may_view:
         return context
     overdue = queries.overdue_count()

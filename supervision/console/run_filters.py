@@ -56,7 +56,11 @@ class ListFilters(admin.ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         try:
-            narrowed, few = self.filters.narrow(queryset, self.filters.read(self.used_parameters))
+            values = self.filters.read(self.used_parameters)
+            if only_fields(request, self.filters) and (self.filters.walks(values) or self.filters.has_newest(values)):
+                request.found_by = values  # type: ignore[attr-defined]  # for the list's paginator: nothing is read here
+                return queryset
+            narrowed, few = self.filters.narrow(queryset, values)
         except BadFilter as bad:
             said = f"{self.filters.fields[bad.name].label}: {bad}"
             if said not in (str(message) for message in messages.get_messages(request)):
@@ -71,6 +75,7 @@ class ListFilters(admin.ListFilter):
         known: dict[str, list[tuple[str, Any]]] = {
             "process_state": [(state.value, label) for state, label in RUN_LABELS.items()],
             "step": [(name, name) for name in steps],
+            **self.filters.offers,
         }
         for name, field in self.filters.fields.items():
             said = str(self.used_parameters.get(name, ""))
@@ -90,6 +95,12 @@ def alone(request: HttpRequest) -> dict[str, str]:
     """The only parameter that narrows the list; empty if there are several."""
     used = {name: str(value) for name, value in request.GET.items() if value and name != PAGE_VAR}
     return used if len(used) == 1 else {}
+
+
+def only_fields(request: HttpRequest, filters: Filters) -> bool:
+    """Whether this shows pages of a list that nothing but the filters' own fields narrows."""
+    used = {name for name, value in request.GET.items() if value and name != PAGE_VAR}
+    return request.method == "GET" and getattr(request, "pages", False) and used <= filters.fields.keys()
 
 
 def few_rows(request: HttpRequest, filters: Filters) -> bool:

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import PAGE_VAR
@@ -29,6 +30,7 @@ from supervision.console.lists import export
 from supervision.console.lists.found_rows import COUNTED_AHEAD, COUNTED_UP_TO, ErrorFirst, FewRows
 from supervision.console.lists.saved_views import SavedViews, view_query
 from supervision.console.lists.searching import Way, understood, ways
+from supervision.console.lists.walked_rows import WalkedRows
 from supervision.console.pause_pages import pause_verb
 from supervision.console.run_filters import OTHER_PARAMETERS, RUN_FILTERS, few_rows, newest_runs
 from supervision.console.run_page.note_pages import RunNotes
@@ -41,7 +43,7 @@ from supervision.insight import family, queries
 from supervision.insight.filters import Filters
 from supervision.insight.waiting import why_waiting
 from supervision.ledger import exchanges
-from supervision.models import Alert, Incident, Run, Signal, StepState
+from supervision.models import Alert, ApiRequest, Incident, Run, Signal, StepState
 from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
 from supervision.postgres import db
@@ -65,6 +67,8 @@ class RunChangeList(BoundedChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
+        if hasattr(request, "found_by") and not self.multi_page:
+            self.result_list = self.paginator.page(1).object_list  # Django would show the list without its filters
         rows: list[Any] = list(self.result_list)
         run_of = self.model_admin.run_of
         steps = queries.steps_of([run_of(row).pk for row in rows])
@@ -75,6 +79,13 @@ class RunChangeList(BoundedChangeList):
             mine = steps.get(run_of(row).pk, [])
             row.shown_because = because.get(run_of(row).pk)
             row.shown_step = shown_step(mine)
+
+
+def requests_of(key: str) -> str:
+    """The list of the API requests about this run; empty where none is recorded."""
+    if not ApiRequest.objects.filter(order_key=key).exists():
+        return ""
+    return f"{reverse('admin:supervision_apirequest_changelist')}?{urlencode({'order': key})}"
 
 
 def shown_step(steps: Sequence[StepState]) -> StepState | None:
@@ -137,18 +148,26 @@ class RunConsole(SavedViews, RunNotes):
             return super().get_paginator(request, queryset, per_page, *args, **kwargs)
         state, page = f"{self.run_path}process_state", request.GET.get(PAGE_VAR, "1")
         page_end = per_page * (int(page) if page.isascii() and page.isdecimal() and len(page) < 6 else 1)
-        newest = newest_runs(request, self.filters, min(page_end + COUNTED_AHEAD, COUNTED_UP_TO))
-        plain = self.get_queryset(request).order_by()
-        if self.list_select_related:
-            plain = plain.select_related(*self.list_select_related)
+        values = getattr(request, "found_by", {})
+        if values and self.filters.walks(values):
+            rows: Any = WalkedRows(self.filters, values, state, plain=self._plain(request), page_end=page_end)
+            return Paginator(rows, per_page)
+        most = min(page_end + COUNTED_AHEAD, COUNTED_UP_TO)
+        newest = newest_runs(request, self.filters, most)
+        plain = self._plain(request)
         if newest is not None:
             queryset = self.filters.of_runs(plain, newest)
         rows = (
-            FewRows(queryset, state, self.newest_first, plain=plain)
+            FewRows(queryset, state, self.newest_first, plain=plain, most=COUNTED_UP_TO if newest is None else most)
             if newest is not None or few_rows(request, self.filters)
             else ErrorFirst(queryset, state, self.newest_first, page_end=page_end)
         )
-        return Paginator(cast(Any, rows), per_page)
+        return Paginator(rows, per_page)
+
+    def _plain(self, request: HttpRequest) -> QuerySet[Any]:
+        """The list without filters and order."""
+        plain: QuerySet[Any] = self.get_queryset(request).order_by()
+        return plain.select_related(*self.list_select_related) if self.list_select_related else plain
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunChangeList]:
         return RunChangeList
@@ -224,6 +243,7 @@ class RunConsole(SavedViews, RunNotes):
             "export": self._address("export"),
             "may_export": self.has_operate_permission(request),
         }
+        request.pages = True  # type: ignore[attr-defined]  # for the filters: a page is read, not the whole list
         page: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "above": above})
         return page
 
@@ -294,10 +314,11 @@ class RunConsole(SavedViews, RunNotes):
             panels=[*self.panels(request, obj), self.notes_panel(request, obj)],
             machinery=[(label, value) for label, value in self.machinery(obj) if value not in (None, "")],
             signals=personal.signals_shown(run.workflow, Signal.objects.filter(run_key=run.key).order_by("-pk")[:SIGNALS_SHOWN]),
-            family=family.of(run.key), timeline=shown, hidden_events=len(history) - len(shown),
+            family=family.of(run.key), requests_at=requests_of(run.key), timeline=shown, hidden_events=len(history) - len(shown),
             alerts=Alert.objects.filter(run=run, closed_at__isnull=True).order_by("-raised_at"),
             incident=Incident.objects.filter(pk__in=lifecycle.holding([run.pk]).values()).first(),
             final=run.process_state in FINAL_RUN_STATES, may_operate=self.has_operate_permission(request),
+            may_acknowledge=rights.may(request.user, rights.INCIDENTS),
             verbs=self._verbs(request, run, obj), back=self._address("changelist"),
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ from supervision.approvals import waiting
 from supervision.console.shared import count_up_to, open_alerts, waiting_incidents
 from supervision.models import (
     Alert,
+    ApiRequest,
     Approval,
     ArchivedRun,
     CachedResult,
@@ -116,6 +117,7 @@ def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequen
                 *entry(request, ResourceRoute, "alt_route"),
                 *entry(request, JournalFile, "receipt"),
                 *entry(request, JournalEntry, "format_list_bulleted"),
+                *entry(request, ApiRequest, "api", permission="supervision.view_run"),
                 *entry(request, Delivery, "send", query="?state=failing"),
                 *entry(request, WebhookEndpoint, "webhook"),
                 *entry(request, ReplyToken, "reply"),

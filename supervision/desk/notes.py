@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.utils.translation import gettext as _
 
+from supervision.approvals import rights
 from supervision.errors import Refused, UnknownRun
 from supervision.models import ArchivedRun, Assignee, Run, RunNote, Submission
 from supervision.operations.audit_log import Actor, log, name_of
@@ -81,8 +82,11 @@ def owners(keys: Sequence[str]) -> dict[str, str]:
 def operators() -> list[str]:
     """The names of the accounts that may act, to one of whom an order or an incident can be given."""
     accounts: Any = get_user_model()._default_manager
-    found = accounts.with_perm("supervision.operate", backend="django.contrib.auth.backends.ModelBackend")
-    return sorted(account.get_username() for account in found[:OPERATORS_SHOWN])
+    backend = "django.contrib.auth.backends.ModelBackend"
+    names: set[str] = set()
+    for right in (rights.ALL, f"supervision.{rights.DUTIES[rights.INCIDENTS]}"):
+        names |= {account.get_username() for account in accounts.with_perm(right, backend=backend)[:OPERATORS_SHOWN]}
+    return sorted(names)
 
 
 def demand_operator(name: str) -> None:

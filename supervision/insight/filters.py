@@ -30,6 +30,7 @@ FEW = 2_000  # so many rows are read for a page without that a reader notices
 MANY = 20_000  # so many unfinished runs are found through their indexes
 _UNFINISHED = [str(state) for state in RunState if state not in FINAL_RUN_STATES]
 STATES = [str(state) for state in RunState]
+_OF_STEPS = frozenset({"step", "error_text", "resource"})  # filters that only steps of unfinished runs fit
 # The steps where runs are now. Each part is read through a partial index of its own: the planner does not see that of all three.
 _HERE = (
     Q(process_state=ProcessState.ERROR),
@@ -118,6 +119,8 @@ class Filters:
     newest_first: Sequence[str] = ("-created_at", "-pk")
     # These find runs through their unfinished steps or open alerts, of which there are few beside all runs.
     unfinished_only: frozenset[str] = frozenset({"step", "error_code", "error_text", "resource", "incident"})
+    # The values of a filter that a person chooses from, with their words.
+    offers: Mapping[str, list[tuple[str, Any]]] = {}
     fields: Mapping[str, Field] = {
         "process_state": Field(gettext_lazy("State"), state, "state"),
         "step": Field(gettext_lazy("Step"), text, help=gettext_lazy("orders that are at this step now")),
@@ -154,17 +157,17 @@ class Filters:
         """The rows that fit all values, which `read` has returned."""
         return self.narrow(rows, values)[0]
 
-    def narrow(self, rows: QuerySet[Any], values: Mapping[str, Any]) -> tuple[QuerySet[Any], bool]:
-        """The rows that fit all values, and whether they are few: then these are all that is read.
+    def narrow(self, rows: QuerySet[Any], values: Mapping[str, Any], *, rare: bool = False) -> tuple[QuerySet[Any], bool]:
+        """The rows that fit all values, and whether they are few: then these are all that is read. rare: few are expected.
 
         The planner cannot know how many rows several filters leave together, and reads a table to its end when it expects many. So
         the values that leave few runs are asked first, each through its index, and the others look at these runs only."""
-        runs, used = self.candidates(values)
+        runs, used = self.candidates(values, rare=rare)
         if runs is not None:
             rows = self.of_runs(rows, sorted(runs) if len(runs) <= FEW else RawSQL("SELECT unnest(%s::bigint[])", [sorted(runs)]))
         return self.by(rows, {name: value for name, value in values.items() if name not in used}), runs is not None
 
-    def candidates(self, values: Mapping[str, Any]) -> tuple[set[int] | None, set[str]]:
+    def candidates(self, values: Mapping[str, Any], *, rare: bool = False) -> tuple[set[int] | None, set[str]]:
         """The runs that fit those of these values that leave few; and the names of these values. None: no value leaves few."""
         found: set[int] | None = None
         used: set[str] = set()
@@ -174,12 +177,13 @@ class Filters:
         with transaction.atomic(), connection.cursor() as cursor:
             # With a limit, the planner hopes to meet so many early in the table. If there are few, it reads all of it.
             cursor.execute("SET LOCAL enable_seqscan = off")
-            for name, source in sources.items():
-                most = MANY if name in (*self.unfinished_only, "process_state") else FEW
+            of_runs = {*self.unfinished_only, "process_state"}
+            for name, source in sorted(sources.items(), key=lambda one: one[0] in of_runs) if rare else sources.items():
+                most = MANY if rare or name in of_runs else FEW
                 if len(ids := list(source[: most + 1])) <= most:
                     found = set(ids) if found is None else found & set(ids)
                     used.add(name)
-                if found is not None and len(found) <= FEW // 20:
+                if found is not None and len(found) <= (2 * FEW if rare else FEW // 20):
                     break
             cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
         return found, used
@@ -210,6 +214,31 @@ class Filters:
     def has_newest(self, values: Mapping[str, Any]) -> bool:
         """Whether `newest` finds the runs of these values."""
         return len(values) == 1 and all(name == "incident" or self.source(name, value) is not None for name, value in values.items())
+
+    def walks(self, values: Mapping[str, Any]) -> list[str]:
+        """The states of the runs that these values leave, if all are unfinished: then a walk over the newest of them finds a page.
+
+        Empty: they are found otherwise. An open alert alone does not say that its run is unfinished."""
+        if not {"created_before", "incident"}.isdisjoint(values):
+            return []
+        if (wanted := values.get("process_state")) is not None:
+            return [wanted] if wanted in _UNFINISHED and len(values) > 1 else []
+        return [] if _OF_STEPS.isdisjoint(values) else _UNFINISHED
+
+    def looked_up(self, runs: Sequence[int], values: Mapping[str, Any]) -> tuple[Sequence[int], dict[str, Any]]:
+        """Those of these runs that fit the values about steps and alerts, asked for these runs alone; and the other values."""
+        rest = {name: value for name, value in values.items() if name not in (*_OF_STEPS, "error_code", "process_state")}
+        for name in sorted(values.keys() - rest.keys() - {"process_state"}):
+            rows: QuerySet[Any]
+            if name == "error_code":
+                rows = Alert.objects.filter(closed_at__isnull=True, code=values[name])
+            elif name == "error_text":
+                rows = StepState.objects.filter(process_state=ProcessState.ERROR, last_error__icontains=values[name])
+            else:
+                rows = StepState.objects.filter(Q(*_HERE, _connector=Q.OR), getattr(self, f"at_{name}")(values[name]))
+            if runs:
+                runs = list(rows.filter(run_id__in=runs).values_list("run_id", flat=True).distinct())
+        return runs, rest
 
     def by(self, rows: QuerySet[Any], values: Mapping[str, Any]) -> QuerySet[Any]:
         """The rows that fit all values, as one statement; nothing is read yet."""

@@ -14,6 +14,7 @@ from supervision.jobs import reading, selection, steering, working
 from supervision.management.acting import OperatorCommand, actor
 from supervision.management.base import Command
 from supervision.management.filtering import SHORT, in_one_line, since, where
+from supervision.management.planned import add_plan_version, check_plan_version, say_plan
 from supervision.management.progress import Progress
 from supervision.models import Job
 from supervision.outbox.incident_mail import amounts
@@ -30,13 +31,14 @@ class BulkCommand(OperatorCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
+        add_plan_version(parser)
         group = parser.add_argument_group("many orders")
         names = ", ".join([*directory.current().filters.fields, "since"])
         group.add_argument(
             "--where", action="append", metavar="FILTERS",
             help=f'all orders that fit, as a job: "error_code=card_declined since=1h"; may be repeated; names: {names}',
         )  # fmt: skip
-        group.add_argument("--dry-run", action="store_true", help="with --where: only say what would be done")
+        group.add_argument("--dry-run", action="store_true", help="only say what would be done, to one order or with --where")
         group.add_argument("--wait", action="store_true", help="with --where: work on the job here and show its progress")
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -56,11 +58,15 @@ class BulkCommand(OperatorCommand):
         if options["reason"] is None and not options["dry_run"]:
             raise CommandError(REASON)
         if not options["where"]:
-            if options["dry_run"] or options["wait"]:
-                raise CommandError("--dry-run and --wait go with --where")
+            if options["wait"]:
+                raise CommandError("--wait goes with --where")
             if not options["ids"]:
                 raise CommandError("give orders' IDs, or --where FILTERS")
-            self.one_by_one(*args, **options)
+            check_plan_version(options)
+            if options["dry_run"]:
+                self.say_one(options)
+            else:
+                self.one_by_one(*args, **options)
             return
         if options["ids"]:
             raise CommandError("give orders' IDs or --where FILTERS, not both")
@@ -75,8 +81,16 @@ class BulkCommand(OperatorCommand):
         """Act on the orders that are named."""
         super().handle(*args, **options)
 
+    def say_one(self, options: Mapping[str, Any]) -> None:
+        """Print what the verb would do to the order that is named, with the version of the plan."""
+        if len(options["ids"]) > 1:
+            raise CommandError("--dry-run shows the plan of one order: give a single ID with it")
+        say_plan(self, options["ids"][0], self.verb, as_json=options["json"])
+
     def check_bulk(self, options: Mapping[str, Any]) -> None:
         """Raise CommandError where an option does not go with `--where`."""
+        if options["plan_version"] is not None:
+            raise CommandError("--plan-version belongs to one order: it does not go with --where")
         if options.get("step"):
             raise CommandError("--step does not go with --where: say step=NAME in it")
 

@@ -9,6 +9,7 @@ from supervision.models.ledger import Effect, Epoch, Exchange
 from supervision.models.outbound import Audience, Channel, Delivery, ReplyToken, Telling, WebhookEndpoint
 from supervision.models.plans import WorkflowVersion
 from supervision.models.reconciliation import Approval, Finding, Reconciliation
+from supervision.models.requestlog.rows import ApiRequest
 from supervision.models.resources import CachedResult, Closure, Pause, Resource, ResourceRoute, Slot
 from supervision.models.states import (
     DeadLetter,
@@ -24,6 +25,7 @@ from supervision.models.states import (
 
 __all__ = [
     "Alert",
+    "ApiRequest",
     "Approval",
     "ArchivedRun",
     "Assignee",

@@ -47,4 +47,6 @@ RUN_RIGHTS: list[tuple[str, StrOrPromise]] = [
     ("edit_run", _("Can change what was ordered")),
     ("settle_finding", _("Can settle findings of the reconciliation")),
     ("approve_verb", _("Can approve another operator's verbs")),
+    ("handle_incident", _("Can own, note and acknowledge incidents and alerts")),
+    ("settle_dead_letter", _("Can requeue and discard dead letters")),
 ]

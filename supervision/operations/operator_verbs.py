@@ -201,6 +201,7 @@ def _signal_approved(key: str, /, *, by: Actor, reason: str, plan_version: str |
 
 def acknowledge(alert_ids: Sequence[int], *, by: Actor) -> int:
     """Record that the actor has seen these alerts; returns how many were not yet acknowledged."""
+    rights.demand(by, rights.INCIDENTS)
 
     def work() -> int:
         alerts = list(Alert.objects.select_for_update().filter(pk__in=alert_ids, acknowledged_at__isnull=True))
@@ -217,6 +218,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
 
     Raises Refused where there is no such incident, or no reason is given.
     """
+    rights.demand(by, rights.INCIDENTS)
     demand_reason(reason)
 
     def work() -> None:
@@ -235,6 +237,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
 
 def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
     """Give an open incident to this operator; an empty name gives it to no one. Raises Refused where it is closed or unknown."""
+    rights.demand(by, rights.INCIDENTS)
 
     def work() -> None:
         incident = _open_incident(pk)
@@ -250,6 +253,7 @@ def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
 
 def note_incident(pk: int, text: str, *, by: Actor) -> IncidentNote:
     """Add a note to an open incident, and return it. Raises Refused: closed or unknown; or the note is empty or too long."""
+    rights.demand(by, rights.INCIDENTS)
     text = text.strip()
     if not text or len(text) > LONGEST_NOTE or "\0" in text:
         raise Refused(_("A note has between 1 and %(most)d characters.") % {"most": LONGEST_NOTE}, "bad_note")
@@ -272,6 +276,7 @@ def _open_incident(pk: int) -> Incident:
 
 def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
     """Put a dead letter back where it came from, byte for byte. Returns the submission's public id, or else the letter's number."""
+    rights.demand(by, rights.LETTERS)
     demand_reason(reason)
 
     def work() -> str:
@@ -288,6 +293,7 @@ def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
 
 def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
     """Close a dead letter for good; its bytes are kept."""
+    rights.demand(by, rights.LETTERS)
     demand_reason(reason)
     db.transact(lambda: _resolve(_open_letter(pk), by, f"discarded: {reason}"))
 

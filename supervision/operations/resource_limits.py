@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from supervision.agent import agents
+from supervision.approvals import rights
 from supervision.governance import circuit_breaker
 from supervision.models import Resource, ResourceRoute, StepState
 from supervision.operations.audit_log import Actor, log, name_of
@@ -99,6 +100,7 @@ def change(name: str, *, by: Actor, **changes: Any) -> Resource:
 
     Raises Resource.DoesNotExist, and Django's ValidationError with the fields at fault; then nothing was changed.
     """
+    rights.demand(by, rights.LIMITS)
 
     def work() -> Resource:
         row = Resource.objects.select_for_update().get(name=name)
@@ -137,6 +139,7 @@ def take_effect() -> None:
 
 def close_breakers(names: list[str], *, by: Actor) -> list[Resource]:
     """Close those of these breakers that are not closed, because an operator asked for it; returns their resources."""
+    rights.demand(by, rights.LIMITS)
     closed = list(Resource.objects.filter(name__in=names).exclude(breaker_state=Resource.Breaker.CLOSED))
     circuit_breaker.close([resource.name for resource in closed])
     for resource in closed:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from django import template
-from django.contrib.admin.utils import lookup_field
 from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.html import format_html
@@ -42,13 +42,16 @@ def lean(cell: SafeString, one_line: bool = False) -> SafeString:
 
 @register.simple_tag
 def run_rows(cl: Any) -> dict[str, Any]:
-    """The headers of a list of runs, and its rows as cells. Its columns are its admin's methods and plain fields."""
-    admin, empty = cl.model_admin, cl.model_admin.get_empty_value_display()
+    """The headers of a list of runs, and its rows. Its columns are its admin's methods and plain fields."""
+    empty = cl.model_admin.get_empty_value_display()
+    fields = {field.name for field in cl.opts.get_fields()}
+    # Asked once for each column: Django looks each cell's column up anew, which took a fifth of the page's time.
+    columns = [(name, attrgetter(name) if name in fields else getattr(cl.model_admin, name)) for name in cl.list_display]
     rows = []
     for row in cl.result_list:
         address, cells = cl.url_for_result(row), []
-        for name in cl.list_display:
-            _field, _attribute, value = lookup_field(name, row, admin)
+        for name, value_of in columns:
+            value = value_of(row)
             text = empty if value is None else value
             if name == "action_checkbox":
                 cells.append(format_html('<td class="action-checkbox">{}</td>', text))
@@ -56,7 +59,7 @@ def run_rows(cl: Any) -> dict[str, Any]:
                 cells.append(format_html('<th scope="row" class="field-{}"><a href="{}">{}</a></th>', name, address, text))
             else:
                 cells.append(format_html('<td class="field-{}">{}</td>', name, text))
-        rows.append(cells)
+        rows.append([mark_safe("".join(cells))])  # noqa: S308 - each cell is escaped above; one piece costs the template one turn
     return {"headers": list(result_headers(cl)), "rows": rows}
 
 

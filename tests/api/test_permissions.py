@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from orders.api.urls import order_patterns, version_1
@@ -162,6 +163,31 @@ def test_each_role_meets_what_the_table_says(places, customer, role, door):
         assert status not in (401, 403, 404), status
     else:
         assert status == expected
+
+
+# The permission of a duty: the doors that it opens, beside what every viewer may.
+DUTIES = {
+    "handle_incident": {
+        ("post", "acknowledge"), ("post", "acknowledge-incident"), ("post", "incident-notes"), ("put", "incident-owner"),
+    },
+    "settle_dead_letter": {("post", "requeue"), ("post", "discard")},
+    "change_resource": {("patch", "resource")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("duty", DUTIES)
+def test_the_right_to_a_duty_opens_its_doors_alone(places, duty):
+    account = an_account("carla", "viewer")
+    account.user_permissions.add(Permission.objects.get(codename=duty, content_type__app_label="supervision"))
+    client = a_client(account)
+
+    for (verb, name), answers in DOORS.items():
+        body = BODIES.get(name, {"reason": "because"}) if verb == "post" else None
+        status = getattr(client, verb)(places(name), body).status_code
+        if (verb, name) in DUTIES[duty]:
+            assert status not in (401, 403, 404), (name, status)
+        elif answers[ROLES.index("viewer")] != OPEN:
+            assert status == answers[ROLES.index("viewer")], (name, status)
 
 
 def test_every_path_of_the_api_is_in_the_table():

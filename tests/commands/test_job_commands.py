@@ -74,7 +74,7 @@ def test_corrections_go_to_every_order(manage: Manage):
     [
         (["--reason", "r"], "give orders' IDs, or --where"),
         (["an-id", "--where", "step=charge-payment", "--reason", "r"], "not both"),
-        (["an-id", "--dry-run"], "go with --where"),
+        (["an-id", "--wait", "--reason", "r"], "goes with --where"),
         (["--where", "step=charge-payment"], "required: --reason"),
         (["--where", "step=charge-payment", "--reason", " "], "--reason must say something"),
         (["--where", "colour=red", "--dry-run"], "colour: This filter is not known"),

@@ -12,7 +12,8 @@ from django.core.management.base import CommandError
 from orders.models import Order
 from supervision import testing
 from supervision.incidents import lifecycle
-from supervision.models import DeadLetter, Incident, Run, StepEvent
+from supervision.models import DeadLetter, Incident, Run, StepEvent, StepState
+from supervision.operations import previews
 from tests.commands.conftest import Manage
 from tests.shopping import place
 
@@ -221,3 +222,54 @@ def test_incidents_that_are_over_are_listed_when_asked_for(manage: Manage):
 def test_a_mistake_in_acknowledging_is_one_line(manage: Manage, words: list[str], complaint: str):
     with pytest.raises(CommandError, match=complaint):
         manage("incidents", *words)
+
+
+STALE = "has changed since the plan was made"
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [
+        ("resubmit", []),
+        ("resubmit", ["--from", "reserve-stock"]),
+        ("skip", []),
+        ("compensate", []),
+        ("cancel", []),
+        ("complete", ["--result", '{"id": "pi_1"}']),
+    ],
+)
+def test_a_verb_for_the_plan_that_was_seen_is_refused_once_the_order_has_changed(
+    manage: Manage, an_order_in_error: str, verb: str, more: list[str]
+):
+    planned = ["resume", "--step", more[1]] if "--from" in more else [verb]
+    shown = manage("plan", an_order_in_error, *planned)
+    version = shown.lines[-1].removeprefix("version of the plan: ")
+    if verb != "complete":
+        told = [word for word in more if word in ("--from", "reserve-stock")]
+        assert manage(verb, an_order_in_error, *told, "--dry-run").out == shown.out
+    StepState.objects.filter(run__key=an_order_in_error, process_state="Error").update(attempt=9)
+    before = list(StepState.objects.order_by("pk").values())
+
+    with pytest.raises(CommandError, match=STALE):
+        manage(verb, an_order_in_error, *more, "--plan-version", version, "--reason", "as planned")
+    assert list(StepState.objects.order_by("pk").values()) == before
+
+    version = previews.plan(an_order_in_error, "skip").version
+    assert manage(verb, an_order_in_error, *more, "--plan-version", version, "--reason", "as planned").out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("skip", "one", "two", "--plan-version", "x", "--reason", "r"), "single ID"),
+        (("complete", "one", "two", "--plan-version", "x", "--reason", "r"), "single ID"),
+        (("move", "--workflow", "fulfil-order", "--from", "1", "--plan-version", "x", "--reason", "r"), "single ID"),
+        (("skip", "--where", "step=charge-payment", "--plan-version", "x", "--reason", "r"), "does not go with --where"),
+        (("skip", "one", "--plan-version", " ", "--reason", "r"), "expected the version"),
+        (("skip", "one", "--plan-version", "x", "--dry-run"), "goes with the verb itself"),
+        (("skip", "one", "two", "--dry-run"), "single ID"),
+    ],
+)
+def test_a_plans_version_is_about_one_order(manage: Manage, an_order_in_error: str, words: tuple[str, ...], problem: str):
+    with pytest.raises(CommandError, match=problem):
+        manage(*words)

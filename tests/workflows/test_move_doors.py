@@ -54,9 +54,12 @@ def test_an_operator_moves_orders_by_command(sas, version):
     version(1, A, PAID, B)
     one, *_others = (sas.start("moved") for _ in range(3))
     version(2, A, PAID, X)
-    assert manage(one.key, "--dry-run") == (f"{one.key}: would move: keep a, keep paid, add x, remove b\n", "")
+    plan = manage(one.key, "--dry-run")[0]
+    assert plan.startswith(f"{one.key}: would move: keep a, keep paid, add x, remove b; version of the plan: ")
+    assert "has changed since" in manage(one.key, "--plan-version", "0123456789abcdef")[1]
     assert Run.objects.get(key=one.key).version == 1
-    assert manage(one.key) == (f"{one.key}: Processing\n", "")
+    seen = plan.split()[-1]
+    assert manage(one.key, "--plan-version", seen) == (f"{one.key}: Processing\n", "")
     assert "only a newer one" in manage(one.key)[1]
     assert "give the orders' IDs" in manage()[1]
     assert "give the orders' IDs" in manage(one.key, "--workflow", "moved", "--from", "1")[1]

@@ -15,6 +15,7 @@ from supervision.api.incident_views import IncidentDetailAnswer, detail
 from supervision.api.permissions import Watchers
 from supervision.api.requests import PAGING, answer_of, refuse_unknown
 from supervision.api.shapes import Shape, Strict, Text, page_answer
+from supervision.approvals import rights
 from supervision.desk import notes
 from supervision.insight.queries import iso
 from supervision.models import Assignee, Incident, IncidentNote, RunNote
@@ -105,6 +106,7 @@ class IncidentNotesView(Door):
     """The notes on one incident."""
 
     permission_classes = [Watchers]
+    verb = rights.INCIDENTS
 
     @extend_schema(operation_id="list_incident_notes", parameters=PAGING, responses=NotePage)
     def get(self, request: Request, pk: int) -> Response:
@@ -125,6 +127,7 @@ class IncidentOwnerView(Door):
     """Who looks after one incident."""
 
     permission_classes = [Watchers]
+    verb = rights.INCIDENTS
 
     @extend_schema(operation_id="get_incident_owner", responses=IncidentDetailAnswer)
     def get(self, request: Request, pk: int) -> Response:

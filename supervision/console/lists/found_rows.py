@@ -16,15 +16,25 @@ from supervision.models import Run
 from supervision.states import RunState
 
 COUNTED_UP_TO = 10_000
-COUNTED_AHEAD = 1_000  # rows behind the page that the reader looks at
+COUNTED_AHEAD = 250  # rows behind the page that the reader looks at
+
+
+class AtLeast(int):
+    """A number of rows when there may be more."""
+
+    def __str__(self) -> str:
+        return f"{int(self)}+"
 
 
 class FewRows:
-    """Rows in Error first, then the newest, of a list that the filters make short."""
+    """Rows in Error first, then the newest, of a list that the filters make short. most: if there are so many, there may be more."""
 
     ordered = True
 
-    def __init__(self, rows: QuerySet[Any], state: str, newest_first: Sequence[str], *, plain: QuerySet[Any]) -> None:
+    def __init__(
+        self, rows: QuerySet[Any], state: str, newest_first: Sequence[str], *, plain: QuerySet[Any], most: int = COUNTED_UP_TO
+    ) -> None:
+        self._most = most
         rank = Case(When(**{state: RunState.ERROR}, then=0), default=1, output_field=IntegerField())
         self.plain = plain
         self._ordered = rows.order_by(rank.asc(), *newest_first)
@@ -38,7 +48,8 @@ class FewRows:
 
     def count(self) -> int:
         """All rows, counted to a bound."""
-        return len(self.keys())
+        found = len(self.keys())
+        return AtLeast(found) if found >= self._most else found
 
     def __getitem__(self, place: slice) -> list[Any]:
         return in_order(self.plain, self.keys()[place])
@@ -73,7 +84,8 @@ class ErrorFirst:
     def count(self) -> int:
         """All rows, counted to a bound."""
         found = len(self._keys_in_error())
-        return found + (self.rest.order_by()[: self.bound - found].count() if found < self.bound else 0)
+        found += self.rest.order_by()[: self.bound - found].count() if found < self.bound else 0
+        return AtLeast(found) if found == self.bound else found
 
     def __getitem__(self, place: slice) -> list[Any]:
         start, stop, errors = place.start or 0, place.stop, self._keys_in_error()

@@ -20,7 +20,7 @@ class Command(BulkCommand):
     )
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operator_verbs.cancel(key, by=by, reason=reason)
+        return operator_verbs.cancel(key, by=by, reason=reason, plan_version=options["plan_version"])
 
     def remark(self, key: str, state: str) -> str:
         letter = of_orders.letter_of(key) if state == RunState.PENDING else None

@@ -18,4 +18,4 @@ class Command(BulkCommand):
     )
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operator_verbs.compensate(key, by=by, reason=reason)
+        return operator_verbs.compensate(key, by=by, reason=reason, plan_version=options["plan_version"])

@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from supervision.management.acting import OperatorCommand
 from supervision.management.base import at_least
+from supervision.management.planned import add_plan_version, check_plan_version
 from supervision.operations import completing
 
 
@@ -24,6 +25,7 @@ class Command(OperatorCommand):
         super().add_arguments(parser)
         parser.add_argument("--result", default="{}", metavar="JSON", help="a JSON object: what the step's agent would have returned")
         parser.add_argument("--step", metavar="NAME", help="the step, where several have failed or wait")
+        add_plan_version(parser)
         parser.add_argument("--attempt", type=at_least(0), metavar="N", help="only if the step is still at the attempt you saw")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -33,8 +35,9 @@ class Command(OperatorCommand):
             raise CommandError(f"--result: expected a JSON object: {problem}") from None
         if options["attempt"] is not None and len(options["ids"]) > 1:
             raise CommandError("--attempt belongs to one order: give a single ID with it")
+        check_plan_version(options)
         super().handle(*args, **options)
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        seen = {name: options[name] for name in ("result", "step", "attempt")}
+        seen = {name: options[name] for name in ("result", "step", "attempt", "plan_version")}
         return completing.complete(key, by=by, reason=reason, **seen)

@@ -10,6 +10,7 @@ from django.utils.timezone import now
 
 from supervision.deadletters.dead_letters import hex_dump
 from supervision.errors import Refused
+from supervision.management.acting import find_user
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import DeadLetter
@@ -34,7 +35,7 @@ class Command(Base):
         parser.add_argument("action", nargs="?", choices=("list", "show", *VERBS), default="list")
         parser.add_argument("ids", nargs="*", type=at_least(1), metavar="ID")
         parser.add_argument("--reason", help="why; required by requeue and discard, and kept")
-        parser.add_argument("--by", default="command", metavar="NAME", help="who decides, for the record")
+        parser.add_argument("--by", metavar="USER", help="the account that decides (default: the command itself)")
         parser.add_argument("--all", action="store_true", help="list the resolved ones too")
         parser.add_argument("--limit", type=at_least(1), default=100, help="most rows of a list (default 100)")
         parser.add_argument("--raw", action="store_true", help="show: the exact bytes and nothing else")
@@ -110,11 +111,12 @@ class Command(Base):
         reason = (options["reason"] or "").strip()
         if not reason:
             raise CommandError(f"{action} needs --reason TEXT")
+        by: Any = find_user(options["by"]) if options["by"] else "command"
         failed = 0
         for pk in options["ids"]:
             try:
                 self.find(pk)
-                VERBS[action](pk, by=options["by"], reason=reason)
+                VERBS[action](pk, by=by, reason=reason)
             except (CommandError, Refused) as problem:
                 failed += 1
                 self.stderr.write(f"{pk}: {problem}")

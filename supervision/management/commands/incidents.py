@@ -8,6 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import F
 
 from supervision.incidents import lifecycle
+from supervision.management.acting import find_user
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import Incident
@@ -27,7 +28,7 @@ class Command(Base):
         parser.add_argument("--all", action="store_true", help="list the closed ones too")
         parser.add_argument("--acknowledge", nargs="+", type=at_least(1), metavar="ID", help="acknowledge these, with --reason")
         parser.add_argument("--reason", help="why; required to acknowledge, and kept")
-        parser.add_argument("--by", default="command", metavar="NAME", help="who acknowledges, for the record")
+        parser.add_argument("--by", metavar="USER", help="the account that acknowledges (default: the command itself)")
         parser.add_argument("--limit", type=at_least(1), default=100, metavar="N", help="most rows of the list (default 100)")
         parser.add_argument("--json", action="store_true", help="a JSON list instead of a table")
 
@@ -35,8 +36,9 @@ class Command(Base):
         if options["acknowledge"]:
             if not (options["reason"] or "").strip():
                 raise CommandError("acknowledging needs --reason TEXT")
+            by: Any = find_user(options["by"]) if options["by"] else "command"
             for pk in options["acknowledge"]:
-                operator_verbs.acknowledge_incident(pk, by=options["by"], reason=options["reason"])
+                operator_verbs.acknowledge_incident(pk, by=by, reason=options["reason"])
                 self.stdout.write(f"incident {pk} is acknowledged")
             return
         listed = Incident.objects.order_by(F("closed_at").desc(nulls_first=True), "-opened_at", "-pk")

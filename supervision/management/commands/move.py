@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from supervision.errors import Refused, UnknownRun
 from supervision.management.acting import OperatorCommand, actor
 from supervision.management.base import at_least
+from supervision.management.planned import add_plan_version, check_plan_version
 from supervision.operations import moving
 
 
@@ -28,11 +29,13 @@ class Command(OperatorCommand):
         parser.add_argument("--to", type=at_least(1), metavar="VERSION", help="the version; without it, the newest")
         parser.add_argument("--workflow", metavar="NAME", help="all unfinished orders of this workflow, with --from")
         parser.add_argument("--from", type=at_least(1), dest="old", metavar="VERSION", help="the version that they have now")
+        add_plan_version(parser)
         parser.add_argument("--dry-run", action="store_true", help="say what would be done and change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["ids"]) == bool(options["workflow"]) or bool(options["workflow"]) != bool(options["old"]):
             raise CommandError("give the orders' IDs, or --workflow NAME with --from VERSION")
+        check_plan_version(options)
         if options["workflow"]:
             self._all(options)
         else:
@@ -40,11 +43,12 @@ class Command(OperatorCommand):
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         if not options["dry_run"]:
-            return moving.move(key, by=by, reason=reason, version=options["to"])
+            return moving.move(key, by=by, reason=reason, version=options["to"], plan_version=options["plan_version"])
         plan = moving.plan(key, options["to"])
         if plan.refusals:
             raise Refused(" ".join(plan.refusals), "not_movable")
-        return "would move: " + ", ".join(step.name if step.action == "run" else f"{step.action} {step.name}" for step in plan.steps)
+        steps = ", ".join(step.name if step.action == "run" else f"{step.action} {step.name}" for step in plan.steps)
+        return f"would move: {steps}; version of the plan: {plan.version}"
 
     def _all(self, options: dict[str, Any]) -> None:
         by, reason = actor(options)

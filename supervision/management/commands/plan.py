@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from supervision.errors import Refused
-from supervision.management.acting import OrderCommand, find_order
+from supervision.management.acting import OrderCommand
 from supervision.management.base import at_least
-from supervision.operations import moving, previews, resuming
+from supervision.management.planned import say_plan
 
 VERBS = ("resubmit", "skip", "complete", "compensate", "cancel", "abandon", "move", "resume")
 
@@ -38,23 +36,4 @@ class Command(OrderCommand):
             raise CommandError("--step NAME belongs to `resume`, which needs it")
         if options["to"] and verb != "move":
             raise CommandError("--to belongs to `move`")
-        entry = find_order(options["id"])
-        if entry.run_id is None:
-            raise previews.without_run(entry.key)
-        found = self._plan(entry.key, verb, options)
-        if options["json"]:
-            self.say_json(asdict(found))
-        else:
-            self._say(found)
-        if found.refusals:
-            raise Refused(" ".join(found.refusals), "not_possible")
-
-    def _plan(self, key: str, verb: str, options: dict[str, Any]) -> previews.Plan:
-        if verb == "move":
-            return moving.plan(key, options["to"])
-        return resuming.plan(key, options["step"]) if verb == "resume" else previews.plan(key, verb)
-
-    def _say(self, found: previews.Plan) -> None:
-        rows = [(step.name, step.direction, step.action, "reused" if step.key_reused else "", step.idempotency_key) for step in found.steps]
-        self.say_table(("STEP", "DIRECTION", "ACTION", "KEY IS", "KEY"), rows)
-        self.stdout.write(f"version of the plan: {found.version}")
+        say_plan(self, options["id"], verb, step=options["step"], to=options["to"], as_json=options["json"])

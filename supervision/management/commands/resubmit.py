@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from supervision.management.base import at_least
 from supervision.management.bulk import BulkCommand
+from supervision.management.planned import say_plan
 from supervision.operations import operator_verbs, resuming
 
 
@@ -52,6 +53,14 @@ class Command(BulkCommand):
             raise CommandError("--from goes with none of --step, --attempt and --new-generation")
         super().one_by_one(*args, **options)
 
+    def say_one(self, options: Mapping[str, Any]) -> None:
+        if not options["earlier"]:
+            super().say_one(options)
+            return
+        if len(options["ids"]) > 1:
+            raise CommandError("--dry-run shows the plan of one order: give a single ID with it")
+        say_plan(self, options["ids"][0], "resume", step=options["earlier"], as_json=options["json"])
+
     def check_bulk(self, options: Mapping[str, Any]) -> None:
         super().check_bulk(options)
         if options["earlier"] or options["new_generation"] or options["attempt"] is not None:
@@ -62,8 +71,8 @@ class Command(BulkCommand):
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
         if options["earlier"]:
-            return resuming.resume_from(key, options["earlier"], by=by, reason=reason)
-        seen = {name: options[name] for name in ("attempt", "step", "new_generation", "amend")}
+            return resuming.resume_from(key, options["earlier"], by=by, reason=reason, plan_version=options["plan_version"])
+        seen = {name: options[name] for name in ("attempt", "step", "new_generation", "amend", "plan_version")}
         return operator_verbs.resubmit(key, by=by, reason=reason, **seen)
 
 

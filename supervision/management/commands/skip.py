@@ -24,4 +24,4 @@ class Command(BulkCommand):
         parser.add_argument("--step", metavar="NAME", help="the failed step to skip, where several branches of an order have failed")
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return operator_verbs.skip(key, by=by, reason=reason, step=options["step"])
+        return operator_verbs.skip(key, by=by, reason=reason, step=options["step"], plan_version=options["plan_version"])
