@@ -173,6 +173,7 @@ SUPERVISION = {
     "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)),
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
+    "RECORD_DAYS": None if env_str("SUPERVISION_RECORD_DAYS").lower() == "off" else env_int("SUPERVISION_RECORD_DAYS", 3650, minimum=1),
     "EXCHANGE_DAYS": env_int("SUPERVISION_EXCHANGE_DAYS", 14, minimum=0),
     "KEY_DAYS": env_int("SUPERVISION_KEY_DAYS", 90, minimum=1),
     # The directory of the exported files. Each supervisor's machine may have its own.
@@ -208,6 +209,8 @@ BANK_ACCOUNT = env_str("BANK_ACCOUNT", _demo_account if env_bool("DEBUG", defaul
 # What invoices say of the seller, lines separated by |, and the usual rate of VAT in percent. Prices include it.
 INVOICE_SELLER = env_str("INVOICE_SELLER", "Harbour Goods|Via del Porto 1|16126 Genova, Italy|VAT IT00000000000")
 VAT_RATE = env_percent("VAT_RATE", "22")
+# How long invoices and credit notes are kept, in years after the year of their issue, as the books have to be.
+DOCUMENT_YEARS = env_int("DOCUMENT_YEARS", 10, minimum=1)
 # How long a return waits for its goods, in seconds; then it is cancelled.
 RETURN_WITHIN = env_seconds("RETURN_WITHIN", 2_592_000.0)
 # When a card is charged: `at-once`, at the checkout; or `after-booking`: reserved at the checkout, charged once the goods are booked.

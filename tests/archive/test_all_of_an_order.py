@@ -1,0 +1,464 @@
+"""Everything that hangs on an order: it leaves with the order, is read back from the archive, and what the books need stays."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+
+from orders.documents.tables import Document, DocumentCounter
+from orders.mails.resending import resend
+from orders.models import (
+    MailAgain,
+    Order,
+    Parcel,
+    ParcelEvent,
+    PaymentAdjustment,
+    PaymentEvent,
+    Refund,
+    Return,
+    Returnable,
+    ReturnLine,
+)
+from orders.parcels import watch
+from orders.queries import order_view
+from orders.records import expired
+from orders.refunds.asking import refund
+from orders.returns.asking import ask
+from orders.services import Conflict
+from supervision import tasks
+from supervision.audit import registry
+from supervision.desk import notes
+from supervision.models import (
+    Approval,
+    ArchivedRun,
+    Assignee,
+    DeadLetter,
+    Finding,
+    Incident,
+    IncidentNote,
+    Notification,
+    Pause,
+    Run,
+    RunNote,
+    StrayReply,
+    Submission,
+)
+from supervision.operations import archive
+from supervision.outbox import notifications
+from supervision.postgres import db
+from supervision.runtime import tidying
+from tests.engine import kit
+from tests.engine.conftest import tuned  # noqa: F401
+from tests.orders.test_returns import ada, asked, body, deliver, delivered, goods, olga, shop
+from tests.shopping import a_client
+from tests.support.console import person
+
+__all__ = ["ada", "delivered", "olga", "shop"]
+
+OF_AN_ORDER = (Parcel, Return, Returnable, ReturnLine, Refund, MailAgain, PaymentAdjustment)
+DAYS = 3650
+
+
+def told(shop) -> None:
+    """Let the outbox do what waits: documents, looks, mails."""
+    for _ in range(3):
+        notifications.deliver_due()
+        shop.run()
+
+
+def parcels(order: str) -> None:
+    """Find the order's parcel, and let it be delivered."""
+    for _ in range(3):
+        watch.read_orders()
+    watch.look_at_orders()
+    assert Parcel.objects.filter(order_key=order).update(state="delivered", changed_at="2026-11-01T10:00Z", look_at=None)
+
+
+def rich(shop, account=None) -> str:
+    """An order with a parcel, two returns (one of which is not accepted), a refund, a mail sent again, documents, and notes."""
+    order = deliver(shop, account)
+    parcels(order)
+    told(shop)
+    first = asked(shop, order, mugs=1)
+    second = asked(shop, order, totes=1)
+    goods(shop, first, ("MUG-BLUE", 1, 0))
+    goods(shop, second, ("TOTE-OCHRE", 0, 1))
+    refund(order, amount=Decimal("5.00"), reason="a scratch", by="olga", idempotency_key="one")
+    resend(order, reason="lost", by="olga", idempotency_key="one")
+    shop.run()
+    told(shop)
+    PaymentAdjustment.objects.get_or_create(
+        external_id=f"re_told_{order[:8]}",
+        defaults={
+            "kind": "refund", "intent": intent_of(order), "order_key": order, "amount": "2.50", "currency": "EUR",
+            "status": "succeeded", "gives_back": True, "rank": 2,
+        },
+    )  # fmt: skip
+    notes.add(order, "the customer was kind", by="olga")
+    return order
+
+
+def intent_of(order: str) -> str:
+    view = order_view(order)
+    assert view is not None
+    return next(str(step.result["intent"]) for step in view.steps if step.result and "intent" in step.result)
+
+
+def archived(*, keep: bool, older_than: timedelta = timedelta(0)) -> archive.Moved:
+    total = archive.Moved()
+    for _ in range(2):  # the order goes after what came later for it
+        for moved in archive.batches(older_than, keep_orders=keep):
+            total.add(moved)
+    return total
+
+
+def left_of(order: str) -> dict[str, int]:
+    """The rows of the shop that name this order, by table."""
+    found = {}
+    for model in OF_AN_ORDER:
+        rows = model.objects.filter(of__order_key=order) if model is ReturnLine else model.objects.filter(order_key=order)
+        found[model.__name__] = rows.count()
+    return found | {"Order": Order.objects.filter(public_id=order).count()}
+
+
+def sound() -> bool:
+    return list(registry.violations()) == []
+
+
+def shown(order: str, account) -> list[object]:
+    """What the customer sees of the order: at the API and on its page."""
+    api, visitor = a_client(account), Client()
+    visitor.force_login(account)
+    doors = [f"/api/v1/orders/{order}/", f"/api/v1/orders/{order}/returns/", f"/api/v1/orders/{order}/?expand=returns"]
+    page = visitor.get(f"/orders/{order}/").content.decode()
+    return [*(api.get(door).json() for door in doors), [word in page for word in ("INV-", "CRN-", "-R1", "-R2", "Delivered")]]
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "whole"])
+def test_an_order_leaves_with_all_that_hangs_on_it_and_its_customer_sees_it_as_before(shop, ada, keep):
+    order, other = rich(shop, ada), deliver(shop, ada)
+    told(shop)
+    before, rows = shown(order, ada), left_of(order)
+    assert all(rows.values()), rows
+
+    archived(keep=keep)
+
+    assert not Run.objects.exists()
+    assert shown(order, ada) == before
+    assert before[-1] == [True] * 5
+    assert left_of(order) == (rows if keep else dict.fromkeys(rows, 0))
+    assert Document.objects.filter(order_key=order).count() == 2
+    assert {one.order_key for one in Document.objects.all()} == {order, other}
+    assert sound()
+
+
+def test_the_archive_has_the_facts_of_everything_that_left(shop, ada):
+    order = rich(shop, ada)
+
+    archived(keep=False)
+
+    facts = ArchivedRun.objects.get(key=order).application
+    parcel, back = facts["parcels"][0], facts["returns"][0]
+    assert (parcel["state"], bool(parcel["number"])) == ("delivered", True)
+    assert [(line["sku"], line["accepted"], line["restocked"]) for line in back["lines"]] == [("MUG-BLUE", 1, 1)]
+    assert [(one["amount"], one["reason"]) for one in facts["refunds"]] == [("5.00", "a scratch")]
+    assert [one["number"] for one in facts["mails_again"]] == ["ada@example.com"]
+    assert "2.500" in [one["amount"] for one in facts["adjustments"]]
+    assert [(one["kind"], one["number"][:4], one["total"]) for one in facts["documents"]] == [
+        ("invoice", "INV-", "79.80"),
+        ("credit_note", "CRN-", "12.90"),
+    ]
+    later = ArchivedRun.objects.exclude(key=order)
+    assert {row.application["order"] for row in later} == {order}
+    assert set(later.values_list("reference", flat=True)) == {
+        back["number"],
+        facts["returns"][1]["number"],
+        facts["refunds"][0]["number"],
+        None,
+    }
+    operator = Client()
+    operator.force_login(person("otto", "operator"))
+    page = operator.get(f"/admin/supervision/archivedrun/{order}/change/").content.decode()
+    assert facts["documents"][0]["number"] in page
+    assert back["number"] in page
+
+
+@pytest.mark.parametrize("waits", ["return", "refund", "mail", "invoice", "credit note"])
+def test_an_order_stays_until_what_came_later_has_ended_and_left(shop, ada, waits):
+    order = deliver(shop, ada)
+    if waits != "invoice":
+        told(shop)
+    if waits == "return":
+        asked(shop, order, mugs=1)
+    elif waits == "refund":
+        refund(order, amount=Decimal("5.00"), reason="a scratch", by="olga", idempotency_key="one")
+    elif waits == "mail":
+        resend(order, reason="lost", by="olga", idempotency_key="one")
+    elif waits == "credit note":
+        goods(shop, asked(shop, order, mugs=1), ("MUG-BLUE", 1, 0))
+    status_told()
+
+    moved = archived(keep=False)
+
+    assert Order.objects.filter(public_id=order).exists()
+    assert Run.objects.filter(key=order).exists()
+    assert moved.held >= 1
+    assert sound()
+
+    if waits == "return":
+        goods(shop, Return.objects.get().public_id, ("MUG-BLUE", 1, 0))
+    shop.run()
+    told(shop)
+    archived(keep=False)
+
+    assert not Order.objects.exists()
+    assert Document.objects.filter(order_key=order, kind="invoice").count() == 1
+    assert Document.objects.filter(kind="credit_note").count() == (waits in ("return", "credit note"))
+    assert sound()
+
+
+def status_told() -> None:
+    """The messages that hold a run for themselves are told; those that name no run wait on."""
+    Notification.objects.filter(run_id__isnull=False).update(delivered_at="2026-01-01T00:00Z")
+
+
+def test_a_return_that_is_asked_for_while_its_order_leaves_is_accepted_whole_or_refused(shop, ada):
+    order = deliver(shop, ada)
+    told(shop)
+    view = order_view(order)
+    assert view is not None
+    made = ask(view, body(mugs=1)["lines"], "too small", by="customer")  # the run is not begun: only a submission has it
+
+    archived(keep=False)
+
+    assert (Order.objects.count(), Return.objects.count()) == (1, 1)
+    shop.run()
+    goods(shop, made.public_id, ("MUG-BLUE", 1, 0))
+    told(shop)
+    archived(keep=False)
+    assert Order.objects.count() == 0
+    with pytest.raises(Conflict, match="archived"):  # it had read the order before
+        ask(view, body(mugs=1)["lines"], "too small", by="customer")
+    assert not Return.objects.exists()
+    assert sound()
+
+
+def test_a_request_under_way_keeps_its_order_and_the_archive_does_not_wait(shop, ada):
+    order, other = deliver(shop, ada), deliver(shop, ada)
+    told(shop)
+
+    with kit.another_connection() as request:
+        request.execute("SELECT FROM orders_order WHERE public_id = %s FOR KEY SHARE", [order])
+        archived(keep=False)
+        assert set(ArchivedRun.objects.values_list("key", flat=True)) == {other}
+
+    archived(keep=False)
+    assert ArchivedRun.objects.count() == 2
+
+
+def age(days: float) -> None:
+    """Everything in the archive, and every record, is this much older."""
+    for table, moments in {
+        "supervision_archivedrun": ("created_at", "finished_at"),
+        "supervision_incident": ("opened_at", "closed_at"),
+        "supervision_approval": ("asked_at", "decided_at"),
+        "supervision_finding": ("found_at", "closed_at"),
+        "supervision_pause": ("paused_at", "lifted_at"),
+        "supervision_deadletter": ("created_at", "resolved_at"),
+        "django_admin_log": ("action_time",),
+    }.items():
+        earlier = ", ".join(f"{moment} = {moment} - {days} * interval '1 day'" for moment in moments)
+        db.run(f"UPDATE {table} SET {earlier}")  # noqa: S608 - the names above
+
+
+def tidied() -> None:
+    while tidying.turn(60.0):
+        pass
+
+
+def test_after_the_records_days_the_archive_forgets_the_order_and_keeps_its_documents(shop, ada):
+    order, young = rich(shop, ada), deliver(shop, ada)
+    told(shop)
+    archived(keep=True)
+    run_id = ArchivedRun.objects.get(key=order).run_id
+    StrayReply.objects.create(run_id=run_id, direction="do", position=0, attempt=9, outcome="processed", actor="late")
+    Assignee.objects.create(run_key=order, owner="olga")
+    age(DAYS - 1)
+    tidied()
+    assert ArchivedRun.objects.filter(key=order).exists()
+    assert left_of(order)["Order"] == 1
+
+    age(2)
+    ArchivedRun.objects.filter(key=young).update(finished_at="2126-01-01T00:00Z")
+    tidied()
+
+    assert list(ArchivedRun.objects.values_list("key", flat=True)) == [young]
+    assert left_of(order) == dict.fromkeys(left_of(order), 0)
+    assert (RunNote.objects.count(), Assignee.objects.count(), StrayReply.objects.count()) == (0, 0, 0)
+    assert list(Submission.objects.values_list("public_id", flat=True)) in ([], [young])
+    assert Document.objects.filter(order_key=order).count() == 2
+    assert sound()
+
+
+def test_a_row_that_came_after_the_order_had_left_goes_with_its_archive(shop, ada):
+    order = deliver(shop, ada)
+    told(shop)
+    archived(keep=False)
+    Parcel.objects.create(key=f"{order}:book-shipment:do:1", order_key=order)
+    PaymentAdjustment.objects.create(
+        external_id="dp_1", kind="dispute", intent="pi", order_key=order, amount=1, currency="EUR", status="lost", gives_back=True, rank=1
+    )
+
+    age(DAYS + 1)
+    tidied()
+
+    assert not Parcel.objects.exists()
+    assert not PaymentAdjustment.objects.exists()
+
+
+def test_the_archive_forgets_no_order_of_which_something_later_still_runs(shop, ada):
+    order = deliver(shop, ada)
+    told(shop)
+    archived(keep=True)
+    asked(shop, order, mugs=1)
+
+    age(DAYS + 1)
+    tidied()
+
+    assert ArchivedRun.objects.filter(key=order).exists()
+    assert left_of(order)["Return"] == 1
+    assert sound()
+
+
+def test_records_end_once_they_are_over_and_old_and_what_stands_stays(shop, tuned):  # noqa: F811
+    def both(make):
+        return make(over=True), make(over=False)
+
+    now = "2026-11-01T00:00Z"
+    both(lambda over: Incident.objects.create(kind="k", cause=f"c{over}", closed_at=now if over else None))
+    for incident in Incident.objects.all():
+        IncidentNote.objects.create(incident=incident, author="olga", text="seen")
+    both(lambda over: Finding.objects.create(service="s", kind="k", external_id=str(over), closed_at=now if over else None))
+    both(
+        lambda over: Approval.objects.create(
+            verb="v", subject="s", identity=str(over), reason="r", asked_by="olga", expires_at=now,
+            state="refused" if over else "pending", decided_at=now if over else None,
+        )
+    )  # fmt: skip
+    both(lambda over: Pause.objects.create(scope="agent", name=str(over), reason="r", paused_by="o", lifted_at=now if over else None))
+    both(
+        lambda over: DeadLetter.objects.create(
+            source="submission", body=b"x", reason="r", public_id=f"p{over}", resolved_at=now if over else None
+        )
+    )
+    for letter in DeadLetter.objects.all():
+        Submission.objects.create(public_id=letter.public_id, workflow="w", payload="x", consumed_at=now)
+    LogEntry.objects.create(user_id=person("otto", "operator").pk, object_repr="x", action_flag=2)
+    counts = [model.objects.count() for model in (Incident, IncidentNote, Finding, Approval, Pause, DeadLetter, Submission)]
+    assert counts == [2] * 7
+
+    tuned(RECORD_DAYS=None)
+    age(DAYS + 1)
+    tidied()
+    assert Incident.objects.count() == 2  # off
+
+    tuned(RECORD_DAYS=DAYS)
+    tidied()
+
+    counts = [model.objects.count() for model in (Incident, IncidentNote, Finding, Approval, Pause, DeadLetter, Submission)]
+    assert counts == [1] * 7
+    assert not LogEntry.objects.exists()
+    assert (Finding.objects.get().closed_at, Pause.objects.get().lifted_at, DeadLetter.objects.get().resolved_at) == (None, None, None)
+
+
+def test_documents_stay_for_their_years_and_leave_no_gap_that_the_audit_would_tell(shop, ada, settings):
+    _order, later = rich(shop, ada), deliver(shop, ada)
+    told(shop)
+    for model in (Document, DocumentCounter):
+        model.objects.update(year=2015)
+    later_invoice = Document.objects.get(order_key=later)
+    Document.objects.filter(pk=later_invoice.pk).update(year=2017, number=1)
+    DocumentCounter.objects.filter(series="INV").update(last=1)
+    DocumentCounter.objects.create(series="INV", year=2017, last=1)
+    assert sound()
+
+    tidied()
+
+    assert list(Document.objects.values_list("order_key", flat=True)) == [later]  # 2017 is kept to the end of 2027
+    assert sorted(DocumentCounter.objects.values_list("series", "year", "last", "gone")) == [
+        ("CRN", 2015, 1, 1),
+        ("INV", 2015, 1, 1),
+        ("INV", 2017, 1, 0),
+    ]
+    assert sound()
+    settings.DOCUMENT_YEARS = 8
+    tidied()
+    assert not Document.objects.exists()
+    assert sound()
+
+
+def test_documents_go_in_batches_and_the_audit_understands_each(shop, monkeypatch):
+    monkeypatch.setattr(expired, "SIZE", 2)
+    DocumentCounter.objects.create(series="INV", year=2010, last=5)
+    for number in range(1, 6):
+        Document.objects.create(
+            kind="invoice", series="INV", year=2010, number=number, order_key=str(number), issued_at="2010-05-05T00:00Z",
+            currency="EUR", total=1, vat=0, body={},
+        )  # fmt: skip
+    left = []
+    while expired.documents():
+        left.append(Document.objects.count())
+        assert sound()
+
+    assert left == [3, 1, 0]
+
+
+def test_events_of_webhooks_and_expired_sessions_go_without_new_ones(shop):
+    old = "2020-01-01T00:00Z"
+    for number in (1, 2):
+        PaymentEvent.objects.create(event_id=f"e{number}", kind="k", intent="i")
+        ParcelEvent.objects.create(event_id=f"e{number}", key="k", state="booked", at=old)
+    PaymentEvent.objects.filter(event_id="e1").update(received_at=old)
+    ParcelEvent.objects.filter(event_id="e1").update(received_at=old)
+    visitor = Client()
+    visitor.force_login(person("otto", "operator"))
+    db.run("INSERT INTO django_session SELECT session_key || 'x', session_data, now() - interval '1 s' FROM django_session")
+
+    tidied()
+
+    assert list(PaymentEvent.objects.values_list("event_id", flat=True)) == ["e2"]
+    assert list(ParcelEvent.objects.values_list("event_id", flat=True)) == ["e2"]
+    assert db.run("SELECT count(*) FROM django_session")[0][0] == 1
+
+
+def test_one_tidier_that_fails_keeps_no_other_from_its_work_and_a_turn_ends_in_time(monkeypatch, shop):
+    done = []
+
+    def fails() -> bool:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(tidying, "_TIDIERS", {"fails": fails, "endless": lambda: True, "short": lambda: bool(done.append(1))})
+
+    assert tidying.turn(0.05) is True
+    assert done == [1]
+
+
+def test_the_sweep_tidies_on_soon_while_there_is_more_and_hourly_otherwise(monkeypatch, shop):
+    turns = []
+    monkeypatch.setattr(tidying, "turn", lambda: turns.append(1) or len(turns) == 1)
+    monkeypatch.setattr(tasks, "_tidied", float("-inf"))
+    clock = [1000.0]
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: clock[0])
+
+    tasks._tidy(), tasks._tidy()
+    assert len(turns) == 1
+    clock[0] += tasks.TIDY_ON_SECONDS + 1
+    tasks._tidy()
+    assert len(turns) == 2
+    clock[0] += tasks.TIDY_ON_SECONDS + 1
+    tasks._tidy()
+    assert len(turns) == 2
