@@ -42,9 +42,9 @@ UPDATE orders_paymentevent
  WHERE event_id = %(id)s AND applied_at IS NULL
 """
 _FORGET = """
-DELETE FROM orders_paymentevent WHERE id IN (
+DELETE FROM orders_paymentevent WHERE id = ANY (ARRAY(
     SELECT id FROM orders_paymentevent WHERE received_at < now() - %(seconds)s::float8 * interval '1 s'
-     ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED) RETURNING 1
+     ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING 1
 """
 # Only a step that has handed this payment over, or is about to, hears of it: it has saved the page before the customer could open it.
 # An order that was paid at once gets no signal.

@@ -24,8 +24,8 @@ UPDATE orders_documentcounter t SET gone = least(t.last, c.gone + %(size)s) FROM
 RETURNING t.id, (SELECT count(*) FROM d)
 """
 _SESSIONS = """
-DELETE FROM django_session WHERE session_key IN (
-    SELECT session_key FROM django_session WHERE expire_date < now() ORDER BY expire_date LIMIT %(size)s FOR UPDATE SKIP LOCKED)
+DELETE FROM django_session WHERE session_key = ANY (ARRAY(
+    SELECT session_key FROM django_session WHERE expire_date < now() ORDER BY expire_date LIMIT %(size)s FOR UPDATE SKIP LOCKED))
 RETURNING 1
 """
 

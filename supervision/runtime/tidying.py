@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 
 from supervision.postgres import db
@@ -30,13 +31,15 @@ def tidier(name: str) -> Callable[[Tidier], Tidier]:
 
 def turn(seconds: float = TURN_SECONDS) -> bool:
     """Delete for so long, one batch of each in turn. True if there is more to do. One that fails keeps no other from its work."""
-    end, waiting = time.monotonic() + seconds, dict(_TIDIERS)
+    end, waiting = time.monotonic() + seconds, deque(_TIDIERS)
     while waiting:
-        for name, tidy in list(waiting.items()):
-            if not _more(name, tidy):
-                del waiting[name]
-            if time.monotonic() >= end:
-                return bool(waiting)
+        name = waiting.popleft()
+        tidy = _TIDIERS.pop(name)
+        _TIDIERS[name] = tidy  # the next turn begins with the others
+        if _more(name, tidy):
+            waiting.append(name)
+        if time.monotonic() >= end:
+            return bool(waiting)
     return False
 
 

@@ -30,12 +30,12 @@ RECORDS = {
 # What goes with a row of these tables.
 _WITH = {
     "supervision_incident": """,
-n AS (DELETE FROM supervision_incidentnote WHERE incident_id IN (SELECT id FROM gone)),
-m AS (DELETE FROM supervision_telling WHERE incident_id IN (SELECT id FROM gone))""",
+n AS (DELETE FROM supervision_incidentnote WHERE incident_id = ANY (ARRAY(SELECT id FROM gone))),
+m AS (DELETE FROM supervision_telling WHERE incident_id = ANY (ARRAY(SELECT id FROM gone)))""",
     # A submission that became a dead letter has no other end. One that was put back has a run, or another letter.
     "supervision_deadletter": """,
-u AS (DELETE FROM supervision_submission u USING gone
-       WHERE u.public_id = gone.public_id AND u.consumed_at IS NOT NULL
+u AS (DELETE FROM supervision_submission u
+       WHERE u.public_id = ANY (ARRAY(SELECT public_id FROM gone)) AND u.consumed_at IS NOT NULL
          AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
          AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = u.public_id)
          AND NOT EXISTS (SELECT FROM supervision_deadletter d
@@ -44,27 +44,28 @@ u AS (DELETE FROM supervision_submission u USING gone
 _DELETE = """
 WITH page AS MATERIALIZED (SELECT id, {at} AS at FROM {table} WHERE id > %(after)s ORDER BY id LIMIT %(size)s),
 over AS MATERIALIZED (
-    SELECT t.id FROM {table} t JOIN page ON page.id = t.id CROSS JOIN (SELECT now() - %(days)s::float8 * interval '1 day') v(b)
-     WHERE {over} ORDER BY t.id FOR UPDATE OF t SKIP LOCKED),
-gone AS (DELETE FROM {table} t USING over WHERE t.id = over.id RETURNING t.*){more}
+    SELECT t.id FROM {table} t CROSS JOIN (SELECT now() - %(days)s::float8 * interval '1 day') v(b)
+     WHERE t.id = ANY (ARRAY(SELECT id FROM page)) AND {over} ORDER BY t.id FOR UPDATE OF t SKIP LOCKED),
+gone AS (DELETE FROM {table} t WHERE t.id = ANY (ARRAY(SELECT id FROM over)) RETURNING t.*){more}
 SELECT (SELECT max(id) FROM page), (SELECT max(at) FROM page) < now() - %(days)s::float8 * interval '1 day', (SELECT count(*) FROM gone)
 """
 _OLD = """
 WITH page AS MATERIALIZED (
     SELECT run_id, created_at FROM supervision_archivedrun WHERE run_id > %(after)s ORDER BY run_id LIMIT %(size)s),
 over AS MATERIALIZED (
-    SELECT a.run_id, a.key, a.workflow FROM supervision_archivedrun a JOIN page ON page.run_id = a.run_id
-     WHERE a.finished_at < now() - %(days)s::float8 * interval '1 day' ORDER BY a.run_id FOR UPDATE OF a SKIP LOCKED)
+    SELECT a.run_id, a.key, a.workflow FROM supervision_archivedrun a
+     WHERE a.run_id = ANY (ARRAY(SELECT run_id FROM page)) AND a.finished_at < now() - %(days)s::float8 * interval '1 day'
+     ORDER BY a.run_id FOR UPDATE OF a SKIP LOCKED)
 SELECT (SELECT max(run_id) FROM page), (SELECT max(created_at) FROM page) < now() - %(days)s::float8 * interval '1 day',
        (SELECT coalesce(jsonb_object_agg(key, workflow), '{}') FROM over)
 """
 _FORGET = """
 WITH gone AS MATERIALIZED (DELETE FROM supervision_archivedrun WHERE key = ANY (%(keys)s) RETURNING run_id, key),
-y AS (DELETE FROM supervision_strayreply WHERE run_id IN (SELECT run_id FROM gone)),
-x AS (DELETE FROM supervision_exchange WHERE run_id IN (SELECT run_id FROM gone)),
-u AS (DELETE FROM supervision_submission WHERE public_id IN (SELECT key FROM gone)),
-n AS (DELETE FROM supervision_runnote WHERE run_key IN (SELECT key FROM gone)),
-o AS (DELETE FROM supervision_assignee WHERE run_key IN (SELECT key FROM gone))
+y AS (DELETE FROM supervision_strayreply WHERE run_id = ANY (ARRAY(SELECT run_id FROM gone))),
+x AS (DELETE FROM supervision_exchange WHERE run_id = ANY (ARRAY(SELECT run_id FROM gone))),
+u AS (DELETE FROM supervision_submission WHERE public_id = ANY (ARRAY(SELECT key FROM gone))),
+n AS (DELETE FROM supervision_runnote WHERE run_key = ANY (ARRAY(SELECT key FROM gone))),
+o AS (DELETE FROM supervision_assignee WHERE run_key = ANY (ARRAY(SELECT key FROM gone)))
 SELECT count(*) FROM gone
 """
 
