@@ -19,14 +19,18 @@ from supervision.postgres import db
 # A request that comes at this moment has the order's row locked, and it is left to the next pass. One that comes later waits for us,
 # and finds no row.
 _MINE = "SELECT o.run_id, o.public_id FROM orders_order o WHERE {which} ORDER BY o.id FOR UPDATE SKIP LOCKED"
+# Lists of keys, because the planner would rather read the whole archive than look up each key in it.
 _BUSY = """
-SELECT DISTINCT t.order_key
-  FROM (SELECT order_key, public_id FROM orders_return WHERE order_key = ANY (%(orders)s)
-        UNION ALL SELECT order_key, public_id FROM orders_refund WHERE order_key = ANY (%(orders)s)
-        UNION ALL SELECT order_key, public_id FROM orders_mailagain WHERE order_key = ANY (%(orders)s)) t
- WHERE EXISTS (SELECT FROM supervision_run r WHERE r.key = t.public_id)
-    OR EXISTS (SELECT FROM supervision_submission u WHERE u.public_id = t.public_id
-                AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = u.public_id))
+WITH later AS MATERIALIZED (
+    SELECT order_key, public_id FROM orders_return WHERE order_key = ANY (%(orders)s)
+    UNION ALL SELECT order_key, public_id FROM orders_refund WHERE order_key = ANY (%(orders)s)
+    UNION ALL SELECT order_key, public_id FROM orders_mailagain WHERE order_key = ANY (%(orders)s)),
+gone AS MATERIALIZED (SELECT key FROM supervision_archivedrun WHERE key = ANY (ARRAY(SELECT public_id FROM later))),
+here AS MATERIALIZED (
+    SELECT key FROM supervision_run WHERE key = ANY (ARRAY(SELECT public_id FROM later))
+    UNION ALL SELECT public_id FROM supervision_submission
+               WHERE public_id = ANY (ARRAY(SELECT public_id FROM later EXCEPT SELECT key FROM gone)))
+SELECT DISTINCT later.order_key FROM later JOIN here ON here.key = later.public_id
 """
 # Documents are issued after the order or the return has ended. The index over undelivered notifications finds those that wait.
 _UNISSUED = """
@@ -45,7 +49,8 @@ _FORGET_RESERVATIONS = """
 DELETE FROM orders_stockreservation h USING orders_order o WHERE o.run_id = ANY (%(runs)s) AND h.order_key = o.public_id
 """
 _TAKE_OUT = """
-WITH rl AS (DELETE FROM orders_returnline l USING orders_return t WHERE t.order_key = ANY (%(orders)s) AND l.of_id = t.id),
+WITH rl AS (
+    DELETE FROM orders_returnline WHERE of_id = ANY (ARRAY(SELECT id FROM orders_return WHERE order_key = ANY (%(orders)s)))),
 r AS (DELETE FROM orders_return WHERE order_key = ANY (%(orders)s)),
 c AS (DELETE FROM orders_returnable WHERE order_key = ANY (%(orders)s)),
 f AS (DELETE FROM orders_refund WHERE order_key = ANY (%(orders)s)),
@@ -54,7 +59,7 @@ a AS (DELETE FROM orders_paymentadjustment WHERE order_key = ANY (%(orders)s)),
 p AS (DELETE FROM orders_parcel WHERE order_key = ANY (%(orders)s)),
 w AS (DELETE FROM orders_parcelwatch WHERE order_key = ANY (%(orders)s)),
 h AS (DELETE FROM orders_stockreservation WHERE order_key = ANY (%(orders)s)),
-l AS (DELETE FROM orders_orderline l USING orders_order o WHERE o.public_id = ANY (%(orders)s) AND l.order_id = o.id)
+l AS (DELETE FROM orders_orderline WHERE order_id = ANY (ARRAY(SELECT id FROM orders_order WHERE public_id = ANY (%(orders)s))))
 DELETE FROM orders_order WHERE public_id = ANY (%(orders)s)
 """
 

@@ -32,14 +32,17 @@ _WITH = {
     "supervision_incident": """,
 n AS (DELETE FROM supervision_incidentnote WHERE incident_id = ANY (ARRAY(SELECT id FROM gone))),
 m AS (DELETE FROM supervision_telling WHERE incident_id = ANY (ARRAY(SELECT id FROM gone)))""",
-    # A submission that became a dead letter has no other end. One that was put back has a run, or another letter.
+    # A submission that became a dead letter has no other end, nor has what was said of it. One that was put back has a run.
     "supervision_deadletter": """,
 u AS (DELETE FROM supervision_submission u
        WHERE u.public_id = ANY (ARRAY(SELECT public_id FROM gone)) AND u.consumed_at IS NOT NULL
          AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
          AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = u.public_id)
          AND NOT EXISTS (SELECT FROM supervision_deadletter d
-                          WHERE d.public_id = u.public_id AND d.id NOT IN (SELECT id FROM gone)))""",
+                          WHERE d.public_id = u.public_id AND d.id NOT IN (SELECT id FROM gone)) RETURNING u.public_id),
+s AS (DELETE FROM supervision_signal WHERE run_key = ANY (ARRAY(SELECT public_id FROM u))),
+n AS (DELETE FROM supervision_runnote WHERE run_key = ANY (ARRAY(SELECT public_id FROM u))),
+o AS (DELETE FROM supervision_assignee WHERE run_key = ANY (ARRAY(SELECT public_id FROM u)))""",
 }
 _DELETE = """
 WITH page AS MATERIALIZED (SELECT id, {at} AS at FROM {table} WHERE id > %(after)s ORDER BY id LIMIT %(size)s),
