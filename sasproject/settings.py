@@ -201,15 +201,13 @@ STRIPE_WEBHOOK_SECRET = env_str("STRIPE_WEBHOOK_SECRET", "whsec_demo_only" if en
 # How long a customer has to confirm a payment that the bank asks for, and how often the payment is looked at meanwhile, in seconds.
 PAYMENT_ACTION_WITHIN = env_seconds("PAYMENT_ACTION_WITHIN", 3600.0)
 PAYMENT_LOOK_AFTER = env_seconds("PAYMENT_LOOK_AFTER", 300.0)
-# How long an order waits for a bank transfer, in seconds, and the account that customers transfer to, as the order's page shows it.
-# Without an account, bank transfers are not taken.
+# How long an order waits for a bank transfer, in seconds, and the account to transfer to. Without one, bank transfers are not taken.
 TRANSFER_WITHIN = env_seconds("TRANSFER_WITHIN", 604_800.0)
 _demo_account = "Harbour Goods, IT60 X054 2811 1010 0000 0123 456"
 BANK_ACCOUNT = env_str("BANK_ACCOUNT", _demo_account if env_bool("DEBUG", default=False) else "")
-# What invoices say of the seller, lines separated by |, and the usual rate of VAT in percent. Prices include it.
+# The seller on invoices, lines separated by |; the rate of VAT in percent, included in prices; the years for which documents are kept.
 INVOICE_SELLER = env_str("INVOICE_SELLER", "Harbour Goods|Via del Porto 1|16126 Genova, Italy|VAT IT00000000000")
 VAT_RATE = env_percent("VAT_RATE", "22")
-# How long invoices and credit notes are kept, in years after the year of their issue, as the books have to be.
 DOCUMENT_YEARS = env_int("DOCUMENT_YEARS", 10, minimum=1)
 # How long a return waits for its goods, in seconds; then it is cancelled.
 RETURN_WITHIN = env_seconds("RETURN_WITHIN", 2_592_000.0)

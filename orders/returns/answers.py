@@ -57,7 +57,12 @@ class ReturnView:
 def return_view(public_id: str, *, inside: bool = False) -> ReturnView | None:
     """One return; None if there is none. inside: say why it waits in words for operators."""
     row = Return.objects.filter(public_id=public_id).first()
-    return None if row is None else views([row], inside=inside)[0]
+    if row is not None:
+        return views([row], inside=inside)[0]
+    its = engine.archived_run(public_id)
+    order = engine.archived_run(its.application["order"]) if its and "order" in its.application else None
+    kept = [(row, lines) for row, lines in recalled.returns_of(order) if row.public_id == public_id] if order else []
+    return views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside)[0] if kept else None
 
 
 def of_order(order_key: str, archived: ArchivedRun | None = None, *, inside: bool = False) -> list[ReturnView]:

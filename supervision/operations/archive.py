@@ -64,10 +64,13 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
 
     keep_orders: the application's own rows stay in its tables.
     """
+    waiting: list[tuple[int, str]] = []
     for chosen, held in _candidates(older_than, size):
-        moved = Moved(runs=len(chosen)) if dry_run else _move(chosen, keep_orders)
+        moved = Moved(runs=len(chosen)) if dry_run else _move(chosen, keep_orders, waiting)
         moved.held += held
         yield moved
+    for start in range(0, len(waiting), size):  # once more: what they waited for may have left meanwhile
+        yield _move(waiting[start : start + size], keep_orders)
     keys = max(older_than, conf.get().keep_keys)
     for table, days in (("submission", keys), ("notification", older_than), ("delivery", older_than), ("telling", older_than)):
         for gone in _tidied(table, days, size=size, dry_run=dry_run):
@@ -189,17 +192,19 @@ SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM s), (SELECT count(*) FROM
 """  # noqa: S608 - put together from the names above
 
 
-def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
-    """One batch, in one transaction."""
+def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool, waiting: list[tuple[int, str]] | None = None) -> Moved:
+    """One batch, in one transaction. Runs that their application holds are counted, or appended to `waiting`."""
     workflow_of = dict(chosen)
+    held: set[int] = set()
 
     def work() -> Moved:
         locked = dict(db.fetch(_LOCK, {"runs": list(workflow_of)}))
-        held = _held_by_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders)
+        held.clear()
+        held.update(_held_by_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders))
         for run_id in held:
             del locked[run_id]
         if not locked:
-            return Moved(held=len(held))
+            return Moved()
         application = _ask_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders)
         _mask({run_id: workflow_of[run_id] for run_id in locked}, locked)
         facts = [application.get(run_id) for run_id in locked]
@@ -210,11 +215,16 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
             "applications": [fact and json.dumps(fact) for fact in facts],
             "key_days": conf.get().keep_keys / DAY,
         }
-        moved = Moved(*db.fetch(_MOVE, params)[0], held=len(held))
+        moved = Moved(*db.fetch(_MOVE, params)[0])
         failpoints.hit("archive.before_commit")
         return moved
 
-    return db.transact(work)
+    moved = db.transact(work)
+    if waiting is None:
+        moved.held = len(held)
+    else:
+        waiting += [(run_id, workflow_of[run_id]) for run_id in sorted(held)]
+    return moved
 
 
 _OF_STEPS = """
