@@ -253,6 +253,11 @@ class StepState(models.Model):
                 fields=["not_before"],
                 condition=Q(process_state="Pending", not_before__isnull=False, turn_at__isnull=True),
             ),
+            models.Index(
+                name="step_awaiting",
+                fields=["awaits", "run"],
+                condition=Q(process_state="Pending", not_before__isnull=False, turn_at__isnull=True),
+            ),
             models.Index(name="step_in_error", fields=["name", "run"], condition=Q(process_state="Error")),
             models.Index(name="step_in_error_newest", fields=["run"], condition=Q(process_state="Error")),
         ]
