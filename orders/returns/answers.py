@@ -70,10 +70,10 @@ def of_order(order_key: str, archived: ArchivedRun | None = None, *, inside: boo
 
     archived: of an order whose rows are deleted, the archived run that has them.
     """
-    if archived is not None:
-        kept = recalled.returns_of(archived)
-        return views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside)
-    return views(list(Return.objects.filter(order_key=order_key).order_by("pk")), inside=inside)
+    rows = list(Return.objects.filter(order_key=order_key).order_by("pk"))
+    known = {row.public_id for row in rows}  # an order that left before the archive had its returns left their rows behind
+    kept = [(row, lines) for row, lines in recalled.returns_of(archived) if row.public_id not in known] if archived else []
+    return [*views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside), *views(rows, inside=inside)]
 
 
 def views(rows: Sequence[Return], kept: Mapping[int, list[ReturnLine]] | None = None, *, inside: bool = False) -> list[ReturnView]:

@@ -8,6 +8,7 @@ the archive (`Intake.forget`).
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from supervision import conf
 from supervision.operations.archive import by_intake
@@ -108,4 +109,4 @@ def _forget(table: str) -> bool:
 
 
 for _table in RECORDS:
-    tidying.tidier(_table)(lambda table=_table: _forget(table))
+    tidying.tidier(_table)(partial(_forget, _table))

@@ -241,3 +241,15 @@ def test_a_request_under_way_keeps_its_order_and_the_archive_does_not_wait(shop,
 
     archived(keep=False)
     assert ArchivedRun.objects.count() == 2
+
+
+def test_returns_that_an_earlier_release_left_behind_are_still_shown(shop, ada):
+    """Before, an order left its returns' rows in their tables; the archive knows nothing of them."""
+    order = rich(shop, ada)
+    archived(keep=False)
+    of = Return.objects.create(public_id="r", order_key=order, number="left-R3", reason="r", asked_by="customer", currency="EUR")
+    ReturnLine.objects.create(of=of, sku="MUG-BLUE", name="mug", quantity=1, unit_price="12.90", holds=0)
+
+    found = a_client(ada).get(f"/api/v1/orders/{order}/returns/").json()["results"]
+
+    assert [one["number"][-2:] for one in found] == ["R1", "R2", "R3"]
