@@ -14,7 +14,8 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, incidents, worth."""
+        """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, incidents, worth,
+        and what deletes rows."""
         from orders import intake_queue, stakes, worth  # noqa: F401
         from orders.accounts import mails  # noqa: F401
         from orders.agents import payment_news, rates  # noqa: F401
@@ -23,4 +24,5 @@ class OrdersConfig(AppConfig):
         from orders.identity import backend  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
+        from orders.records import expired  # noqa: F401
         from orders.returns import payouts  # noqa: F401

@@ -153,21 +153,26 @@ for _invariant, _violations in (
     (
         "the numbers of a series of documents have no gap",
         """
-        SELECT coalesce(c.series, d.series) AS series, coalesce(c.year, d.year) AS year, c.last, d.newest, d.count
+        SELECT coalesce(c.series, d.series) AS series, coalesce(c.year, d.year) AS year, c.last, c.gone, d.oldest, d.newest, d.count
           FROM orders_documentcounter c
-          FULL JOIN (SELECT series, year, max(number) AS newest, count(*) AS count FROM orders_document GROUP BY series, year) d
+          FULL JOIN (SELECT series, year, min(number) AS oldest, max(number) AS newest, count(*) AS count
+                       FROM orders_document GROUP BY series, year) d
             ON d.series = c.series AND d.year = c.year
-         WHERE coalesce(c.last, 0) <> coalesce(d.newest, 0) OR coalesce(c.last, 0) <> coalesce(d.count, 0)
+         WHERE coalesce(c.last, 0) <> coalesce(d.newest, c.gone, 0) OR coalesce(c.last - c.gone, 0) <> coalesce(d.count, 0)
+            OR d.oldest <> c.gone + 1
         """,
     ),
     (
         "the credit notes of an order take back no more than its invoice",
         """
         SELECT n.order_key, n.total AS credited, i.total AS invoiced
-          FROM (SELECT order_key, sum(total) AS total, sum(vat) AS vat FROM orders_document WHERE kind = 'credit_note'
+          FROM (SELECT order_key, min(year) AS year, sum(total) AS total, sum(vat) AS vat FROM orders_document WHERE kind = 'credit_note'
                  GROUP BY order_key) n
           LEFT JOIN orders_document i ON i.order_key = n.order_key AND i.kind = 'invoice'
-         WHERE i.id IS NULL OR n.total > i.total OR n.vat > i.vat
+         -- An invoice of an earlier year is deleted before its credit notes.
+         WHERE n.total > i.total OR n.vat > i.vat
+            OR (i.id IS NULL
+                AND NOT EXISTS (SELECT FROM orders_documentcounter c WHERE c.series = 'INV' AND c.year < n.year AND c.gone > 0))
         """,
     ),
 ):

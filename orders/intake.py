@@ -15,9 +15,9 @@ from typing import Any
 from django.db import connection
 
 from orders import accounting
-from orders.archive import archive
 from orders.parcels import splitting
 from orders.payments.codes import AFTER_BOOKING
+from orders.records import leaving
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
 from supervision.errors import UnreadableSubmission
 from supervision.journal import entries
@@ -273,4 +273,5 @@ class OrderIntake(Intake):
     """The functions of this module, and the facts that an order leaves behind in the archive."""
 
     read, read_submission, write = staticmethod(read), staticmethod(read), staticmethod(write)
-    check_amendment, archive = staticmethod(check_amendment), staticmethod(archive)
+    check_amendment = staticmethod(check_amendment)
+    held, archive, forget = staticmethod(leaving.held), staticmethod(leaving.archive), staticmethod(leaving.forget)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -24,6 +24,7 @@ from orders.parcels import shown
 from orders.parcels.shown import ParcelView
 from orders.payments import codes, state
 from orders.payments.state import NO_PAYMENT, Payment
+from orders.records import recalled
 from orders.staying import is_left
 from supervision.incidents import lifecycle
 from supervision.insight import queries as engine
@@ -77,6 +78,7 @@ class OrderView:
     payment: Payment = NO_PAYMENT
     parcels: Sequence[ParcelView] = ()
     goes_back: bool = False
+    archived: ArchivedRun | None = None  # where the shop's own rows are deleted
     reserves: bool = False  # before a consumer makes the run: whether it will reserve the money, and charge it after the booking
 
     @property
@@ -125,7 +127,8 @@ def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | Non
     if order is None:
         archived = engine.archived_run(public_id)
         if archived is not None:
-            return _archived(archived)
+            kept = Order.objects.filter(public_id=public_id).first()  # the nightly archive leaves the shop's rows
+            return _archived(archived) if kept is None else order_views([kept], inside=inside)[0]
         submission = Submission.objects.filter(public_id=public_id).first()
         if submission is None:
             return None
@@ -297,8 +300,8 @@ def public_id_of(number: str) -> str | None:
 def _archived(archived: ArchivedRun) -> OrderView | None:
     """The view of an archived order, made from the archive alone: the shop's own rows may be deleted."""
     facts, run = archived.application, archived.run
-    if not facts:
-        return None  # the run belongs to another application
+    if "account" not in facts:
+        return None  # the run is no order
     order = Order(
         public_id=archived.key,
         number=facts["reference"],
@@ -314,8 +317,11 @@ def _archived(archived: ArchivedRun) -> OrderView | None:
         for line in facts["lines"]
     ]
     steps = engine.in_order(archived.steps)
-    paying = state.payment_of(run, steps, order.total, back=state.given_back([order.public_id]))
-    return _view(order, lines, steps, paying, shown.of({run.pk: steps})[run.pk])
+    since = state.adjustments(order.public_id)
+    back = state.given_back([order.public_id], recalled.adjustments_of(archived, since))
+    paying = state.payment_of(run, steps, order.total, back=back)
+    parcels = shown.of({run.pk: steps}, recalled.told_of_parcels(archived))[run.pk]
+    return replace(_view(order, lines, steps, paying, parcels), archived=archived)
 
 
 def _waiting(submission: Submission, *, stuck: bool = False, asked: bool = False) -> OrderView | None:

@@ -171,6 +171,7 @@ SUPERVISION = {
     "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)),
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
+    "RECORD_DAYS": None if env_str("SUPERVISION_RECORD_DAYS").lower() == "off" else env_int("SUPERVISION_RECORD_DAYS", 3650, minimum=1),
     "EXCHANGE_DAYS": env_int("SUPERVISION_EXCHANGE_DAYS", 14, minimum=0),
     "REQUEST_LOG_DAYS": env_int("REQUEST_LOG_DAYS", 14, minimum=0),
     "REQUEST_LOG_ROWS": env_int("REQUEST_LOG_ROWS", 500_000, minimum=1),
@@ -200,13 +201,13 @@ STRIPE_WEBHOOK_SECRET = env_str("STRIPE_WEBHOOK_SECRET", "whsec_demo_only" if en
 # How long a customer has to confirm a payment that the bank asks for, and how often the payment is looked at meanwhile, in seconds.
 PAYMENT_ACTION_WITHIN = env_seconds("PAYMENT_ACTION_WITHIN", 3600.0)
 PAYMENT_LOOK_AFTER = env_seconds("PAYMENT_LOOK_AFTER", 300.0)
-# How long an order waits for a bank transfer, in seconds, and the account that customers transfer to, as the order's page shows it.
-# Without an account, bank transfers are not taken.
+# How long an order waits for a bank transfer, in seconds, and the account to transfer to. Without one, bank transfers are not taken.
 TRANSFER_WITHIN = env_seconds("TRANSFER_WITHIN", 604_800.0)
 BANK_ACCOUNT = env_str("BANK_ACCOUNT", "Harbour Goods, IT60 X054 2811 1010 0000 0123 456" if env_bool("DEBUG", default=False) else "")
-# What invoices say of the seller, lines separated by |, and the usual rate of VAT in percent. Prices include it.
+# The seller on invoices, lines separated by |; the rate of VAT in percent, included in prices; the years for which documents are kept.
 INVOICE_SELLER = env_str("INVOICE_SELLER", "Harbour Goods|Via del Porto 1|16126 Genova, Italy|VAT IT00000000000")
 VAT_RATE = env_percent("VAT_RATE", "22")
+DOCUMENT_YEARS = env_int("DOCUMENT_YEARS", 10, minimum=1)
 # How long a return waits for its goods, in seconds; then it is cancelled.
 RETURN_WITHIN = env_seconds("RETURN_WITHIN", 2_592_000.0)
 # When a card is charged: `at-once`, at the checkout; or `after-booking`: reserved at the checkout, charged once the goods are booked.

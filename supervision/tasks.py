@@ -19,15 +19,17 @@ from supervision.operations import archive
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import held_time, leader_lease, supervisor
-from supervision.requestlog import tidying
+from supervision.requestlog import tidying as request_log
+from supervision.runtime import tidying
 from supervision.states import Claim, Direction
 from supervision.wakeup import hints
-from supervision.worker import consumption_check, heartbeats, lifecycle
+from supervision.worker import consumption_check, heartbeats, lifecycle, records
 from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
 
 TIDY_SECONDS = 3600.0
+TIDY_ON_SECONDS = 30.0  # while there is more to delete
 _tidied = float("-inf")
 
 
@@ -110,8 +112,7 @@ def _tidy() -> None:
         held_time.delete_old()
         working.delete_old()
         exchanges.delete_old()
-        if not tidying.delete_old():  # otherwise the next sweep goes on
-            _tidied = time.monotonic()
+        _tidied = time.monotonic() - (TIDY_SECONDS - TIDY_ON_SECONDS if tidying.turn() else 0.0)
 
 
 @shared_task(name="supervision.canary", ignore_result=True)
@@ -160,6 +161,8 @@ __all__ = [
     "perform",
     "receive_canary",
     "reconcile",
+    "records",
+    "request_log",
     "schedule",
     "sweep",
     "work_on_jobs",

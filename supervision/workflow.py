@@ -6,84 +6,22 @@ Keep an old version registered (same name, older `version`) while runs of it are
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from supervision.agent import CHILD, JSON, WAIT, Agent, ChildAgent, WaitAgent, get_agent, registered
 from supervision.errors import DefinitionError, UnreadableSubmission, did_you_mean
 from supervision.retry import RetryPolicy
+from supervision.runtime.application import AcceptedRun as AcceptedRun
+from supervision.runtime.application import ClosedRun as ClosedRun
+from supervision.runtime.application import Intake as Intake
+from supervision.runtime.application import NewRun as NewRun
 from supervision.states import Direction
 
 MOST_STEPS = 32_767  # a step's position is a smallint
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """A submission after it was read: the engine's columns, the agents' payload, the application's own facts."""
-
-    payload: Mapping[str, Any]
-    priority: int = 0
-    session_key: str | None = None
-    partition: str | None = None
-    reply_to: str | None = None
-    facts: Any = None
-    version: int | None = None  # the version that its run gets; None: the newest one that is not `by_choice`
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcceptedRun:
-    """A run that has just been written, for the application to write its own rows beside it."""
-
-    run_id: int
-    key: str
-    client: str
-    submitted_at: datetime
-    new: NewRun
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClosedRun:
-    """A run that has just reached a new state, as the workflow's hooks see it."""
-
-    run_id: int
-    key: str
-    reason: str
-    payload: Mapping[str, Any]
-
-
-class Intake:
-    """How an application turns submissions into runs. This one takes any JSON object for the payload and has no rows of its own."""
-
-    def read(self, body: str) -> NewRun:
-        """Parse one submission. Raises UnreadableSubmission; touches no database."""
-        try:
-            payload = json.loads(body)
-        except (ValueError, RecursionError):
-            payload = None
-        if not isinstance(payload, dict):
-            raise UnreadableSubmission("expected a JSON object")
-        return NewRun(payload=payload)
-
-    def read_submission(self, body: str, submission: int) -> NewRun:
-        """Parse one submission as `read` does, for an application that also needs its id (unique, and the same at each delivery)."""
-        return self.read(body)
-
-    def write(self, runs: Sequence[AcceptedRun]) -> None:
-        """Write the application's rows for these runs, in the transaction that writes the runs. No network."""
-
-    def check_amendment(self, changed: Mapping[str, Any]) -> None:
-        """Check the payload fields that an operator corrects when resubmitting. Raises UnreadableSubmission."""
-
-    def archive(self, run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
-        """The application's facts about these runs, as JSON values by run, in the transaction that archives them.
-
-        keep: leave the application's own rows in their tables; otherwise delete them.
-        """
-        return {}
 
 
 ANY_JSON = Intake()

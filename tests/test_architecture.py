@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ FOR_THE_SHOP = {FACADE} | {
         " api.base api.errors api.permissions api.requests api.shapes api.urls api.reference.problems api.reference.schema"
         " console.bounded_lists console.bulk.preview console.lists.searching console.shared console.run_lists console.sidebar"
         " console.verb_forms"
-        " management.acting management.base management.progress"
+        " management.acting management.base management.progress runtime.tidying"
     ).split()
 }
 WRITERS = {
@@ -217,7 +218,7 @@ def writes_of(path: Path) -> Iterator[str]:
             words = " ".join(node.value.split())
             for table in ("run", "stepstate", "stepevent"):
                 for verb in ("INSERT INTO", "UPDATE", "DELETE FROM", "TRUNCATE"):
-                    if f"{verb} supervision_{table}" in words:
+                    if re.search(rf"{verb} supervision_{table}\b", words):
                         yield f"{path}:{node.lineno} {verb} supervision_{table}"
 
 

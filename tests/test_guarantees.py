@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 ROWS = {row[0]: row for row in re.findall(r"^\| (H\d+) \|(.*)\|(.*)\|(.*)\|$", PAGE, re.MULTILINE)}
 HAZARDS = 54
+CASES = {row[0]: row for row in re.findall(r"^\| (\d+[a-z]) \|(.*)\|(.*)\|$", PAGE, re.MULTILINE)}
+CASES_OF_WORKFLOWS = {1: 2, 2: 1, 3: 1, 4: 7, 5: 1, 6: 2, 7: 4, 8: 2, 9: 3, 10: 2, 11: 1, 12: 4, 13: 2, 14: 2, 15: 2}
 
 
 def known() -> set[str]:
@@ -34,6 +36,13 @@ def test_every_hazard_is_met_and_proven_or_does_not_apply(number: int) -> None:
     _, _, how, proof = ROWS[f"H{number}"]
 
     assert "`test_" in proof or "does not apply yet" in how
+
+
+def test_every_case_of_the_hazards_of_workflows_has_a_row_and_a_test():
+    wanted = [f"{hazard}{letter}" for hazard, cases in CASES_OF_WORKFLOWS.items() for letter in "abcdefg"[:cases]]
+
+    assert list(CASES) == wanted
+    assert [number for number, (_, _, proof) in CASES.items() if "`test_" not in proof] == []
 
 
 @pytest.mark.parametrize("name", failpoints.NAMES)

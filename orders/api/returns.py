@@ -83,7 +83,7 @@ class OrderReturnsView(Door):
     def get(self, request: Request, public_id: str) -> Response:
         """The returns of this order, the oldest first."""
         order = self.visible_order(request, public_id)
-        found = answers.of_order(order.public_id, inside=sees_all(request.user))
+        found = answers.of_order(order.public_id, order.archived, inside=sees_all(request.user))
         return Response({"results": [answers.answer(one) for one in found]})
 
     @extend_schema(

@@ -137,7 +137,7 @@ class OrderDetailView(Door):
         if "events" in wanted:
             answer["events"] = first_events(order.public_id, reverse("api:events", args=[order.public_id]), reader_of(request))
         if "returns" in wanted:
-            found = answers.of_order(order.public_id, inside=sees_all(request.user))
+            found = answers.of_order(order.public_id, order.archived, inside=sees_all(request.user))
             answer["returns"] = [answers.answer(one) for one in found]
         return Response(answer)
 

@@ -11,11 +11,15 @@ SERIES = {INVOICE: "INV", CREDIT_NOTE: "CRN"}
 
 
 class DocumentCounter(models.Model):
-    """The last number of a series in a year. It rises in the transaction that records the documents: a rollback takes it back, too."""
+    """The last number of a series in a year. It rises in the transaction that records the documents: a rollback takes it back, too.
+
+    gone: the documents up to this number were deleted, DOCUMENT_YEARS after their year.
+    """
 
     series = models.TextField(_("series"))
     year = models.IntegerField(_("year"))
     last = models.IntegerField(_("last number"), db_default=0, default=0)
+    gone = models.IntegerField(_("deleted up to"), db_default=0, default=0)
 
     class Meta:
         app_label = "orders"

@@ -29,9 +29,9 @@ ON CONFLICT (event_id, key, state, at) DO NOTHING RETURNING id
 """
 _NOTE = "UPDATE orders_parcelevent SET outcome = %(outcome)s WHERE id = %(stored)s"
 _FORGET = """
-DELETE FROM orders_parcelevent WHERE id IN (
+DELETE FROM orders_parcelevent WHERE id = ANY (ARRAY(
     SELECT id FROM orders_parcelevent WHERE received_at < now() - %(seconds)s::float8 * interval '1 s'
-     ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED)
+     ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING 1
 """
 # The effect ledger has the key since before the booking. An archived order's effects are in the archive.
 _IS_OURS = """
@@ -87,6 +87,6 @@ def order_of(key: str) -> str:
     return splitting.order_of(run) if db.fetch(_IS_OURS, {"run": run, "key": key})[0][0] else ""
 
 
-def forget_old() -> None:
-    """Delete up to 1,000 events that are older than KEPT."""
-    db.run(_FORGET, {"seconds": KEPT.total_seconds()})
+def forget_old() -> bool:
+    """Delete up to 1,000 events that are older than KEPT. True if there may be more."""
+    return len(db.run(_FORGET, {"seconds": KEPT.total_seconds()})) == 1000

@@ -68,8 +68,14 @@ class ParcelView:
         return f"{self.tracking_number or self.shipment or '-'} {_(self.state)}{since}"
 
 
-def of(steps: Mapping[int, Sequence[StepState]]) -> dict[int, Sequence[ParcelView]]:
-    """The parcels of these runs, by run: one query if the booking of any has begun, and one more if any order is split."""
+Told = Mapping[str, tuple[str, datetime | None]]
+
+
+def of(steps: Mapping[int, Sequence[StepState]], before: Told | None = None) -> dict[int, Sequence[ParcelView]]:
+    """The parcels of these runs, by run: one query if the booking of any has begun, and one more if any order is split.
+
+    before: what the carrier had told of parcels that have no row any more, by key.
+    """
     found = {run_id: [parcel for step in its for parcel in _booked(step, its)] for run_id, its in steps.items()}
     split = [run_id for run_id, its in steps.items() if any(_is_split(step) for step in its)]
     rows = db.run(_OF_CHILDREN, {"runs": split, "step": BOOKING}) if split else []
@@ -78,7 +84,7 @@ def of(steps: Mapping[int, Sequence[StepState]]) -> dict[int, Sequence[ParcelVie
     for run_id in split:
         if not found[run_id]:  # an archived order: its parcels' runs are in the archive, too
             found[run_id] = [parcel for step in steps[run_id] if _is_split(step) for parcel in _in_results(step)]
-    return _told(found)
+    return _told(found, before or {})
 
 
 def _is_split(step: StepState) -> bool:
@@ -120,10 +126,10 @@ def _in_results(step: StepState) -> Iterable[ParcelView]:
         yield from _parcel(key, ProcessState.PROCESSED, 1, parcel.get(BOOKING), False)
 
 
-def _told(parcels: Mapping[int, Sequence[ParcelView]]) -> dict[int, Sequence[ParcelView]]:
+def _told(parcels: Mapping[int, Sequence[ParcelView]], before: Told) -> dict[int, Sequence[ParcelView]]:
     """The same, with what the carrier told: also of a parcel whose booking has not been answered yet, and of a cancelled one."""
     keys = [parcel.key for its in parcels.values() for parcel in its if parcel.begun]
-    told = {key: rest for key, *rest in db.run(_TOLD, {"keys": keys})} if keys else {}
+    told = {**before, **{key: (state, at) for key, state, at in (db.run(_TOLD, {"keys": keys}) if keys else ())}}
     return {run_id: [_with(parcel, *told.get(parcel.key, (states.BOOKED, None))) for parcel in its] for run_id, its in parcels.items()}
 
 

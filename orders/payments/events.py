@@ -42,9 +42,9 @@ UPDATE orders_paymentevent
  WHERE event_id = %(id)s AND applied_at IS NULL
 """
 _FORGET = """
-DELETE FROM orders_paymentevent WHERE id IN (
+DELETE FROM orders_paymentevent WHERE id = ANY (ARRAY(
     SELECT id FROM orders_paymentevent WHERE received_at < now() - %(seconds)s::float8 * interval '1 s'
-     ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED)
+     ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING 1
 """
 # Only a step that has handed this payment over, or is about to, hears of it: it has saved the page before the customer could open it.
 # An order that was paid at once gets no signal.
@@ -103,6 +103,6 @@ def applied(event: Event, outcome: str, order: str = "") -> None:
     db.fetch(_APPLIED, {"id": event.id, "outcome": outcome[:200], "order": order})
 
 
-def forget_old() -> None:
-    """Delete up to 1,000 events that are older than KEPT."""
-    db.run(_FORGET, {"seconds": KEPT.total_seconds()})
+def forget_old() -> bool:
+    """Delete up to 1,000 events that are older than KEPT. True if there may be more."""
+    return len(db.run(_FORGET, {"seconds": KEPT.total_seconds()})) == 1000

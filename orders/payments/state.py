@@ -10,7 +10,7 @@ refunded, partly_refunded  charged, and given back since
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -82,11 +82,22 @@ def adjustments(order: str) -> list[PaymentAdjustment]:
 GivenBack = Mapping[tuple[str, str], Decimal]  # by order and payment; without a payment: what has failed to go back
 
 
-def given_back(paid: Sequence[str]) -> GivenBack:
-    """What was refunded of the charges of these orders, given by their public ids. One query if there are any."""
+def given_back(paid: Sequence[str], told: Iterable[PaymentAdjustment] | None = None) -> GivenBack:
+    """What was refunded of the charges of these orders, given by their public ids. One query if there are any.
+
+    told: all that the payment service told of them, for an order whose rows are in the archive.
+    """
     if not paid:
         return {}
-    return {(order, intent): amount for order, intent, amount in db.run(_ADJUSTMENTS, {"orders": list(paid)})}
+    found = {(order, intent): amount for order, intent, amount in db.run(_ADJUSTMENTS, {"orders": list(paid)})}
+    if told is None:
+        return found
+    found = {place: amount for place, amount in found.items() if not place[1]}
+    for row in told:
+        if row.gives_back:
+            place = (row.order_key, row.intent)
+            found[place] = found.get(place, Decimal(0)) + row.amount
+    return found
 
 
 def charge_of(steps: Sequence[StepState]) -> str | None:

@@ -42,7 +42,9 @@ SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submissio
 # The refunds that returns of these orders made, and operators: from the hot tables or the archive, because each is a run of its own.
 _RETURNED = """
 WITH after AS (SELECT order_key, public_id, number FROM orders_return WHERE order_key = ANY (%(keys)s)
-               UNION ALL SELECT order_key, public_id, number FROM orders_refund WHERE order_key = ANY (%(keys)s))
+               UNION ALL SELECT order_key, public_id, number FROM orders_refund WHERE order_key = ANY (%(keys)s)
+               UNION SELECT a.key, t->>'id', t->>'number' FROM supervision_archivedrun a
+                 CROSS JOIN LATERAL jsonb_path_query(a.body, '$.application.*[*] ? (@.id != "")') t WHERE a.key = ANY (%(keys)s))
 SELECT t.order_key, e.external_id, t.number FROM after t
   JOIN supervision_run r ON r.key = t.public_id JOIN supervision_effect e ON e.run_id = r.id
  WHERE e.service = 'payment' AND e.outcome || '' = 'done' AND e.external_id <> ''

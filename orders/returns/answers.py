@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from orders.models import Return, ReturnLine
+from orders.records import recalled
 from orders.returns import codes
 from supervision.insight import queries as engine
 from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
-from supervision.models import Run, StepState
+from supervision.models import ArchivedRun, Run, StepState
 from supervision.postgres import db
 from supervision.states import Direction, ProcessState, RunState
 
@@ -56,20 +57,31 @@ class ReturnView:
 def return_view(public_id: str, *, inside: bool = False) -> ReturnView | None:
     """One return; None if there is none. inside: say why it waits in words for operators."""
     row = Return.objects.filter(public_id=public_id).first()
-    return None if row is None else views([row], inside=inside)[0]
+    if row is not None:
+        return views([row], inside=inside)[0]
+    its = engine.archived_run(public_id)
+    order = engine.archived_run(its.application["order"]) if its and "order" in its.application else None
+    kept = [(row, lines) for row, lines in recalled.returns_of(order) if row.public_id == public_id] if order else []
+    return views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside)[0] if kept else None
 
 
-def of_order(order_key: str, *, inside: bool = False) -> list[ReturnView]:
-    """The returns of an order, the oldest first. One query if there are none, four more if there are."""
-    return views(list(Return.objects.filter(order_key=order_key).order_by("pk")), inside=inside)
+def of_order(order_key: str, archived: ArchivedRun | None = None, *, inside: bool = False) -> list[ReturnView]:
+    """The returns of an order, the oldest first. One query if there are none, four more if there are.
+
+    archived: of an order whose rows are deleted, the archived run that has them.
+    """
+    rows = list(Return.objects.filter(order_key=order_key).order_by("pk"))
+    known = {row.public_id for row in rows}  # an order that left before the archive had its returns left their rows behind
+    kept = [(row, lines) for row, lines in recalled.returns_of(archived) if row.public_id not in known] if archived else []
+    return [*views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside), *views(rows, inside=inside)]
 
 
-def views(rows: Sequence[Return], *, inside: bool = False) -> list[ReturnView]:
-    """The views of these returns."""
+def views(rows: Sequence[Return], kept: Mapping[int, list[ReturnLine]] | None = None, *, inside: bool = False) -> list[ReturnView]:
+    """The views of these returns. kept: their lines, by the return's primary key, where they have no rows any more."""
     if not rows:
         return []
-    lines: dict[int, list[ReturnLine]] = {row.pk: [] for row in rows}
-    for line in ReturnLine.objects.filter(of_id__in=lines).order_by("pk"):
+    lines: dict[int, list[ReturnLine]] = {row.pk: list((kept or {}).get(row.pk, ())) for row in rows}
+    for line in ReturnLine.objects.filter(of_id__in=lines).order_by("pk") if kept is None else ():
         lines[line.of_id].append(line)
     runs = {run.key: run for run in Run.objects.filter(key__in=[row.public_id for row in rows])}
     steps = engine.steps_of([run.pk for run in runs.values()])

@@ -33,6 +33,8 @@ SELECT %(order)s, sku, delivered FROM unnest(%(skus)s::text[], %(delivered)s::in
 ON CONFLICT (order_key, sku) DO UPDATE SET delivered = r.delivered
 RETURNING r.sku, r.delivered, r.returned
 """
+# The order leaves for the archive before this or after it, with the return (`orders.records.leaving`).
+_STAYS = "SELECT true FROM orders_order WHERE public_id = %(order)s FOR KEY SHARE"
 _HOLD = """
 UPDATE orders_returnable r SET returned = r.returned + v.pieces
   FROM unnest(%(skus)s::text[], %(pieces)s::int[]) v(sku, pieces)
@@ -57,8 +59,8 @@ def ask(
     """Accept a return of these pieces of an order: {"sku", "quantity"}, and "unit_price" where it is named (`orders.returns.prices`).
 
     by_operator: also of parcels that the carrier brought back.
-    Raises InvalidOrder, with messages at the wrong lines; Conflict, if the order was not delivered or not so many pieces are left to
-    return (`errors` says how many); KeyReused. Then nothing was written.
+    Raises InvalidOrder, with messages at the wrong lines; Conflict, if the order was not delivered, is archived, or not so many pieces are
+    left to return (`errors` says how many); KeyReused. Then nothing was written.
     """
     if idempotency_key is not None:
         check_key(idempotency_key)
@@ -73,11 +75,15 @@ def ask(
     wrong = {first[sku]: {"sku": [_("This order has no %(sku)s.") % {"sku": sku}]} for sku in wanted if sku not in delivered}
     if wrong:
         raise InvalidOrder({"lines": wrong})
+    if view.archived is not None:
+        raise _archived()
     if not may_return(view, by_operator=by_operator):
         message = _("This order was not delivered: nothing of it can be returned.")
         raise Conflict(codes.NOT_DELIVERED, message, {"lines": [message]})
 
     def work() -> str:
+        if not db.fetch(_STAYS, {"order": view.public_id}):
+            raise _archived()
         rows = {"order": view.public_id, "skus": list(delivered), "delivered": list(delivered.values())}
         state = {sku: (most, held) for sku, most, held in db.fetch(_OPEN, rows)}
         if idempotency_key is not None and seen(client, idempotency_key, digest):
@@ -122,7 +128,12 @@ def ask(
 
 
 def may_return(view: OrderView, *, by_operator: bool = False) -> bool:
-    """Whether the order was delivered, as far as the shop knows: it is Processed, and not all of its parcels came back."""
+    """Whether the order was delivered, as far as the shop knows: it is Processed, and not all of its parcels came back.
+
+    Nothing is taken back of an order whose rows are in the archive.
+    """
+    if view.archived is not None:
+        return False
     came_back = bool(view.parcels) and all(parcel.state == RETURNED for parcel in view.parcels)
     return view.process_state == RunState.PROCESSED and (by_operator or not came_back)
 
@@ -138,6 +149,11 @@ def left(view: OrderView) -> dict[str, int]:
 def _delivered(prices: Prices) -> dict[str, int]:
     """The pieces of each product of a Processed order, by SKU in order."""
     return {sku: sum(prices[sku].values()) for sku in sorted(prices)}
+
+
+def _archived() -> Conflict:
+    message = _("The order ended long ago and is archived: nothing about it can be changed.")
+    return Conflict("archived", message, {"lines": [message]})
 
 
 def _beyond(rest: Mapping[str, int], wanted: Mapping[str, int], first: Mapping[str, int]) -> Conflict:

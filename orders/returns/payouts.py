@@ -11,13 +11,16 @@ from supervision.incidents.lifecycle import Cause, detector
 from supervision.postgres import db
 
 KIND = "payout"
+# The steps that wait for this signal come first, by their index: there may be very many runs that wait for something else.
 _OWED = """
-SELECT count(*), min(e.at) FROM supervision_stepstate s
+WITH s AS MATERIALIZED (
+    SELECT run_id, position FROM supervision_stepstate
+     WHERE process_state = 'Pending' AND turn_at IS NULL AND not_before IS NOT NULL AND awaits = %(signal)s)
+SELECT count(*), min(e.at) FROM s
   JOIN supervision_run r ON r.id = s.run_id AND r.workflow = %(workflow)s
  CROSS JOIN LATERAL (
        SELECT max(e.at) AS at FROM supervision_stepevent e
         WHERE e.run_id = s.run_id AND e.position = s.position AND e.direction = 'do' AND e.to_state = 'Pending') e
- WHERE s.process_state = 'Pending' AND s.turn_at IS NULL AND s.not_before IS NOT NULL AND s.awaits = %(signal)s
 """
 
 

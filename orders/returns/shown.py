@@ -45,7 +45,7 @@ def facts(view: OrderView, *, may_act: bool) -> dict[str, Any]:
     rest = left(view) if may_act else {}
     names = {line.sku: line.name for line in view.lines}
     return {
-        "returns": [card(one) for one in answers.of_order(view.public_id)],
+        "returns": [card(one) for one in answers.of_order(view.public_id, view.archived)],
         "returnable": [Returnable(sku=sku, name=names[sku], most=most) for sku, most in rest.items() if most > 0],
         "documents": [
             (one, _("Invoice") if one.kind == INVOICE else _("Credit note"), money(one.total, one.currency))

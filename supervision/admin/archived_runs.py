@@ -65,7 +65,9 @@ def _facts(archived: ArchivedRun) -> Iterator[tuple[Any, Any]]:
     yield _("Public id"), archived.key
     yield _("Workflow"), f"{run.workflow} {run.version}"
     for name, value in archived.application.items():
-        if name != "reference" and isinstance(value, str | int):
+        if isinstance(value, list):  # rows, such as an order's returns: those that have a number are named by it
+            value = ", ".join(str(row["number"]) for row in value if isinstance(row, dict) and row.get("number"))
+        if name != "reference" and isinstance(value, str | int) and value != "":
             yield name.replace("_", " ").capitalize(), value
     yield _("Created"), archived.created_at
     if run.cancel_requested_at:

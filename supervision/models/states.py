@@ -17,6 +17,8 @@ from django.utils.translation import gettext_lazy as _
 from supervision.models.labels import DIRECTION_LABELS, EFFECT_LABELS, RUN_LABELS, RUN_RIGHTS, STEP_LABELS
 from supervision.states import Direction, Effect, ProcessState, RunState
 
+ASLEEP = Q(process_state="Pending", not_before__isnull=False, turn_at__isnull=True)  # a step that waits for a signal or a moment
+
 
 def _values(enum: type) -> list[str]:
     return [str(member) for member in enum]  # type: ignore[attr-defined]
@@ -248,11 +250,8 @@ class StepState(models.Model):
                 fields=["complete_by"],
                 condition=Q(process_state="Pending", complete_by__isnull=False),
             ),
-            models.Index(
-                name="step_asleep",
-                fields=["not_before"],
-                condition=Q(process_state="Pending", not_before__isnull=False, turn_at__isnull=True),
-            ),
+            models.Index(name="step_asleep", fields=["not_before"], condition=ASLEEP),
+            models.Index(name="step_awaiting", fields=["awaits", "run"], condition=ASLEEP),
             models.Index(name="step_in_error", fields=["name", "run"], condition=Q(process_state="Error")),
             models.Index(name="step_in_error_newest", fields=["run"], condition=Q(process_state="Error")),
         ]

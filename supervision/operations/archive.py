@@ -1,7 +1,7 @@
 """Finished orders leave the hot tables: each becomes one compact row, from which the admin can still show it.
 
 `manage.py archive` uses it, and so does the supervisor's role, every night. An order stays if it is unfinished, stands in
-Error, still has an open alert or an undelivered message, or is the child of a run that is not final.
+Error, still has an open alert or an undelivered message, is the child of a run that is not final, or is held by its application.
 
 1. A pass reads runs by id, the oldest first, page by page, until they are too young. So its cost follows the rows it
    moves, not the table size, and it needs no index that every order would pay for.
@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from supervision import conf
 from supervision.errors import UnreadableSubmission
@@ -29,9 +29,10 @@ from supervision.plans import personal
 from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.store.sleeping import SIGNAL_LOCK
-from supervision.workflow import newest
+from supervision.workflow import Intake, newest
 
 PAGE = 1000
+Run = TypeVar("Run", int, str)  # its id, or its public id
 DAY = timedelta(days=1)
 
 
@@ -39,7 +40,8 @@ DAY = timedelta(days=1)
 class Moved:
     """How many rows one batch, or a whole pass, took out of the hot tables; with `dry_run`, how many it would take.
 
-    held: runs that finished long enough ago but stay: an alert is open, a message undelivered, a slot in use, or a run above unfinished.
+    held: runs that finished long enough ago but stay: an alert is open, a message undelivered, a slot in use, a run above unfinished,
+    or the application needs its rows.
     """
 
     runs: int = 0
@@ -62,10 +64,13 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
 
     keep_orders: the application's own rows stay in its tables.
     """
+    waiting: list[tuple[int, str]] = []
     for chosen, held in _candidates(older_than, size):
-        moved = Moved(runs=len(chosen)) if dry_run else _move(chosen, keep_orders)
-        moved.held = held
+        moved = Moved(runs=len(chosen)) if dry_run else _move(chosen, keep_orders, waiting)
+        moved.held += held
         yield moved
+    for start in range(0, len(waiting), size):  # once more: what they waited for may have left meanwhile
+        yield _move(waiting[start : start + size], keep_orders)
     keys = max(older_than, conf.get().keep_keys)
     for table, days in (("submission", keys), ("notification", older_than), ("delivery", older_than), ("telling", older_than)):
         for gone in _tidied(table, days, size=size, dry_run=dry_run):
@@ -187,12 +192,17 @@ SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM s), (SELECT count(*) FROM
 """  # noqa: S608 - put together from the names above
 
 
-def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
-    """One batch, in one transaction."""
+def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool, waiting: list[tuple[int, str]] | None = None) -> Moved:
+    """One batch, in one transaction. Runs that their application holds are counted, or appended to `waiting`."""
     workflow_of = dict(chosen)
+    held: set[int] = set()
 
     def work() -> Moved:
         locked = dict(db.fetch(_LOCK, {"runs": list(workflow_of)}))
+        held.clear()
+        held.update(_held_by_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders))
+        for run_id in held:
+            del locked[run_id]
         if not locked:
             return Moved()
         application = _ask_applications({run_id: workflow_of[run_id] for run_id in locked}, keep_orders)
@@ -209,7 +219,12 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool) -> Moved:
         failpoints.hit("archive.before_commit")
         return moved
 
-    return db.transact(work)
+    moved = db.transact(work)
+    if waiting is None:
+        moved.held = len(held)
+    else:
+        waiting += [(run_id, workflow_of[run_id]) for run_id in sorted(held)]
+    return moved
 
 
 _OF_STEPS = """
@@ -248,19 +263,30 @@ def _json(value: Any, names: Collection[str]) -> str | None:
     return None if value is None else json.dumps(personal.masked(value, names))
 
 
+def _held_by_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> set[int]:
+    """Those of these runs that their applications do not let go yet."""
+    return {run_id for intake, ids in by_intake(workflow_of) for run_id in intake.held(ids, keep=keep_orders)}
+
+
 def _ask_applications(workflow_of: Mapping[int, str], keep_orders: bool) -> dict[int, Mapping[str, Any]]:
     """The facts that each workflow's application wants to keep about its runs."""
-    runs: dict[str, list[int]] = defaultdict(list)
-    for run_id, workflow in workflow_of.items():
-        runs[workflow].append(run_id)
     facts: dict[int, Mapping[str, Any]] = {}
-    for workflow, ids in runs.items():
+    for intake, ids in by_intake(workflow_of):
+        facts |= intake.archive(ids, keep=keep_orders)
+    return facts
+
+
+def by_intake(workflow_of: Mapping[Run, str]) -> Iterator[tuple[Intake, list[Run]]]:
+    """These runs by their application. Those of a workflow that is not registered any more are left out: no code knows their rows."""
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for run, workflow in workflow_of.items():
+        runs[workflow].append(run)
+    for workflow, its in runs.items():
         try:
             intake = newest(workflow).intake
         except UnreadableSubmission:
-            continue  # the workflow is no longer registered: no code knows the application's rows
-        facts |= intake.archive(ids, keep=keep_orders)
-    return facts
+            continue
+        yield intake, its
 
 
 # ----------------------------------------------------------------------------------------------------- every night

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from supervision import conf
 from supervision.postgres import db
+from supervision.runtime.tidying import tidier
 
-PATIENCE_SECONDS, BATCH = 2.0, 5_000
+BATCH = 1_000
 
 # Rows are written within seconds of their request, so the oldest rows have the smallest ids. Of the newest REQUEST_LOG_ROWS ids,
 # each is kept; ids that were never used make the log shorter, by little.
@@ -22,14 +21,9 @@ RETURNING r.id
 """
 
 
+@tidier("requests of API clients")
 def delete_old() -> bool:
-    """Remove what is older than REQUEST_LOG_DAYS or beyond the newest REQUEST_LOG_ROWS, in batches, for some seconds at most.
-
-    Returns whether there may be more.
-    """
-    limits, end = conf.get(), time.monotonic() + PATIENCE_SECONDS
+    """Remove a batch of what is older than REQUEST_LOG_DAYS or beyond the newest REQUEST_LOG_ROWS. Returns whether there may be more."""
+    limits = conf.get()
     days = limits.keep_requests.total_seconds() / 86_400
-    while time.monotonic() < end:
-        if len(db.run(_DELETE_OLD, {"days": days, "rows": limits.request_log_rows, "batch": BATCH})) < BATCH:
-            return False
-    return True
+    return len(db.run(_DELETE_OLD, {"days": days, "rows": limits.request_log_rows, "batch": BATCH})) == BATCH

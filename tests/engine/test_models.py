@@ -157,6 +157,7 @@ INDEXES = {
     "step_claimable",  # the claim
     "step_starving",  # the sweep; empty when all is well
     "step_asleep",  # the sweep; empty without steps that wait
+    "step_awaiting",  # the sweep of the shop; empty without steps that wait
     "step_in_error",  # the console; empty when all is well
     "step_in_error_newest",  # lists, filtered; empty when all is well
     "supervision_stepevent_pkey",  # histories

@@ -1,0 +1,90 @@
+"""What an application gives the engine: how its submissions become runs, and what becomes of its own rows about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from supervision.errors import UnreadableSubmission
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A submission after it was read: the engine's columns, the agents' payload, the application's own facts."""
+
+    payload: Mapping[str, Any]
+    priority: int = 0
+    session_key: str | None = None
+    partition: str | None = None
+    reply_to: str | None = None
+    facts: Any = None
+    version: int | None = None  # the version that its run gets; None: the newest one that is not `by_choice`
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedRun:
+    """A run that has just been written, for the application to write its own rows beside it."""
+
+    run_id: int
+    key: str
+    client: str
+    submitted_at: datetime
+    new: NewRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedRun:
+    """A run that has just reached a new state, as the workflow's hooks see it."""
+
+    run_id: int
+    key: str
+    reason: str
+    payload: Mapping[str, Any]
+
+
+class Intake:
+    """How an application turns submissions into runs. This one takes any JSON object for the payload and has no rows of its own."""
+
+    def read(self, body: str) -> NewRun:
+        """Parse one submission. Raises UnreadableSubmission; touches no database."""
+        try:
+            payload = json.loads(body)
+        except (ValueError, RecursionError):
+            payload = None
+        if not isinstance(payload, dict):
+            raise UnreadableSubmission("expected a JSON object")
+        return NewRun(payload=payload)
+
+    def read_submission(self, body: str, submission: int) -> NewRun:
+        """Parse one submission as `read` does, for an application that also needs its id (unique, and the same at each delivery)."""
+        return self.read(body)
+
+    def write(self, runs: Sequence[AcceptedRun]) -> None:
+        """Write the application's rows for these runs, in the transaction that writes the runs. No network."""
+
+    def check_amendment(self, changed: Mapping[str, Any]) -> None:
+        """Check the payload fields that an operator corrects when resubmitting. Raises UnreadableSubmission."""
+
+    def archive(self, run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
+        """The application's facts about these runs, as JSON values by run, in the transaction that archives them.
+
+        keep: leave the application's own rows in their tables; otherwise delete them.
+        """
+        return {}
+
+    def held(self, run_ids: Sequence[int], *, keep: bool) -> Collection[int]:
+        """Those of these runs that are not to be archived yet, because the application still needs its rows about them.
+
+        Called before `archive`, in its transaction, so it may lock rows; it must not wait for locks.
+        """
+        return ()
+
+    def forget(self, keys: Sequence[str]) -> Collection[str]:
+        """Delete the application's last rows about these runs, given by public ids, and return those that have to stay for now.
+
+        Called RECORD_DAYS after they ended, in the transaction that deletes them from the archive.
+        """
+        return ()

@@ -1,0 +1,126 @@
+"""What tidies reads the rows that go, by an index, and not the years of rows that stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from orders import accounting
+from orders.parcels import events as parcel_events
+from orders.payments import events as payment_events
+from orders.records import expired, facts, leaving
+from supervision.ledger import exchanges
+from supervision.runtime import tidying
+from supervision.worker import records
+
+from .filled import TABLES, explained, fill
+
+ORDERS, FEW = 20_000, 2_000
+BIG = {f"orders_{name}" for name in ("order", "orderline", "parcel", "parcelevent", "paymentevent", "document")}
+BIG |= {"supervision_archivedrun", "django_session"}
+SMALL = {"orders_documentcounter", "supervision_channel"}  # a row a year, a row a channel
+
+
+@pytest.fixture(scope="module")
+def years(store_database: None, django_db_blocker: Any) -> Iterator[None]:
+    """The rows are never committed."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        fill(ORDERS)
+        yield
+        transaction.set_rollback(True)
+    connection.close()
+
+
+@pytest.fixture
+def filled(years: None, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+BATCH = [f"o{n}" for n in range(1, 201)]
+RUNS = list(range(1, 201))
+STATEMENTS = {
+    "the facts of orders": (facts.OF_ORDERS, {"runs": RUNS}),
+    "whose orders leave": (leaving._MINE.format(which="o.run_id = ANY (%(runs)s)"), {"runs": RUNS}),
+    "whose orders are forgotten": (leaving._MINE.format(which="o.public_id = ANY (%(orders)s)"), {"orders": BATCH}),
+    "what came later": (leaving._BUSY, {"orders": BATCH}),
+    "documents that wait": (
+        leaving._UNISSUED,
+        {"orders": BATCH, "invoices": accounting.ISSUE_INVOICES, "notes": accounting.ISSUE_CREDIT_NOTES},
+    ),
+    "an order's rows": (leaving._TAKE_OUT, {"orders": BATCH}),
+    "archived runs": (records._OLD, {"after": 0, "size": 500, "days": 3650}),
+    "the archive's end": (records._FORGET, {"keys": BATCH}),
+    "documents": (expired._DOCUMENTS, {"years": 10, "size": 500}),
+    "sessions": (expired._SESSIONS, {"size": 500}),
+    "payment events": (payment_events._FORGET, {"seconds": 2_592_000}),
+    "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
+    "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
+    **{
+        table: (
+            records._DELETE.format(table=table, at=at, over=over, more=records._WITH.get(table, "")),
+            {"after": 0, "size": 500, "days": 3650},
+        )
+        for table, (at, over) in records.RECORDS.items()
+    },
+}
+
+
+@pytest.mark.parametrize("what", STATEMENTS)
+def test_what_leaves_is_found_by_an_index_beside_years_of_rows(what, filled):
+    for scans, tables in ((False, set(TABLES) - SMALL), (True, BIG)):
+        plan = explained(*STATEMENTS[what], scans=scans)
+        assert not set(re.findall(r"Seq Scan on (\w+)", plan)) & tables, plan
+
+
+def test_every_tidier_is_among_these_statements():
+    assert set(tidying._TIDIERS) == {
+        "the archive", "documents", "sessions", "events of the payment service", "events of the carrier", *records.RECORDS
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_a_turn_deletes_batch_by_batch_what_is_over_and_nothing_else(monkeypatch):
+    """Each batch is bounded, and each pass ends at the first page that is too young."""
+    for module in (records, expired):
+        monkeypatch.setattr(module, "SIZE", 50)
+    fill(FEW)
+    before = counted()
+    sizes, idle = [before], 0
+    while idle < len(tidying._TIDIERS):
+        tidying.turn(0.0)  # one batch of the next table
+        sizes.append(counted())
+        idle = idle + 1 if sizes[-1] == sizes[-2] else 0
+    after = sizes[-1]
+
+    assert after["supervision_archivedrun"] == pytest.approx(FEW * 3650 / 3700, abs=1)
+    assert after["orders_parcel"] == after["orders_order"] == after["supervision_archivedrun"]
+    assert after["supervision_incident"] == after["supervision_incidentnote"] == after["supervision_telling"]
+    assert after["supervision_incident"] == pytest.approx(before["supervision_incident"] * 3650 / 3700, abs=1)
+    assert after["orders_document"] == before["orders_document"] - gone_documents()
+    assert after["django_session"] <= 1
+    assert after["orders_parcelevent"] == pytest.approx(3 * FEW * 30 / 3700, abs=3)
+    for table in TABLES:
+        most = 1000 if table.endswith("event") else 50
+        assert all(0 <= one[table] - two[table] <= most for one, two in pairwise(sizes)), table
+
+
+def counted() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        found = {}
+        for table in TABLES:
+            cursor.execute(f"SELECT count(*) FROM {table}")  # noqa: S608 - the names of `filled`
+            found[table] = cursor.fetchone()[0]
+    return found
+
+
+def gone_documents() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT sum(gone) FROM orders_documentcounter WHERE gone = last OR gone = 0")
+        return int(cursor.fetchone()[0])

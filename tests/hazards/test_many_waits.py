@@ -1,0 +1,126 @@
+"""Hazard 15: 100,000 runs that wait. A sweep, a claim and a signal read the rows that they change, and no row that only waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from supervision import testing
+from supervision.incidents import lifecycle
+from supervision.models import StepState
+from supervision.recovery import supervisor
+from supervision.signals.sending import NewSignal, send_all, send_signal
+from supervision.store.step_sql import ANY_DUE
+from supervision.testing import run_of
+from tests.workflows.conftest import BETA, asleep, flow, paid
+
+__all__ = ["flow"]
+
+MANY = 100_000
+WINDOW = 8 * supervisor.WINDOW  # each sweep looks at this many runs by their keys, however many there are
+FILL = """
+INSERT INTO supervision_run (process_state, created_at, workflow, version, key, payload, complete_by)
+SELECT 'Processing', now(), 'waiting', 1, 'asleep-' || i, '{}', now() + interval '90 days' FROM generate_series(1, %(many)s) i;
+INSERT INTO supervision_stepstate (run_id, direction, position, process_state, attempt, seq, effect, name, agent, idempotency_key,
+       not_before, awaits, awaits_until, awaits_attempt)
+SELECT r.id, 'do', 0, 'Pending', 1, 2, 'none', 'paid', 'wait', r.key || ':paid:do:1', now() + interval '1 hour', 'paid',
+       now() + interval '1 hour', 1 FROM supervision_run r WHERE r.key LIKE 'asleep-%%';
+INSERT INTO supervision_stepstate (run_id, direction, position, process_state, attempt, seq, effect, name, agent, idempotency_key)
+SELECT r.id, 'do', 1, 'Pending', 0, 0, 'none', 'beta-step', 'beta', r.key || ':beta-step:do:1'
+  FROM supervision_run r WHERE r.key LIKE 'asleep-%%';
+ANALYZE supervision_run, supervision_stepstate;
+"""
+
+
+@pytest.fixture
+def many(sas, flow) -> Iterator[Any]:
+    """One run that was begun as usual, beside those that wait."""
+    flow(paid(), BETA)
+    run = sas.start("waiting")
+    with connection.cursor() as cursor:
+        for statement in FILL.split(";\n"):
+            if statement.strip():
+                cursor.execute(statement, {"many": MANY})
+    assert asleep() == MANY + 1
+    return run
+
+
+def read(statement: str, params: Any) -> int:
+    """How many rows of steps and runs the statement reads; it is executed and rolled back."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + statement, params)
+        (plan,) = cursor.fetchone()
+        transaction.set_rollback(True)
+    return sum(_rows((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+
+
+def _rows(node: Any) -> Iterator[float]:
+    if node.get("Relation Name") in ("supervision_stepstate", "supervision_run") and "Scan" in node["Node Type"]:
+        yield (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+    for child in node.get("Plans", ()):
+        yield from _rows(child)
+
+
+def executed(work: Any) -> list[tuple[str, Any]]:
+    """The statements that the work sends, with their parameters."""
+    seen: list[tuple[str, Any]] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        work()
+    return seen
+
+
+@pytest.mark.timeout(300)
+def test_a_hundred_thousand_waits_cost_sweep_claim_and_signal_nothing(sas, many):
+    assert read(ANY_DUE, {"shut": [], "since": "-infinity", "known": ["waiting 1"]}) == 0
+    touched = blocks(supervisor.sweep_once)
+    assert touched < WINDOW, f"a sweep touches {touched} pages"
+    touched = blocks(lifecycle.look)
+    assert touched < 200, f"the look for incidents touches {touched} pages"
+    touched = blocks(lambda: send_signal(many.key, "paid"))
+    assert touched < 500, f"a signal touches {touched} pages"
+    touched = blocks(lambda: testing.schedule())
+    assert touched < 1_000, f"a claim touches {touched} pages"
+
+
+TOUCHED = """
+SELECT sum(pg_stat_get_xact_blocks_fetched(oid)) FROM (
+    SELECT t.oid FROM pg_class t WHERE t.relname IN ('supervision_stepstate', 'supervision_run')
+    UNION ALL SELECT i.indexrelid FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid
+               WHERE t.relname IN ('supervision_stepstate', 'supervision_run')) r
+"""
+
+
+def blocks(work: Any) -> int:
+    """The pages of steps, runs and their indexes that the work touches. A scan of the waiting steps touches thousands.
+
+    Counted by this connection in one transaction: what autovacuum reads meanwhile does not count.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(TOUCHED)
+        (before,) = cursor.fetchone()
+        work()
+        cursor.execute(TOUCHED)
+        (after,) = cursor.fetchone()
+    return int(after - before)
+
+
+@pytest.mark.timeout(300)
+def test_of_a_hundred_thousand_waits_those_whose_signal_came_go_on_and_the_others_stay(sas, many):
+    sent = send_all([NewSignal(run=f"asleep-{n}", name="paid", key="k") for n in range(1, 201)])
+    assert len(sent) == 200
+
+    sas.run()
+
+    assert StepState.objects.filter(name="beta-step", process_state="Processed").count() == 200
+    assert asleep() == MANY + 1 - 200
+    assert run_of("asleep-1").process_state == "Processed"
+    assert run_of("asleep-201").process_state == "Processing"
