@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orders.documents import checks  # noqa: F401 - registers those of documents
 from orders.parcels.splitting import SPLIT
 from supervision.audit.registry import Check, register
 
