@@ -264,7 +264,7 @@ class Return(models.Model):
 
 
 class ReturnLine(models.Model):
-    """One product of a return. accepted, refused: None until the goods were looked at.
+    """One product of a return at one price. accepted, refused: None until the goods were looked at.
 
     holds: the pieces that count in `Returnable.returned`: all that are asked for, then the accepted ones; none once it is cancelled.
     restocked: the pieces that were put back into stock.
@@ -285,7 +285,7 @@ class ReturnLine(models.Model):
         verbose_name_plural = _("return lines")
         default_permissions = ()
         constraints = [
-            models.UniqueConstraint(name="a_return_has_a_product_once", fields=["of", "sku"]),
+            models.UniqueConstraint(name="a_return_has_a_product_at_a_price_once", fields=["of", "sku", "unit_price"]),
             models.CheckConstraint(
                 name="a_return_takes_back_what_was_asked",
                 condition=Q(quantity__gt=0, holds__gte=0, holds__lte=F("quantity"))

@@ -34,9 +34,6 @@ add(
         "beyond_delivered": Problem(
             409, "More than was delivered and is not yet returned.", "Return fewer pieces of the lines that `errors` names.", "return_goods"
         ),
-        "several_prices": Problem(
-            409, "Only 1 of MUG-BLUE at 8.00 can be returned.", "Ask for each price in a return of its own.", "return_goods"
-        ),
         "not_paid_by_card": Problem(409, "No card was charged for this order.", "Pay back in the way in which it was paid.", "refund_.*"),
         "no_failed_refund": Problem(
             409,

@@ -29,7 +29,7 @@ from supervision.operations import operator_verbs
 
 
 class ReturnLineSerializer(LineSerializer):
-    """One product and its pieces; where the order has several prices for it, which of them, or else the lowest."""
+    """One product and its pieces; where the order has several prices for it, which of them, or else the lowest ones first."""
 
     unit_price = serializers.DecimalField(max_digits=10, decimal_places=2, required=False, min_value=0)
 
@@ -42,9 +42,12 @@ class ReturnSerializer(Strict):
 
 
 class GoodsLineSerializer(Strict):
-    """What came of one product. The pieces that are neither accepted nor refused did not come."""
+    """What came of one product, or of its pieces at one price. The pieces that are neither accepted nor refused did not come."""
 
     sku = Text(max_length=64)
+    unit_price = serializers.DecimalField(
+        max_digits=10, decimal_places=2, required=False, min_value=0, help_text="where the return has several: else the cheapest came first"
+    )
     accepted = Whole(min_value=0, max_value=MAX_QUANTITY)
     refused = Whole(min_value=0, max_value=MAX_QUANTITY, required=False, default=0)
 
@@ -165,9 +168,9 @@ class GoodsView(ReturnDoor):
         """Say what really came: 202, and the return goes on. 409: it waits for no goods any more."""
         view = self.visible(request, public_id)
         report = self.read(request, GoodsSerializer)
-        lines = [dict(line) for line in report["lines"]]
+        lines = [{name: str(said) if name == "unit_price" else said for name, said in line.items()} for line in report["lines"]]
         try:
-            goods.read({"lines": lines}, {line.sku: line.quantity for line in view.lines})
+            goods.read({"lines": lines}, {(line.sku, line.unit_price): line.quantity for line in view.lines})
         except goods.Unreadable as problem:
             raise ValidationError({problem.field: [problem.problem]}) from None
         operator_verbs.signal(

@@ -14,7 +14,6 @@ PAID_OUT = "money-returned"  # the signal: {"amount", "currency", "reference"} o
 # Why a return is refused at the door, or ends without its goods.
 NOT_DELIVERED = "not_delivered"  # the order is not Processed
 BEYOND = "beyond_delivered"  # more than was delivered and is not on its way back
-SEVERAL_PRICES = "several_prices"  # one price is not enough for the pieces of a product: each needs a return of its own
 GOODS_MISSING = "goods_missing"  # the goods did not come in time
 NOT_RECORDED = "goods_not_recorded"  # the result of await-goods is not what the return's lines say
 

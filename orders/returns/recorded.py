@@ -13,9 +13,11 @@ from supervision import PermanentFailure, StepRequest
 from supervision.postgres import db
 
 _ACCEPTED = """
-SELECT t.public_id, jsonb_object_agg(l.sku, l.accepted), sum(l.accepted * l.unit_price)
-  FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
- WHERE t.public_id = ANY (%(returns)s::text[]) AND l.accepted > 0 GROUP BY t.public_id
+SELECT public_id, jsonb_object_agg(sku, pieces), sum(worth)
+  FROM (SELECT t.public_id, l.sku, sum(l.accepted) AS pieces, sum(l.accepted * l.unit_price) AS worth
+          FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+         WHERE t.public_id = ANY (%(returns)s::text[]) AND l.accepted > 0 GROUP BY t.public_id, l.sku) s
+ GROUP BY public_id
 """
 
 
