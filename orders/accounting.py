@@ -16,6 +16,7 @@ from supervision.workflow import AcceptedRun, ClosedRun
 KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
 RETURNED, PARTLY_REFUNDED, DOCUMENT = "order.returned", "order.partly_refunded", "document.issued"
+CORRECTED = "return.corrected"
 # Notifications, for `orders.documents`.
 ISSUE_INVOICES, ISSUE_CREDIT_NOTES, ISSUE_REFUND_NOTES = "issue-invoices", "issue-credit-notes", "issue-refund-notes"
 

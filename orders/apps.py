@@ -21,4 +21,4 @@ class OrdersConfig(AppConfig):
         from orders.documents import crediting, issuing  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
-        from orders.returns import payouts  # noqa: F401
+        from orders.returns import correcting, payouts  # noqa: F401

@@ -19,7 +19,7 @@ from orders.documents import sharing, vat
 from orders.documents.issuing import invoices, issue, new_document, of_order, together_or_alone
 from orders.documents.tables import CREDIT_NOTE, INVOICE, Document
 from orders.formats import decimals, speaking
-from orders.models import Return, ReturnLine
+from orders.models import Return, ReturnCorrection, ReturnLine
 from orders.queries import order_view
 from supervision.models import Notification
 from supervision.outbox.notifications import handler
@@ -62,17 +62,17 @@ def credited_elsewhere(order: str, intent: str, amount: Decimal) -> dict[str, st
 
 def credit_notes(returns: Sequence[Return]) -> list[Document]:
     """Issue the credit notes of those of these returns that have none and of which something was accepted, in the caller's transaction."""
-    lines: dict[str, list[ReturnLine]] = {}
-    for line in ReturnLine.objects.filter(of__in=returns, accepted__gt=0).select_related("of").order_by("pk"):
-        lines.setdefault(line.of.public_id, []).append(line)
+    lines: dict[str, list[tuple[ReturnLine, int]]] = {}
+    first = _paid_before_corrections([one.public_id for one in returns])
+    for line in ReturnLine.objects.filter(of__in=returns).select_related("of").order_by("pk"):
+        pieces = first.get((line.of.public_id, line.sku, line.unit_price), line.accepted or 0)
+        if pieces:
+            lines.setdefault(line.of.public_id, []).append((line, pieces))
     rows = {one.public_id: one for one in returns if one.public_id in lines}
 
     def document(order: str, back: str) -> Document | None:
         books = Books(order, back)
-        with speaking(books.invoice.body.get("language")):
-            names = {"before": _("Credited before"), "instead": _("Credited at this rate instead")}
-        made = sharing.of_goods(books.goods(lines[back]), books.rest, books.unit, **names)
-        return books.note(made, return_number=rows[back].number)
+        return books.note(books.keeping(books.goods(lines[back])), return_number=rows[back].number)
 
     return issue(CREDIT_NOTE, [(one.order_key, one.public_id) for one in rows.values()], document)
 
@@ -83,6 +83,8 @@ def refund_notes(paid: Sequence[Mapping[str, str]]) -> list[Document]:
 
     def document(order: str, cause: str) -> Document | None:
         one, books = rows[order, cause], Books(order, cause)
+        if missed := _missed(cause, Decimal(one["amount"])):
+            return books.note(books.keeping(books.goods(missed)), refund_number=one["number"])
         amount = Decimal(one["amount"]).quantize(vat.CENT, ROUND_FLOOR)
         if cause.startswith(ELSEWHERE):
             amount -= books.taken(cause.rpartition(":")[0] + ":")
@@ -91,6 +93,26 @@ def refund_notes(paid: Sequence[Mapping[str, str]]) -> list[Document]:
         return books.note(sharing.without_goods(amount, books.rest, books.unit, name), refund_number=one["number"])
 
     return issue(CREDIT_NOTE, list(rows), document)
+
+
+def _paid_before_corrections(returns: Sequence[str]) -> dict[tuple[str, str, Decimal], int]:
+    """The pieces that a return had paid for when its report was corrected first: those are its credit note's."""
+    found: dict[tuple[str, str, Decimal], int] = {}
+    for made in ReturnCorrection.objects.filter(return_key__in=returns, paid=True).order_by("number"):
+        for line in made.lines:
+            found.setdefault((made.return_key, line["sku"], Decimal(line["unit_price"])), line["paid"][0])
+    return found
+
+
+def _missed(refund: str, amount: Decimal) -> list[tuple[ReturnLine, int]]:
+    """The pieces that this refund pays because the report had missed them; none if it pays less than they are worth."""
+    made = ReturnCorrection.objects.filter(refund=refund).first()
+    if made is None:
+        return []
+    rows = {(line.sku, line.unit_price): line for line in ReturnLine.objects.filter(of__public_id=made.return_key)}
+    found = [(rows[line["sku"], Decimal(line["unit_price"])], line["paid"][1] - line["paid"][0]) for line in made.lines]
+    worth = sum((line.unit_price * pieces for line, pieces in found), Decimal("0.00"))
+    return [(line, pieces) for line, pieces in found if pieces] if worth == amount else []
 
 
 def _invoice(orders: Any) -> None:
@@ -110,8 +132,14 @@ class Books:
         self.rest = sharing.rests(invoice.body["lines"], self.credited)
         self.unit = Decimal(1).scaleb(-min(2, decimals(invoice.currency)))
 
-    def goods(self, lines: Sequence[ReturnLine]) -> list[vat.Line]:
-        """The lines for the accepted pieces of these."""
+    def keeping(self, lines: Sequence[vat.Line]) -> list[vat.Line]:
+        """These lines of goods, with those that keep each rate within what is left of it."""
+        with speaking(self.invoice.body.get("language")):
+            names = {"before": _("Credited before"), "instead": _("Credited at this rate instead")}
+        return sharing.of_goods(lines, self.rest, self.unit, **names)
+
+    def goods(self, lines: Sequence[tuple[ReturnLine, int]]) -> list[vat.Line]:
+        """The lines for these pieces of lines of a return."""
 
         def same(of: Sequence[vat.Line], line: ReturnLine) -> list[vat.Line]:
             return [one for one in of if one["sku"] == line.sku and Decimal(one["unit_price"]) == line.unit_price]
@@ -120,12 +148,12 @@ class Books:
             vat.credit_line(
                 line.sku,
                 line.name,
-                line.accepted or 0,
+                pieces,
                 line.unit_price,
                 same(self.invoice.body["lines"], line),
                 same(self.credited, line),
             )
-            for line in lines
+            for line, pieces in lines
         ]
 
     def taken(self, causes: str) -> Decimal:
