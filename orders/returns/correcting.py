@@ -124,9 +124,11 @@ def _plan(public_id: str, report: Mapping[str, Any], *, locked: bool) -> tuple[P
 
 
 def _write(row: Return, found: Plan, *, by: Any, facts: Mapping[str, Any]) -> ReturnCorrection:
-    beyond = _("So many pieces of %(sku)s were not bought, or come back in another return.")
-    _changed(_HOLD, found.held, codes.BEYOND, beyond, order=row.order_key)
-    _changed(_STOCK, found.stock, codes.SOLD_AGAIN, _("%(sku)s was sold again: the pieces cannot be taken out of stock."))
+    if lost := _not_changed(_HOLD, found.held, order=row.order_key):
+        text = _("So many pieces of %(sku)s were not bought, or come back in another return.") % {"sku": lost}
+        raise Refused(text, codes.BEYOND)
+    if lost := _not_changed(_STOCK, found.stock):
+        raise Refused(_("%(sku)s was sold again: the pieces cannot be taken out of stock.") % {"sku": lost}, codes.SOLD_AGAIN)
     columns = ("ids", "accepted", "refused", "holds", "restocked")
     rows = [(line.id, line.accepted, line.refused, line.holds, line.restocked) for line in found.lines]
     db.fetch(_LINES, dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
@@ -140,14 +142,13 @@ def _write(row: Return, found: Plan, *, by: Any, facts: Mapping[str, Any]) -> Re
     return made
 
 
-def _changed(statement: str, pieces: Mapping[str, int], code: str, words: str, **more: Any) -> None:
-    """Change these numbers of pieces in one guarded statement. Raises Refused, if it wins for fewer products than it has to."""
+def _not_changed(statement: str, pieces: Mapping[str, int], **more: Any) -> str:
+    """Change these numbers of pieces in one guarded statement; the products for which it did not win, empty if there are none."""
     wanted = {sku: count for sku, count in sorted(pieces.items()) if count}
     if not wanted:
-        return
+        return ""
     won = {sku for (sku,) in db.fetch(statement, {"skus": list(wanted), "pieces": list(wanted.values()), **more})}
-    if lost := sorted(wanted.keys() - won):
-        raise Refused(words % {"sku": ", ".join(lost)}, code)
+    return ", ".join(sorted(wanted.keys() - won))
 
 
 def _pay(row: Return, found: Plan, *, by: Any, reason: str, number: int) -> tuple[str, Decimal]:
