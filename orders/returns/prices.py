@@ -28,10 +28,10 @@ Prices = Mapping[str, Mapping[Decimal, int]]  # by SKU: the pieces at each price
 
 
 class Named(NamedTuple):
-    """Pieces for which a request names the price. index: of the first of its lines that does."""
+    """Pieces for which a request names the price. line: the place of the first of its lines that does."""
 
     pieces: int
-    index: int
+    line: int
 
 
 def prices_of(view: OrderView) -> Prices:
@@ -76,7 +76,7 @@ def chosen(
             if sku in several and asked > rest[price]:
                 words = {"count": rest[price], "sku": sku, "price": price}
                 text = _("Only %(count)d of %(sku)s at %(price)s can be returned.") % words
-                raise Conflict(codes.BEYOND, text, {"lines": {named[sku, price].index: {"quantity": [text]}}})
+                raise Conflict(codes.BEYOND, text, {"lines": {named[sku, price].line: {"quantity": [text]}}})
         missing = pieces - at.total()
         for price in prices[sku]:
             taken = min(missing, rest[price] - at[price]) if price != max(prices[sku]) else missing
