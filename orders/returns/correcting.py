@@ -44,6 +44,14 @@ _HOLD = """
 UPDATE orders_returnable r SET returned = r.returned + v.pieces FROM unnest(%(skus)s::text[], %(pieces)s::int[]) v(sku, pieces)
  WHERE r.order_key = %(order)s AND r.sku = v.sku AND r.returned + v.pieces BETWEEN 0 AND r.delivered RETURNING r.sku
 """
+# Of the pieces that are to be held at a price, those of which the order has not so many: another return may have taken them meanwhile.
+_BEYOND_PRICE = """
+SELECT v.sku FROM unnest(%(skus)s::text[], %(prices)s::numeric[], %(pieces)s::int[]) v(sku, unit_price, pieces)
+ WHERE v.pieces + coalesce((SELECT sum(l.holds) FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+                             WHERE t.order_key = %(order)s AND l.sku = v.sku AND l.unit_price = v.unit_price), 0)
+       > coalesce((SELECT sum(b.quantity) FROM orders_orderline b JOIN orders_order o ON o.id = b.order_id
+                    WHERE o.public_id = %(order)s AND b.sku = v.sku AND b.unit_price = v.unit_price), 0)
+"""
 _STOCK = """
 UPDATE orders_product p SET available = p.available + v.pieces FROM unnest(%(skus)s::text[], %(pieces)s::int[]) v(sku, pieces)
  WHERE p.sku = v.sku AND p.available + v.pieces >= 0 RETURNING p.sku
@@ -124,7 +132,7 @@ def _plan(public_id: str, report: Mapping[str, Any], *, locked: bool) -> tuple[P
 
 
 def _write(row: Return, found: Plan, *, by: Any, facts: Mapping[str, Any]) -> ReturnCorrection:
-    if lost := _not_changed(_HOLD, found.held, order=row.order_key):
+    if lost := _beyond_price(row.order_key, found) or _not_changed(_HOLD, found.held, order=row.order_key):
         text = _("So many pieces of %(sku)s were not bought, or come back in another return.") % {"sku": lost}
         raise Refused(text, codes.BEYOND)
     if lost := _not_changed(_STOCK, found.stock):
@@ -140,6 +148,15 @@ def _write(row: Return, found: Plan, *, by: Any, facts: Mapping[str, Any]) -> Re
     entries.append(accounting.KEY, [_event(row, made, found)])
     log(by, row, f"correct: {facts['reason']} ({found.in_words()})")
     return made
+
+
+def _beyond_price(order: str, found: Plan) -> str:
+    """The products of which the order has not so many pieces at a price; empty if there are none. The order's pieces are locked."""
+    more = [(line.was.sku, line.was.unit_price, line.holds - line.was.holds) for line in found.lines if line.holds > line.was.holds]
+    if not more:
+        return ""
+    columns = dict(zip(("skus", "prices", "pieces"), map(list, zip(*more, strict=True)), strict=True))
+    return ", ".join(sorted({sku for (sku,) in db.fetch(_BEYOND_PRICE, {"order": order, **columns})}))
 
 
 def _not_changed(statement: str, pieces: Mapping[str, int], **more: Any) -> str:

@@ -98,7 +98,11 @@ class CorrectionPages(RunConsole):
                 data = request.POST.copy()
                 data["shown"] = now
                 form, lead, button = CorrectionForm(data, form.lines), plan.in_words(), _("Correct the report")
-        words: dict[str, Any] = {"title": _("Correct the report on return %(number)s") % {"number": row.number}, "lead": lead, "button": button}
+        words: dict[str, Any] = {
+            "title": _("Correct the report on return %(number)s") % {"number": row.number},
+            "lead": lead,
+            "button": button,
+        }
         return self.page(request, "ask.html", subtitle=str(order), object=order, form=form, back=home, dangerous=bool(form.data), **words)
 
 

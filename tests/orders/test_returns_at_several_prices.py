@@ -12,10 +12,11 @@ import pytest
 from orders.documents.tables import Document
 from orders.models import Order, OrderLine, ReturnLine
 from orders.queries import order_view
-from orders.returns import codes
+from orders.returns import codes, correcting
 from orders.returns.asking import ask
 from orders.services import Conflict, InvalidOrder
 from supervision.audit import registry
+from supervision.errors import Refused
 from supervision.operations import operator_verbs
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
@@ -260,4 +261,21 @@ def test_credit_notes_at_two_prices_take_back_exactly_the_vat_of_their_lines(sho
     invoice, *notes = Document.objects.filter(order_key=delivered).order_by("pk")
     assert [one["vat"] for one in invoice.body["lines"] if one["sku"] == "MUG-BLUE"] == ["4.66", "4.15"]
     assert [one["vat"] for note in notes for one in note.body["lines"]] == ["4.15", "2.33", "2.33"]
+    agrees()
+
+
+def test_a_correction_takes_no_piece_at_a_price_that_another_return_has_taken_meanwhile(shop, delivered, services):
+    first = back_of(delivered, mugs(1, HIGH))
+    shop.run()
+    goods(shop, first, ("MUG-BLUE", 0, 1))
+    second = back_of(delivered, mugs(1, HIGH))
+    shop.run()
+    goods(shop, second, ("MUG-BLUE", 1))
+    came = {"lines": [{"sku": "MUG-BLUE", "accepted": 1}]}
+
+    with pytest.raises(Refused, match="MUG-BLUE") as refused:
+        correcting.correct(first, came, reason="it came", by="olga", idempotency_key="one")
+
+    assert refused.value.code == "beyond_delivered"
+    assert refunds_made(services, delivered) == [2310]
     agrees()
