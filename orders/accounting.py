@@ -18,8 +18,9 @@ from supervision.workflow import AcceptedRun, ClosedRun
 KEY = "accounting"
 RECEIVED, PROCESSED, CANCELLED, REFUNDED = "order.received", "order.processed", "order.cancelled", "order.refunded"
 RETURNED, PARTLY_REFUNDED, DOCUMENT = "order.returned", "order.partly_refunded", "document.issued"
-CHANGED = "order.changed"
-ISSUE_INVOICES, ISSUE_CREDIT_NOTES = "issue-invoices", "issue-credit-notes"  # notifications, for `orders.documents.issuing`
+CHANGED, CORRECTED = "order.changed", "return.corrected"
+# Notifications, for `orders.documents`.
+ISSUE_INVOICES, ISSUE_CREDIT_NOTES, ISSUE_REFUND_NOTES = "issue-invoices", "issue-credit-notes", "issue-refund-notes"
 
 
 def received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> list[entries.Event]:

@@ -19,10 +19,10 @@ class OrdersConfig(AppConfig):
         from orders import intake_queue, stakes, worth  # noqa: F401
         from orders.accounts import mails  # noqa: F401
         from orders.agents import payment_news, rates  # noqa: F401
-        from orders.documents import issuing  # noqa: F401
+        from orders.documents import crediting, issuing  # noqa: F401
         from orders.edits import changing  # noqa: F401
         from orders.identity import backend  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
         from orders.records import expired  # noqa: F401
-        from orders.returns import payouts  # noqa: F401
+        from orders.returns import correcting, payouts  # noqa: F401

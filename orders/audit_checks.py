@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orders.documents import checks  # noqa: F401 - registers those of documents
 from orders.parcels.splitting import SPLIT
 from supervision.audit.registry import Check, register
 
@@ -108,7 +109,7 @@ for _invariant, _violations in (
         """
         SELECT t.public_id AS return_key, x.accepted, x.restocked, x.worth, paid.result->>'refunded' AS refunded
           FROM supervision_run r JOIN orders_return t ON t.public_id = r.key
-          JOIN LATERAL (SELECT sum(l.accepted) AS accepted, sum(l.restocked) AS restocked, sum(l.accepted * l.unit_price) AS worth
+          JOIN LATERAL (SELECT sum(l.accepted) AS accepted, sum(l.restocked) AS restocked, sum(l.holds * l.unit_price) AS worth
                           FROM orders_returnline l WHERE l.of_id = t.id) x ON true
           LEFT JOIN supervision_stepstate stock
             ON stock.run_id = r.id AND stock.direction = 'do' AND stock.name = 'restock-goods' AND stock.process_state || '' = 'Processed'

@@ -25,9 +25,11 @@ from orders.mails.resending import resend
 from orders.models import MailAgain, Order, Refund
 from orders.refunds import asking, codes
 from orders.refunds.again import Failed, failed_of, pay_again
+from orders.returns import answers
+from orders.returns.correction_pages import CorrectionPages, correctable
 from orders.services import Conflict, InvalidOrder, KeyReused
 from supervision.approvals import rights
-from supervision.console.run_lists import RunConsole, labelled
+from supervision.console.run_lists import labelled
 from supervision.console.shared import run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.errors import AwaitsApproval, Refused, UnknownRun
@@ -55,7 +57,7 @@ class ResendForm(_Once):
     field_order = ("email", "reason")
 
 
-class OrderDesk(RunConsole):
+class OrderDesk(CorrectionPages):
     """Adds to the page of an order what happened after it, and the pages that ask for more."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -83,6 +85,7 @@ class OrderDesk(RunConsole):
             "left": None if rest is None else money(rest, obj.currency),
             "refund_at": reverse("admin:orders_order_refund", args=[obj.pk]) if rest else "",
             "resend_at": reverse("admin:orders_order_resend", args=[obj.pk]) if len(again) < mails.MOST else "",
+            "correctable": correctable(obj, answers.of_order(obj.public_id)) if rights.may(request.user, "") else [],
             "may_refund": rights.may(request.user, codes.VERB),
             "may_act": self.has_operate_permission(request),
         }

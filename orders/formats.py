@@ -26,6 +26,11 @@ def money(amount: Decimal | str | int, currency: str = "EUR") -> str:
     return numbers.format_currency(Decimal(amount), currency, locale=locale())
 
 
+def decimals(currency: str) -> int:
+    """How many decimals amounts of this currency have."""
+    return int(numbers.get_currency_precision(currency))
+
+
 def number(value: Decimal | int | str) -> str:
     """A number with the language's separators."""
     return numbers.format_decimal(Decimal(value), locale=locale())

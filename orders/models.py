@@ -21,6 +21,7 @@ from orders.identity.tables import TokenGrant
 from orders.mails.tables import MailAgain
 from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
 from orders.refunds.tables import Refund
+from orders.returns.tables import ReturnCorrection
 from orders.shelves.tables import WORDS, Category
 from supervision.models import Run
 
@@ -39,6 +40,7 @@ __all__ = [
     "PaymentEvent",
     "Product",
     "Refund",
+    "ReturnCorrection",
     "SavedAddress",
     "StockReservation",
     "TokenGrant",
@@ -245,7 +247,10 @@ class Returnable(models.Model):
 
 
 class Return(models.Model):
-    """A customer's wish to give goods of an order back. Its state is that of its run, which has the same public id."""
+    """A customer's wish to give goods of an order back. Its state is that of its run, which has the same public id.
+
+    corrections: how often the report on its goods was corrected.
+    """
 
     public_id = models.CharField(_("public id"), max_length=64, unique=True)
     order_key = models.TextField(_("order"))
@@ -254,6 +259,7 @@ class Return(models.Model):
     asked_by = models.TextField(_("asked by"))
     currency = models.CharField(_("currency"), max_length=3)
     created_at = models.DateTimeField(_("created at"), db_default=Now())
+    corrections = models.IntegerField(_("corrections"), db_default=0, default=0)
 
     class Meta:
         verbose_name = _("return")
@@ -266,10 +272,11 @@ class Return(models.Model):
 
 
 class ReturnLine(models.Model):
-    """One product of a return. accepted, refused: None until the goods were looked at.
+    """One product of a return at one price. accepted, refused: None until the goods were looked at.
 
-    holds: the pieces that count in `Returnable.returned`: all that are asked for, then the accepted ones; none once it is cancelled.
-    restocked: the pieces that were put back into stock.
+    holds: the pieces that count in `Returnable.returned`: all that are asked for, then the accepted ones, and those that were paid for
+    although a correction says that they did not come; none once it is cancelled. restocked: the pieces that were put back into stock.
+    reported: the accepted pieces of the first report, which the run knows; None if it was never corrected.
     """
 
     of = models.ForeignKey(Return, on_delete=models.PROTECT, related_name="lines", db_constraint=False)
@@ -281,13 +288,14 @@ class ReturnLine(models.Model):
     refused = models.IntegerField(_("refused"), null=True)
     holds = models.IntegerField(_("holds"))
     restocked = models.IntegerField(_("restocked"), db_default=0, default=0)
+    reported = models.IntegerField(_("reported"), null=True)
 
     class Meta:
         verbose_name = _("return line")
         verbose_name_plural = _("return lines")
         default_permissions = ()
         constraints = [
-            models.UniqueConstraint(name="a_return_has_a_product_once", fields=["of", "sku"]),
+            models.UniqueConstraint(name="a_return_has_a_product_at_a_price_once", fields=["of", "sku", "unit_price"]),
             models.CheckConstraint(
                 name="a_return_takes_back_what_was_asked",
                 condition=Q(quantity__gt=0, holds__gte=0, holds__lte=F("quantity"))

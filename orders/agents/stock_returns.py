@@ -6,6 +6,7 @@ records their outcome: what they do happens exactly once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -27,9 +28,10 @@ Answer = Mapping[str, Any] | AgentFailure
 _RECORD = """
 WITH lines AS (
     UPDATE orders_returnline l SET accepted = v.accepted, refused = v.refused, holds = v.accepted
-      FROM unnest(%(returns)s::text[], %(skus)s::text[], %(accepted)s::int[], %(refused)s::int[]) v(public_id, sku, accepted, refused)
+      FROM unnest(%(returns)s::text[], %(skus)s::text[], %(prices)s::numeric[], %(accepted)s::int[], %(refused)s::int[])
+           v(public_id, sku, unit_price, accepted, refused)
       JOIN orders_return t ON t.public_id = v.public_id
-     WHERE l.of_id = t.id AND l.sku = v.sku AND l.accepted IS NULL
+     WHERE l.of_id = t.id AND l.sku = v.sku AND l.unit_price = v.unit_price AND l.accepted IS NULL
     RETURNING t.order_key, l.sku, l.quantity - v.accepted AS freed)
 UPDATE orders_returnable r SET returned = r.returned - f.freed
   FROM (SELECT order_key, sku, sum(freed) AS freed FROM lines GROUP BY order_key, sku) f
@@ -49,11 +51,12 @@ WITH lines AS (
 stocked AS (
     UPDATE orders_product p SET available = p.available + s.pieces
       FROM (SELECT sku, sum(restocked) AS pieces FROM lines GROUP BY sku) s WHERE p.sku = s.sku)
-SELECT public_id, jsonb_object_agg(sku, restocked) FROM lines GROUP BY public_id
+SELECT public_id, jsonb_object_agg(sku, pieces)
+  FROM (SELECT public_id, sku, sum(restocked) AS pieces FROM lines GROUP BY public_id, sku) s GROUP BY public_id
 """
 _HELD = """
-SELECT t.public_id, l.sku, l.restocked FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
- WHERE t.public_id = ANY (%(returns)s::text[]) AND l.restocked > 0
+SELECT t.public_id, l.sku, sum(l.restocked) FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+ WHERE t.public_id = ANY (%(returns)s::text[]) AND l.restocked > 0 GROUP BY t.public_id, l.sku
 """
 _TAKE_OUT = """
 UPDATE orders_product p SET available = p.available - v.pieces FROM unnest(%(skus)s::text[], %(pieces)s::int[]) v(sku, pieces)
@@ -66,7 +69,7 @@ UPDATE orders_returnline l SET restocked = 0 FROM orders_return t WHERE t.id = l
 
 def await_goods(requests: Sequence[StepRequest]) -> list[Answer]:
     """`{"accepted": {sku: pieces}, "refused": {...}, "amount"}` once a report has come that fits the return; else it waits on."""
-    reports: dict[str, dict[str, Came]] = {}
+    reports: dict[str, Mapping[tuple[str, Decimal], Came]] = {}
     answers: list[Answer] = []
     for request in requests:
         try:
@@ -78,12 +81,12 @@ def await_goods(requests: Sequence[StepRequest]) -> list[Answer]:
             answers.append(_wait(request))
             continue
         reports[request.run_key] = came
-        answers.append(_result(request, came))
+        answers.append(_result(came))
     if reports:
-        rows = [(key, sku, *pieces) for key, came in reports.items() for sku, pieces in came.items()]
+        rows = [(key, sku, price, *pieces) for key, came in reports.items() for (sku, price), pieces in came.items()]
         orders = [request.payload["order"] for request in requests if request.run_key in reports]
         db.fetch(_LOCK, {"orders": sorted(set(orders))})
-        db.fetch(_RECORD, dict(zip(("returns", "skus", "accepted", "refused"), map(list, zip(*rows, strict=True)), strict=True)))
+        db.fetch(_RECORD, dict(zip(("returns", "skus", "prices", "accepted", "refused"), map(list, zip(*rows, strict=True)), strict=True)))
     return answers
 
 
@@ -96,17 +99,17 @@ def _wait(request: StepRequest, message: str = "") -> AgentFailure:
     return Waits(codes.RECEIVED, within=timedelta(seconds=left), message=message)
 
 
-def _asked(request: StepRequest) -> dict[str, int]:
-    return {line["sku"]: int(line["quantity"]) for line in request.payload["lines"]}
+def _asked(request: StepRequest) -> dict[tuple[str, Decimal], int]:
+    return {(line["sku"], Decimal(line["unit_price"])): int(line["quantity"]) for line in request.payload["lines"]}
 
 
-def _result(request: StepRequest, came: Mapping[str, Came]) -> dict[str, Any]:
-    worth = sum((Decimal(line["unit_price"]) * came[line["sku"]].accepted for line in request.payload["lines"]), Decimal("0.00"))
-    return {
-        "accepted": {sku: pieces.accepted for sku, pieces in came.items() if pieces.accepted},
-        "refused": {sku: pieces.refused for sku, pieces in came.items() if pieces.refused},
-        "amount": str(worth),
-    }
+def _result(came: Mapping[tuple[str, Decimal], Came]) -> dict[str, Any]:
+    worth, accepted, refused = Decimal("0.00"), Counter[str](), Counter[str]()
+    for (sku, price), pieces in came.items():
+        accepted[sku] += pieces.accepted
+        refused[sku] += pieces.refused
+        worth += price * pieces.accepted
+    return {"accepted": dict(+accepted), "refused": dict(+refused), "amount": str(worth)}
 
 
 def restock(requests: Sequence[StepRequest]) -> list[Answer]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from supervision.api.reference.problems import Problem, add
 
+# The doors, by their operations.
+RETURNS, PAID_BACK, CORRECTIONS = "return_goods|correct_return", "refund_.*|correct_return", "correct.*|plan_correction"
+
 add(
     {
         "not_allowed": Problem(
@@ -22,7 +25,7 @@ add(
             422,
             "This idempotency key was used before, for another request.",
             "Take a new key for a new order.",
-            "place_orders?|return_goods|refund_order|pay_refund_again",
+            "place_orders?|return_goods|refund_order|pay_refund_again|correct_return",
         ),
         "payment_not_refused": Problem(
             409, "The payment of this order was not refused.", "There is nothing to pay again.", "pay_order_again"
@@ -32,12 +35,12 @@ add(
         ),
         "not_delivered": Problem(409, "The order was not delivered.", "Wait for the delivery, or cancel the order.", "return_goods"),
         "beyond_delivered": Problem(
-            409, "More than was delivered and is not yet returned.", "Return fewer pieces of the lines that `errors` names.", "return_goods"
+            409,
+            "More than was delivered and is not yet returned.",
+            "Return fewer pieces of the lines that `errors` names.",
+            RETURNS,
         ),
-        "several_prices": Problem(
-            409, "Only 1 of MUG-BLUE at 8.00 can be returned.", "Ask for each price in a return of its own.", "return_goods"
-        ),
-        "not_paid_by_card": Problem(409, "No card was charged for this order.", "Pay back in the way in which it was paid.", "refund_.*"),
+        "not_paid_by_card": Problem(409, "No card was charged for this order.", "Pay back in the way in which it was paid.", PAID_BACK),
         "no_failed_refund": Problem(
             409,
             "This order has no failed refund of this id.",
@@ -56,6 +59,21 @@ add(
         "not_sent_yet": Problem(409, "This mail was not sent yet.", "Wait until the order is on its way.", ".*mail.*"),
         "sent_too_often": Problem(409, "This mail was sent 5 times, which is the most.", "Write to the customer.", ".*mail.*"),
         "no_payout": Problem(409, "This return waits for no payout.", "Look at the return: nothing is to be paid out by hand.", ".*pay.*"),
+        "not_reported": Problem(409, "There is no report on this return yet.", "Report what came.", CORRECTIONS),
+        "nothing_changes": Problem(409, "The report says this already.", "Nothing is to be done.", CORRECTIONS),
+        "nothing_accepted": Problem(
+            409, "No piece would be accepted, and nothing was paid yet.", "Cancel the return instead.", CORRECTIONS
+        ),
+        "return_undone": Problem(409, "This return is cancelled or being undone.", "Ask for another return.", CORRECTIONS),
+        "return_under_way": Problem(
+            409,
+            "This return is on its way, or money of it may have gone out.",
+            "Correct it once it has ended.",
+            CORRECTIONS,
+        ),
+        "sold_again": Problem(
+            409, "MUG-BLUE was sold again.", "Correct the stock of the product first, then the report.", "correct_return"
+        ),
         "too_many_streams": Problem(
             503, "Too many orders are being followed.", "Connect again after `Retry-After` seconds.", "list_events"
         ),

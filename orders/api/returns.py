@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -29,7 +32,7 @@ from supervision.operations import operator_verbs
 
 
 class ReturnLineSerializer(LineSerializer):
-    """One product and its pieces; where the order has several prices for it, which of them, or else the lowest."""
+    """One product and its pieces; where the order has several prices for it, which of them, or else the lowest ones first."""
 
     unit_price = serializers.DecimalField(max_digits=10, decimal_places=2, required=False, min_value=0)
 
@@ -42,9 +45,12 @@ class ReturnSerializer(Strict):
 
 
 class GoodsLineSerializer(Strict):
-    """What came of one product. The pieces that are neither accepted nor refused did not come."""
+    """What came of one product, or of its pieces at one price. The pieces that are neither accepted nor refused did not come."""
 
     sku = Text(max_length=64)
+    unit_price = serializers.DecimalField(
+        max_digits=10, decimal_places=2, required=False, min_value=0, help_text="where the return has several: else the cheapest came first"
+    )
     accepted = Whole(min_value=0, max_value=MAX_QUANTITY)
     refused = Whole(min_value=0, max_value=MAX_QUANTITY, required=False, default=0)
 
@@ -62,6 +68,11 @@ class PayoutSerializer(Strict):
     amount = Text(max_length=20, help_text="decimal string: what the return owes")
     reference = Text(max_length=140, help_text="the bank's reference of the transfer")
     reason = Text(max_length=500)
+
+
+def report_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The lines of a request as the signal of the warehouse has them."""
+    return {"lines": [{name: str(one) if name == "unit_price" else one for name, one in line.items()} for line in said["lines"]]}
 
 
 class AcceptedReturn(Shape):
@@ -165,9 +176,9 @@ class GoodsView(ReturnDoor):
         """Say what really came: 202, and the return goes on. 409: it waits for no goods any more."""
         view = self.visible(request, public_id)
         report = self.read(request, GoodsSerializer)
-        lines = [dict(line) for line in report["lines"]]
+        payload = report_of(report)
         try:
-            goods.read({"lines": lines}, {line.sku: line.quantity for line in view.lines})
+            goods.read(payload, {(line.sku, line.unit_price): line.quantity for line in view.lines})
         except goods.Unreadable as problem:
             raise ValidationError({problem.field: [problem.problem]}) from None
         operator_verbs.signal(
@@ -175,7 +186,7 @@ class GoodsView(ReturnDoor):
             codes.RECEIVED,
             by=account_of(request),
             reason=report["reason"],
-            payload={"lines": lines},
+            payload=payload,
             signal_key=request.headers.get("Idempotency-Key"),
         )
         return Response(answers.answer(self.visible(request, public_id)), status=202)

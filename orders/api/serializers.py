@@ -136,6 +136,8 @@ class ReturnAnswer(Shape):
     worth = serializers.CharField(allow_null=True, help_text="of the accepted pieces; null until the goods were looked at")
     refunded = serializers.CharField(help_text="decimal string")
     owed = serializers.CharField(help_text="decimal string: sent back and failed to arrive, or waits for its payout by bank transfer")
+    too_much = serializers.CharField(help_text="decimal string: paid for pieces that did not come, as a correction of the report says")
+    corrections = serializers.IntegerField(help_text="how often the report was corrected")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
 

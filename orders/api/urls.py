@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView
 
-from orders.api import catalogue, failed_refunds, lines, reference, refunds, returns, views
+from orders.api import catalogue, corrections, failed_refunds, lines, reference, refunds, returns, views
 from orders.api.events import EventsView
 from orders.api.payment import PaymentView
 from orders.api.serializers import OrderAnswer, ResubmitSerializer
@@ -54,6 +54,8 @@ version_1: list[URLPattern | URLResolver] = [
     path("orders/<publicid:public_id>/", include(order_patterns)),
     path("returns/<publicid:public_id>/", returns.ReturnDetailView.as_view(), name="return"),
     path("returns/<publicid:public_id>/goods/", returns.GoodsView.as_view(), name="return-goods"),
+    path("returns/<publicid:public_id>/correction/", corrections.CorrectionView.as_view(), name="return-correction"),
+    path("returns/<publicid:public_id>/correction/plan/", corrections.CorrectionPlanView.as_view(), name="return-correction-plan"),
     path("returns/<publicid:public_id>/payout/", returns.PayoutView.as_view(), name="return-payout"),
     path("products/", catalogue.ProductsView.as_view(), name="products"),
     *operators.patterns,

@@ -1,6 +1,7 @@
-"""Issues invoices and credit notes: once each, under numbers without gaps.
+"""Issues documents once each, under numbers without gaps: invoices here, credit notes in `orders.documents.crediting`.
 
-The transaction that ends orders or returns queues one notification for all of them (`orders.accounting`, `orders.returns.ending`).
+The transaction that ends orders, returns or refunds queues one notification for all of them (`orders.accounting`,
+`orders.returns.ending`, `orders.refunds.ending`).
 Delivering it issues their documents in one transaction: it locks the counter of the series, leaves out what has its document, and
 writes the others with the next numbers. So a process that dies leaves neither a gap nor a document without a number, a repeated
 notification changes nothing, and the lock is never held while orders are being finished.
@@ -9,7 +10,6 @@ notification changes nothing, and the lock is never held while orders are being 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -21,8 +21,8 @@ from django.db import InterfaceError, OperationalError
 from orders import accounting
 from orders.documents import vat
 from orders.documents.tables import CREDIT_NOTE, INVOICE, SERIES, Document, DocumentCounter
-from orders.models import Order, Return, ReturnLine
-from orders.queries import OrderView, order_view, order_views
+from orders.models import Order
+from orders.queries import OrderView, order_views
 from supervision.journal import entries
 from supervision.models import Notification
 from supervision.outbox.notifications import handler
@@ -37,6 +37,9 @@ INSERT INTO orders_documentcounter AS c (series, year) VALUES (%(series)s, extra
 ON CONFLICT (series, year) DO UPDATE SET last = c.last
 RETURNING c.year, c.last, now()
 """
+_LOCK_INVOICES = """
+SELECT FROM orders_document WHERE order_key = ANY (%(orders)s::text[]) AND kind = %(kind)s ORDER BY id FOR NO KEY UPDATE
+"""
 _RATES = "SELECT sku, vat_rate FROM orders_product WHERE sku = ANY (%(skus)s::text[]) AND vat_rate IS NOT NULL"
 
 
@@ -48,22 +51,10 @@ def issue_invoices(notification: Notification) -> None:
         orders = Order.objects.prefetch_related("run").filter(run_id__in=runs).order_by("run_id")
         invoices(order_views(list(orders)))
 
-    _together_or_alone(notification, "runs", work)
+    together_or_alone(notification, "runs", work)
 
 
-@handler(accounting.ISSUE_CREDIT_NOTES)
-def issue_credit_notes(notification: Notification) -> None:
-    """Issue the credit notes of these returns, and the invoice of an order that has none yet: it may be older than invoices are."""
-
-    def work(keys: list[str]) -> None:
-        returns = list(Return.objects.filter(public_id__in=keys).order_by("pk"))
-        invoices([view for view in map(order_view, sorted({one.order_key for one in returns})) if view is not None])
-        credit_notes(returns)
-
-    _together_or_alone(notification, "returns", work)
-
-
-def _together_or_alone(notification: Notification, name: str, work: Callable[[list[Any]], None]) -> None:
+def together_or_alone(notification: Notification, name: str, work: Callable[[list[Any]], None]) -> None:
     """Do the work for all that the notification names. If that fails, each gets a notification of its own: one keeps no other waiting."""
     wanted = notification.payload[name]
     try:
@@ -87,51 +78,20 @@ def invoices(views: Sequence[OrderView]) -> list[Document]:
         lines = [vat.invoice_line(line.sku, line.name, line.quantity, line.unit_price, rates.get(line.sku, usual)) for line in view.lines]
         body: dict[str, Any] = {"lines": lines, "order_number": view.number, "ordered_at": view.created_at.isoformat()}
         body |= {"to": view.shipping_address, "language": view.language}
-        return _document(INVOICE, view.public_id, "", view.currency, body)
+        return new_document(INVOICE, view.public_id, "", view.currency, body)
 
     done = {view.public_id: view for view in views if view.process_state == RunState.PROCESSED}
-    return _issue(INVOICE, [(key, "") for key in done], lambda key, _return: document(done[key]))
+    return issue(INVOICE, [(key, "") for key in done], lambda key, _cause: document(done[key]))
 
 
-def credit_notes(returns: Sequence[Return]) -> list[Document]:
-    """Issue the credit notes of those of these returns that have none and of which something was accepted, in the caller's transaction."""
-    accepted = Counter[str]()
-    lines: dict[str, list[ReturnLine]] = {one.public_id: [] for one in returns}
-    for line in ReturnLine.objects.filter(of__in=returns, accepted__gt=0).select_related("of").order_by("pk"):
-        lines[line.of.public_id].append(line)
-        accepted[line.of.public_id] += line.accepted or 0
-    rows = {one.public_id: one for one in returns if accepted[one.public_id]}
-
-    def document(order: str, back: str) -> Document:
-        earlier = list(Document.objects.filter(order_key=order).order_by("pk"))
-        invoice = next((one for one in earlier if one.kind == INVOICE), None)
-        if invoice is None:
-            raise LookupError(f"order {order} has no invoice that the credit note of {back} could name")
-        written = [
-            vat.credit_line(
-                line.sku,
-                line.name,
-                line.accepted or 0,
-                line.unit_price,
-                [one for one in invoice.body["lines"] if one["sku"] == line.sku],
-                [one for note in earlier if note.kind == CREDIT_NOTE for one in note.body["lines"] if one["sku"] == line.sku],
-            )
-            for line in lines[back]
-        ]
-        same = {name: invoice.body[name] for name in ("order_number", "ordered_at", "to", "language") if name in invoice.body}
-        body = {**same, "lines": written, "invoice": invoice.name, "return_number": rows[back].number}
-        return _document(CREDIT_NOTE, order, back, invoice.currency, body)
-
-    return _issue(CREDIT_NOTE, [(one.order_key, one.public_id) for one in rows.values()], document)
-
-
-def _document(kind: str, order: str, back: str, currency: str, body: dict[str, Any]) -> Document:
+def new_document(kind: str, order: str, cause: str, currency: str, body: dict[str, Any]) -> Document:
+    """A document of this order that has no number yet. body: with its `lines`."""
     body = {**body, "seller": settings.INVOICE_SELLER}
     sums = vat.by_rate(body["lines"])
     return Document(
         kind=kind,
         order_key=order,
-        return_key=back,
+        cause=cause,
         currency=currency,
         total=vat.total(body["lines"]),
         vat=sum((tax for _amount, tax in sums.values()), Decimal("0.00")),
@@ -139,18 +99,25 @@ def _document(kind: str, order: str, back: str, currency: str, body: dict[str, A
     )
 
 
-def _issue(kind: str, wanted: Sequence[tuple[str, str]], document: Callable[[str, str], Document]) -> list[Document]:
+def issue(kind: str, wanted: Sequence[tuple[str, str]], document: Callable[[str, str], Document | None]) -> list[Document]:
+    """Issue what has no document yet under the next numbers, in the caller's transaction. wanted: the order and the cause of each.
+
+    document: makes the one of an order and a cause, after those before it were written; None where nothing is to be issued.
+    """
     if not wanted:
         return []
     series = SERIES[kind]
     [[year, last, now]] = db.fetch(_LOCK, {"series": series})
-    known = set(Document.objects.filter(kind=kind, order_key__in=[order for order, _ in wanted]).values_list("order_key", "return_key"))
+    orders = sorted({order for order, _cause in wanted})
+    if kind == CREDIT_NOTE:  # another process may issue one of the same order under another year's counter
+        db.fetch(_LOCK_INVOICES, {"orders": orders, "kind": INVOICE})
+    known = set(Document.objects.filter(kind=kind, order_key__in=orders).values_list("order_key", "cause"))
     new: list[Document] = []
-    for order, back in wanted:
-        if (order, back) not in known:
-            one = document(order, back)
+    for order, cause in wanted:
+        if (order, cause) not in known and (one := document(order, cause)) is not None:
             one.series, one.year, one.number, one.issued_at = series, year, last + len(new) + 1, now
             one.save(force_insert=True)  # each by itself, because a credit note counts those before it
+            known.add((order, cause))
             new.append(one)
     if new:
         DocumentCounter.objects.filter(series=series, year=year).update(last=last + len(new))
@@ -170,13 +137,14 @@ def _events(document: Document, at: datetime) -> list[entries.Event]:
                 "kind": document.kind,
                 "invoice": document.body.get("invoice"),
                 "order": document.order_key,
-                "return": document.return_key or None,
+                "return": document.cause if "return_number" in document.body else None,
                 "issued_at": at.isoformat(),
                 "rate": rate,
                 "net": str(sign * (amount - tax)),
                 "vat": str(sign * tax),
                 "gross": str(sign * amount),
                 "currency": document.currency,
+                "refund": document.cause if "refund_number" in document.body else None,
             },
         )
         for rate, (amount, tax) in vat.by_rate(document.body["lines"]).items()

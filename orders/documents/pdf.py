@@ -72,7 +72,8 @@ def _head(pdf: FPDF, document: Document) -> None:
     if document.kind == INVOICE:
         facts += [(_("Date of supply"), day(document.issued_at))]
     else:
-        facts += [(_("For invoice"), body["invoice"]), (_("Return"), body["return_number"])]
+        facts += [(_("For invoice"), body["invoice"])]
+        facts += [(_("Return"), body["return_number"])] if "return_number" in body else [(_("Refund"), body["refund_number"])]
     facts += [(_("Order"), f"{body['order_number']} ({day(datetime.fromisoformat(body['ordered_at']))})")]
     for name, value in facts:
         _say(pdf, f"{name}: {value}")
@@ -97,7 +98,8 @@ def _lines(pdf: FPDF, document: Document) -> None:
     _row(pdf, (_("Product"), _("Quantity"), _("Price"), _("VAT"), _("Amount")), bold=True)
     for line in document.body["lines"]:
         price, amount = (money(Decimal(line[name]), document.currency) for name in ("unit_price", "amount"))
-        _row(pdf, (f"{line['name']} ({line['sku']})", number(line["quantity"]), price, f"{number(line['rate'])} %", amount))
+        what = f"{line['name']} ({line['sku']})" if line["sku"] else line["name"]
+        _row(pdf, (what, number(line["quantity"]), price, f"{number(line['rate'])} %", amount))
 
 
 def _sums(pdf: FPDF, document: Document) -> None:

@@ -33,9 +33,10 @@ class DocumentCounter(models.Model):
 
 
 class Document(models.Model):
-    """An invoice of an order, or a credit note of a return. It is never changed: body holds all that is printed.
+    """An invoice of an order, or a credit note. It is never changed: body holds all that is printed.
 
-    return_key: empty for an invoice. total: with VAT; positive for a credit note, too.
+    cause: empty for an invoice. For a credit note: the public id of its return or refund, or a name of money that went back elsewhere
+    (`orders.documents.crediting`). total: with VAT; positive for a credit note, too.
     """
 
     kind = models.TextField(_("kind"))
@@ -43,7 +44,7 @@ class Document(models.Model):
     year = models.IntegerField(_("year"))
     number = models.IntegerField(_("number"))
     order_key = models.TextField(_("order"))
-    return_key = models.TextField(_("return"), db_default="", default="")
+    cause = models.TextField(_("cause"), db_column="return_key", db_default="", default="")
     issued_at = models.DateTimeField(_("issued at"))
     currency = models.CharField(_("currency"), max_length=3)
     total = models.DecimalField(_("total"), max_digits=12, decimal_places=2)
@@ -57,12 +58,10 @@ class Document(models.Model):
         default_permissions = ("view",)
         constraints = [
             models.UniqueConstraint(name="a_number_of_a_series_is_used_once", fields=["series", "year", "number"]),
-            models.UniqueConstraint(
-                name="an_order_has_one_invoice_and_a_return_one_credit_note", fields=["order_key", "kind", "return_key"]
-            ),
+            models.UniqueConstraint(name="an_order_has_one_invoice_and_a_return_one_credit_note", fields=["order_key", "kind", "cause"]),
             models.CheckConstraint(
                 name="a_document_is_an_invoice_or_of_a_return",
-                condition=Q(kind=INVOICE, return_key="") | (Q(kind=CREDIT_NOTE) & ~Q(return_key="")),
+                condition=Q(kind=INVOICE, cause="") | (Q(kind=CREDIT_NOTE) & ~Q(cause="")),
             ),
         ]
 

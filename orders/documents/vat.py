@@ -1,7 +1,8 @@
 """The rule of VAT: prices include it, each product has a rate, and each line is rounded by itself. No database.
 
 The VAT of a line is its amount times rate / (100 + rate), rounded half up to two places. What a document has of a rate is the sum of
-its lines. Credit notes of one line are rounded together: after the last piece came back, they have exactly the invoice's VAT.
+its lines. Credit notes of one product at one price are rounded together: after the last piece came back, they have exactly the
+invoice's VAT. `orders.documents.sharing` says how an amount without goods is shared over the rates.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ def included(amount: Decimal, rate: Decimal) -> Decimal:
 def invoice_line(sku: str, name: str, quantity: int, unit_price: Decimal, rate: Decimal) -> Line:
     """One line of an invoice."""
     amount = unit_price * quantity
-    return _line(sku, name, quantity, unit_price, amount, rate, included(amount, rate))
+    return line(sku, name, quantity, unit_price, amount, rate, included(amount, rate))
 
 
 def credit_line(sku: str, name: str, quantity: int, unit_price: Decimal, invoiced: Sequence[Line], credited: Sequence[Line]) -> Line:
-    """One line of a credit note. invoiced, credited: the lines of this product on the invoice and on the credit notes so far."""
+    """One line of a credit note. invoiced, credited: the lines of this product at this price on the invoice and on the credit notes."""
     rate = Decimal(invoiced[0]["rate"]) if invoiced else Decimal(0)
     amount, before = unit_price * quantity, sum((Decimal(one["amount"]) for one in credited), Decimal(0))
-    vat = included(before + amount, rate) - sum((Decimal(one["vat"]) for one in credited), Decimal(0))
-    return _line(sku, name, quantity, unit_price, amount, rate, vat)
+    whole, most = total(invoiced), sum((Decimal(one["vat"]) for one in invoiced), Decimal(0))
+    until_now = most if before + amount == whole else included(before + amount, rate)
+    vat = until_now - sum((Decimal(one["vat"]) for one in credited), Decimal(0))
+    return line(sku, name, quantity, unit_price, amount, rate, vat)
 
 
-def _line(sku: str, name: str, quantity: int, unit_price: Decimal, amount: Decimal, rate: Decimal, vat: Decimal) -> Line:
+def line(sku: str, name: str, quantity: int, unit_price: Decimal, amount: Decimal, rate: Decimal, vat: Decimal) -> Line:
+    """A line as documents keep it."""
     return {
         "sku": sku,
         "name": name,

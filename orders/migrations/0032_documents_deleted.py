@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("orders", "0027_payment_event_of_order")]
+    dependencies = [("orders", "0031_corrections_of_returns")]
 
     operations = [
         migrations.AddField(

@@ -7,8 +7,12 @@ After a stored server error the call needs a new key, once a look at the service
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from decimal import Decimal
 from functools import partial
 
+from orders import accounting
+from orders.documents import crediting
 from orders.gateways import payment
 from orders.gateways.money import from_minor
 from orders.gateways.payment import Broken, Intent, Unavailable
@@ -17,8 +21,10 @@ from orders.reconciliation.asking import once, patiently
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, too_much
 from orders.reconciliation.comparing import Done
 from orders.refunds.again import under_way
+from supervision import EffectOutcome
 from supervision.ledger import adoption
 from supervision.ledger.reconciliation import ADOPT, CANCEL, REFUND, CannotSettle, Found
+from supervision.models import Notification
 
 
 def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
@@ -37,7 +43,12 @@ def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
 
 
 def _adopt(found: Found, by: str) -> Done:
-    """Accept the difference. A charge of this order that our books do not have is written into them."""
+    """Accept the difference. A charge of this order that our books do not have is written into them.
+
+    Money that went back without our books gets its credit note: this verb says that it was meant to.
+    """
+    if paid := _went_back(found):
+        Notification.objects.create(kind=accounting.ISSUE_REFUND_NOTES, payload={"refunds": [paid]})
     if found.kind != "orphan_charge":
         return Done(f"accepted: {found.detail}", changed=False)
     book = books.of([found.order])[found.order]
@@ -58,6 +69,18 @@ def _adopt(found: Found, by: str) -> Done:
     if not noted:
         return Done("accepted: the order is archived, and its books stay as they are", changed=False)
     return Done(f"{found.external_id} is the order's charge now")
+
+
+def _went_back(found: Found) -> Mapping[str, str] | None:
+    """What a credit note takes from the invoice when this is accepted: what was given back at the payment service, or the whole charge."""
+    amount = found.amount or Decimal(0)
+    if found.kind == "refunded_elsewhere":
+        return crediting.credited_elsewhere(found.order, found.external_id, amount)
+    if found.kind != "missing_charge":
+        return None
+    effects = books.of([found.order])[found.order].effects_of(SERVICE)
+    given = [one for one in effects if one["operation"] == "refund" and one["outcome"] == EffectOutcome.DONE and one["direction"] == "undo"]
+    return crediting.credited_elsewhere(found.order, str(given[0]["external_id"]), amount) if given else None
 
 
 def _refund(found: Found, by: str, tries: int) -> Done:

@@ -1,6 +1,7 @@
-"""The end of a refund: the books hear of it, in the transaction that ends its run.
+"""The end of a refund: the books hear of it, and its credit note is queued, in the transaction that ends its run.
 
-They heard of a failed refund when it was made, so they hear nothing when it is paid again. Then its finding is to be closed.
+They heard of a failed refund when it was made, so they hear nothing when it is paid again, and it has its credit note. Then its
+finding is to be closed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orders import accounting
+from orders.documents import crediting
 from orders.refunds.codes import REPLACED
 from orders.returns.codes import REFUND, amount_said
 from supervision.journal import entries
@@ -25,7 +27,7 @@ SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, s.result-
 
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
-    """Record what was paid back. A refund whose payment was skipped has paid nothing, and closes no finding."""
+    """Record what was paid back. A refund whose payment was skipped has paid nothing: no credit note, and it closes no finding."""
     facts = db.fetch(_FACTS, {"refunds": [run.key for run in runs], "step": REFUND})
     entries.append(
         accounting.KEY,
@@ -47,6 +49,12 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
             if not replaces
         ],
     )
+    if paid := [
+        crediting.credited(order, key, number, amount_said(refunded))
+        for key, order, number, _amount, _currency, refunded, _charge, replaces, _by, _reason in facts
+        if not replaces and amount_said(refunded) > 0
+    ]:
+        Notification.objects.create(kind=accounting.ISSUE_REFUND_NOTES, payload={"refunds": paid})
     Notification.objects.bulk_create(
         Notification(kind=REPLACED, payload={"order": order, "refund": replaces, "by": by, "reason": reason})
         for _key, order, _number, _amount, _currency, refunded, _charge, replaces, by, reason in facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -27,6 +27,16 @@ SELECT f.external_id, f.amount,
   FROM supervision_finding f
  WHERE f.order_key = ANY (%(orders)s) AND f.service = 'payment' AND f.kind = 'refund_failed' AND f.closed_at IS NULL
 """
+# What corrections have paid further, by refunds that are done, and what was paid too much.
+_CORRECTED = """
+SELECT c.return_key,
+       coalesce(sum(c.further) FILTER (WHERE r.process_state || '' = 'Processed' OR a.process_state || '' = 'Processed'), 0),
+       sum(c.too_much)
+  FROM orders_returncorrection c
+  LEFT JOIN supervision_run r ON c.refund <> '' AND r.key = c.refund
+  LEFT JOIN supervision_archivedrun a ON c.refund <> '' AND a.key = c.refund
+ WHERE c.return_key = ANY (%(returns)s::text[]) GROUP BY c.return_key
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +44,7 @@ class ReturnView:
     """One return with its state. worth: of the accepted pieces, None until the goods came. refunded: what was paid back for it.
 
     owed: what was sent back, and has failed to arrive, or waits for its payout by bank transfer (`by_transfer`).
+    too_much: what was paid for pieces that did not come, as a correction of the report says.
     """
 
     row: Return
@@ -47,6 +58,7 @@ class ReturnView:
     owed: Decimal = Decimal("0.00")
     run_id: int | None = None
     by_transfer: bool = False
+    too_much: Decimal = Decimal("0.00")
 
     @property
     def waits_for_goods(self) -> bool:
@@ -87,6 +99,8 @@ def views(rows: Sequence[Return], kept: Mapping[int, list[ReturnLine]] | None = 
     steps = engine.steps_of([run.pk for run in runs.values()])
     because = why_waiting([run.pk for run in runs.values() if run.finished_at is None], inside=inside)
     owed = db.run(_OWED, {"orders": [row.order_key for row in rows]})
+    corrected = [row.public_id for row in rows if row.corrections]
+    further = {key: (paid, over) for key, paid, over in db.run(_CORRECTED, {"returns": corrected})} if corrected else {}
     found = []
     for row in rows:
         run, its = runs.get(row.public_id), []
@@ -94,7 +108,11 @@ def views(rows: Sequence[Return], kept: Mapping[int, list[ReturnLine]] | None = 
             its = steps.get(run.pk, [])
         elif archived := engine.archived_run(row.public_id):
             run, its = archived.run, engine.in_order(archived.steps)
-        found.append(_view(row, lines[row.pk], run, its, because, owed))
+        view = _view(row, lines[row.pk], run, its, because, owed)
+        if row.public_id in further:
+            paid, too_much = further[row.public_id]
+            view = replace(view, refunded=view.refunded + paid, too_much=too_much)
+        found.append(view)
     return found
 
 
@@ -149,6 +167,8 @@ def answer(view: ReturnView) -> dict[str, Any]:
         "worth": None if view.worth is None else str(view.worth),
         "refunded": str(view.refunded),
         "owed": str(view.owed),
+        "too_much": str(view.too_much),
+        "corrections": view.row.corrections,
         "created_at": iso(view.row.created_at),
         "finished_at": iso(view.finished_at),
     }

@@ -67,7 +67,8 @@ def ask(
     wanted, first = merged(lines)
     prices, names = prices_of(view), {line.sku: line.name for line in view.lines}
     named = named_in(lines, prices)
-    digest = digest_of(sorted(wanted.items()), reason, *([sorted((sku, str(price)) for sku, price in named.items())] if named else []))
+    at_prices = sorted((sku, str(price), one.pieces) for (sku, price), one in named.items())
+    digest = digest_of(sorted(wanted.items()), reason, *([at_prices] if at_prices else []))
     client = f"return:{view.public_id}"
     if idempotency_key is not None and (before := seen(client, idempotency_key, digest)):
         return before
@@ -88,9 +89,9 @@ def ask(
         state = {sku: (most, held) for sku, most, held in db.fetch(_OPEN, rows)}
         if idempotency_key is not None and seen(client, idempotency_key, digest):
             raise _Replayed
-        at = chosen(view.public_id, wanted, prices, named, first)
         facts: list[dict[str, Any]] = [
-            {"sku": sku, "name": names[sku], "quantity": pieces, "unit_price": str(at[sku])} for sku, pieces in wanted.items()
+            {"sku": sku, "name": names[sku], "quantity": pieces, "unit_price": str(price)}
+            for sku, price, pieces in chosen(view.public_id, wanted, prices, named)
         ]
         new = submission(codes.WORKFLOW, _payload(view, facts, reason), client=client, key=idempotency_key, digest=digest)
         accept([new])

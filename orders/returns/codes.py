@@ -14,7 +14,14 @@ PAID_OUT = "money-returned"  # the signal: {"amount", "currency", "reference"} o
 # Why a return is refused at the door, or ends without its goods.
 NOT_DELIVERED = "not_delivered"  # the order is not Processed
 BEYOND = "beyond_delivered"  # more than was delivered and is not on its way back
-SEVERAL_PRICES = "several_prices"  # one price is not enough for the pieces of a product: each needs a return of its own
+CORRECT = "correct-return"  # the verb that corrects a report, for the approval of another operator
+SOLD_AGAIN = "sold_again"  # pieces are to be taken out of stock that are not there any more
+NOT_BY_CARD = "not_paid_by_card"  # a further refund is due, and no card was charged
+NOTHING_CHANGES = "nothing_changes"  # the report says this already
+NOTHING_ACCEPTED = "nothing_accepted"  # a return that was not paid yet would have no piece left
+UNDONE = "return_undone"  # the return is cancelled or being undone
+NOT_REPORTED = "not_reported"  # the goods have not come yet
+ON_ITS_WAY = "return_under_way"  # the return is being paid, or may have been
 GOODS_MISSING = "goods_missing"  # the goods did not come in time
 NOT_RECORDED = "goods_not_recorded"  # the result of await-goods is not what the return's lines say
 

@@ -11,7 +11,6 @@ from django.utils.translation import gettext as _
 from orders.forms import ReturnForm
 from orders.queries import OrderView
 from orders.returns.asking import ask, left
-from orders.returns.codes import SEVERAL_PRICES
 from orders.services import Conflict, InvalidOrder, KeyReused
 from orders.views import by_customer
 
@@ -25,10 +24,7 @@ def return_goods(request: HttpRequest, view: OrderView, by: Any) -> None:
         return
     try:
         made = ask(view, form.lines(), form.cleaned_data["reason"], by=by, idempotency_key=form.cleaned_data["key"])
-    except (Conflict, InvalidOrder, KeyReused) as refused:
-        if isinstance(refused, Conflict) and refused.code == SEVERAL_PRICES:
-            messages.warning(request, refused.message)
-            return
+    except (Conflict, InvalidOrder, KeyReused):
         messages.warning(request, _("So many pieces of this order can not be returned any more."))
     else:
         if not made.replayed:

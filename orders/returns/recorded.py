@@ -13,29 +13,33 @@ from supervision import PermanentFailure, StepRequest
 from supervision.postgres import db
 
 _ACCEPTED = """
-SELECT t.public_id, jsonb_object_agg(l.sku, l.accepted), sum(l.accepted * l.unit_price)
-  FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
- WHERE t.public_id = ANY (%(returns)s::text[]) AND l.accepted > 0 GROUP BY t.public_id
+SELECT public_id, coalesce(jsonb_object_agg(sku, pieces) FILTER (WHERE pieces > 0), '{}'), sum(said), sum(worth)
+  FROM (SELECT t.public_id, l.sku, sum(coalesce(l.reported, l.accepted)) AS pieces,
+               sum(coalesce(l.reported, l.accepted) * l.unit_price) AS said, sum(l.accepted * l.unit_price) AS worth
+          FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+         WHERE t.public_id = ANY (%(returns)s::text[]) AND l.accepted IS NOT NULL GROUP BY t.public_id, l.sku) s
+ GROUP BY public_id
 """
 
 
 class Recorded(NamedTuple):
-    """The accepted pieces of a return by SKU, and what they are worth."""
+    """What the run of a return was told: the accepted pieces by SKU, and what they are worth. worth: after all corrections."""
 
     accepted: Mapping[str, int]
+    said: Decimal
     worth: Decimal
 
 
 def recorded(returns: Sequence[str]) -> dict[str, Recorded]:
     """What was recorded of each of these returns; empty for one without accepted pieces."""
-    found = {key: Recorded(pieces, worth) for key, pieces, worth in db.fetch(_ACCEPTED, {"returns": list(returns)})}
-    return {key: found.get(key, Recorded({}, Decimal("0.00"))) for key in returns}
+    found = {key: Recorded(*rest) for key, *rest in db.fetch(_ACCEPTED, {"returns": list(returns)})}
+    return {key: found.get(key, Recorded({}, Decimal("0.00"), Decimal("0.00"))) for key in returns}
 
 
 def fits(result: Mapping[str, Any], record: Recorded) -> bool:
     """Whether a result of `await-goods` says what was recorded."""
     try:
-        return bool(result.get("accepted") == record.accepted and Decimal(str(result.get("amount"))) == record.worth)
+        return bool(result.get("accepted") == record.accepted and Decimal(str(result.get("amount"))) == record.said)
     except ArithmeticError:
         return False
 

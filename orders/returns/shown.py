@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,10 @@ def facts(view: OrderView, *, may_act: bool) -> dict[str, Any]:
 def card(one: ReturnView) -> ReturnCard:
     """A return in words for its customer."""
     title, note, tone = _words(one)
-    lines = [_("%(count)d of %(name)s") % {"count": line.quantity, "name": line.name} for line in one.lines]
+    pieces = Counter[str]()
+    for line in one.lines:
+        pieces[line.name] += line.quantity
+    lines = [_("%(count)d of %(name)s") % {"count": count, "name": name} for name, count in pieces.items()]
     return ReturnCard(number=one.row.number, title=title, note=note, tone=tone, lines=lines)
 
 
@@ -90,7 +94,11 @@ def in_words(order_key: str) -> list[str]:
 
 def str_of(one: ReturnView) -> str:
     """A return in one line, for operators."""
-    pieces = ", ".join(f"{line.quantity} x {line.sku}" + _came(line.accepted, line.refused) for line in one.lines)
+    prices = Counter(line.sku for line in one.lines)
+    pieces = ", ".join(
+        f"{line.quantity} x {line.sku}" + (f" ({line.unit_price})" if prices[line.sku] > 1 else "") + _came(line.accepted, line.refused)
+        for line in one.lines
+    )
     state = _(str(one.process_state)) + (f" ({one.waiting_because})" if one.waiting_because else "")
     facts = {"number": one.row.number, "id": one.row.public_id, "state": state, "pieces": pieces}
     facts["paid"] = f"{one.refunded} {one.row.currency}"

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """Builds the index without blocking writers."""
 
     atomic = False
-    dependencies = [("supervision", "0029_webhook_tests")]
+    dependencies = [("supervision", "0032_two_more_rights")]
     operations = [
         AddIndexConcurrently(
             "stepstate",

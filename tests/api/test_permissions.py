@@ -33,6 +33,8 @@ DOORS = {
     ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "return-goods"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "return-payout"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "return-correction"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "return-correction-plan"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "failed-refunds"): (AUTH, NO, NO, NO, OPEN, OPEN),
     ("post", "failed-refunds"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "resubmit"): (AUTH, NO, NO, NO, NO, OPEN),
@@ -142,6 +144,8 @@ def places(customer):
         "return": f"returns/{back.public_id}/",
         "return-goods": f"returns/{back.public_id}/goods/",
         "return-payout": f"returns/{back.public_id}/payout/",
+        "return-correction": f"returns/{back.public_id}/correction/",
+        "return-correction-plan": f"returns/{back.public_id}/correction/plan/",
         "signal": f"orders/{public_id}/signals/paid/",
         **{name: f"{name}/" for name in LISTS.split()},
     }

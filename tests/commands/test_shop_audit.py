@@ -51,6 +51,12 @@ INSERT INTO orders_return (public_id, order_key, number, reason, asked_by, curre
 VALUES ({}, %(processed)s, '1-R1', 'too small', 'ada', 'EUR')
 """
 
+
+A_DOCUMENT = """
+INSERT INTO orders_document (kind, series, year, number, order_key, return_key, issued_at, currency, total, vat, body)
+VALUES ('{0}', '{0}', 2026, 1, %(processed)s, '{1}', now(), 'EUR', {2}, 0, jsonb_build_object('lines', '{3}'::jsonb))
+"""
+
 # The order becomes one that was split, and its parcels are missing.
 SPLIT_WITHOUT_PARCELS = """
 WITH s AS (UPDATE supervision_stepstate SET agent = 'child' WHERE name = 'book-shipment' AND direction = 'do')
@@ -72,6 +78,18 @@ BREAKS = {
     "the credit notes of an order take back no more than its invoice": "INSERT INTO orders_document"
     " (kind, series, year, number, order_key, return_key, issued_at, currency, total, vat, body)"
     " VALUES ('credit_note', 'CRN', 2026, 1, %(processed)s, 'r1', now(), 'EUR', 1, 0, '{}')",
+    "a document has the sums of its lines": A_DOCUMENT.format("credit_note", "r1", 1, "[]"),
+    "credit notes take from each rate of VAT no more than the invoice has of it, and the VAT of the rate": A_DOCUMENT.format(
+        "credit_note", "r1", 10, '[{"rate": "22", "amount": "10", "vat": "1.80"}]'
+    ),
+    "a refund that paid has one credit note of what it paid, unless less or nothing was left of the invoice": ";".join(
+        [
+            A_DOCUMENT.format("invoice", "", 10, "[]"),
+            "INSERT INTO orders_refund (public_id, order_key, number, amount, currency, reason, asked_by)"
+            " VALUES (%(processed)s, %(processed)s, 'R', 5, 'EUR', '', '')",
+            "UPDATE supervision_stepstate SET name = 'refund-part', result = '{\"refunded\": \"5.00\"}' WHERE name = 'charge-payment'",
+        ]
+    ),
     "an order counts the pieces that its returns hold": "INSERT INTO orders_returnable (order_key, sku, delivered, returned)"
     " VALUES (%(processed)s, 'MUG-BLUE', 2, 1)",
     "a refund has its run or submission, and gives back what was asked for or nothing": "INSERT INTO orders_refund"

@@ -219,7 +219,7 @@ def test_a_return_gets_a_credit_note_that_names_its_invoice(shop, delivered):
     issue()
 
     note = Document.objects.get(kind="credit_note")
-    assert (note.name[:4], note.number, str(note.total), note.return_key) == ("CRN-", 1, "30.90", back)
+    assert (note.name[:4], note.number, str(note.total), note.cause) == ("CRN-", 1, "30.90", back)
     assert note.body["invoice"] == invoice(delivered).name
     assert note.body["return_number"] == Return.objects.get().number
     shop.assert_healthy()

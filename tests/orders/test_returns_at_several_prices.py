@@ -9,17 +9,24 @@ from decimal import Decimal
 
 import pytest
 
+from orders.documents.tables import Document
 from orders.models import Order, OrderLine, ReturnLine
 from orders.queries import order_view
+from orders.returns import codes, correcting
 from orders.returns.asking import ask
 from orders.services import Conflict, InvalidOrder
+from supervision.audit import registry
+from supervision.errors import Refused
+from supervision.operations import operator_verbs
+from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
 from tests.engine.kit import at_once
+from tests.orders.test_invoices import issue
 from tests.orders.test_refund_parts import refunds_made
-from tests.orders.test_returns import ada, deliver, goods, held, path, shop
+from tests.orders.test_returns import ada, deliver, goods, held, olga, path, shop, stock
 from tests.shopping import a_client
 
-__all__ = ["ada", "shop"]
+__all__ = ["ada", "olga", "shop"]
 LOW, HIGH = Decimal("12.90"), Decimal("23.10")
 
 
@@ -74,11 +81,102 @@ def test_a_customer_names_the_line(shop, delivered, services):
     assert price_of(back_of(delivered, mugs(2))) == LOW
 
 
-def test_a_return_that_needs_two_prices_is_refused_and_says_how_many_are_left(delivered):
-    with pytest.raises(Conflict, match=r"Only 2 of MUG-BLUE at 12\.90") as refused:
-        back_of(delivered, mugs(3))
+def lines_of(back: str) -> list[tuple[Decimal, int, int | None, int | None, int, int]]:
+    found = ReturnLine.objects.filter(of__public_id=back, sku="MUG-BLUE").order_by("unit_price")
+    return list(found.values_list("unit_price", "quantity", "accepted", "refused", "holds", "restocked"))
 
-    assert refused.value.code == "several_prices"
+
+def agrees() -> None:
+    """The audit, but for the stock of the order, whose lines the fixture has split."""
+    assert [one for one in registry.violations() if not one.invariant.startswith("stock is reserved")] == []
+
+
+def test_one_return_takes_pieces_at_two_prices_and_pays_each_at_its_own(shop, delivered, services):
+    before = stock("MUG-BLUE")
+    back = back_of(delivered, mugs(3))
+    shop.run()
+    assert lines_of(back) == [(LOW, 2, None, None, 2, 0), (HIGH, 1, None, None, 1, 0)]
+    goods(shop, back, ("MUG-BLUE", 3))
+    issue()
+
+    Run(back).assert_state("Processed")
+    assert Run(back).results["await-goods"] == {"accepted": {"MUG-BLUE": 3}, "refused": {}, "amount": "48.90"}
+    assert Run(back).results["restock-goods"] == {"restocked": {"MUG-BLUE": 3}}
+    assert refunds_made(services, delivered) == [4890]
+    assert lines_of(back) == [(LOW, 2, 3 - 1, 0, 2, 2), (HIGH, 1, 1, 0, 1, 1)]
+    assert (stock("MUG-BLUE"), held(delivered)) == (before + 3, {"MUG-BLUE": 3, "TOTE-OCHRE": 0})
+    note = Document.objects.get(kind="credit_note")
+    assert [(one["quantity"], one["unit_price"], one["amount"]) for one in note.body["lines"]] == [
+        (2, "12.90", "25.80"),
+        (1, "23.10", "23.10"),
+    ]
+    agrees()
+
+
+def test_the_cheapest_pieces_are_accepted_first_and_the_report_may_name_a_price(shop, delivered, services):
+    first = back_of(delivered, mugs(3))
+    shop.run()
+    goods(shop, first, ("MUG-BLUE", 1, 1))
+    assert lines_of(first) == [(LOW, 2, 1, 1, 1, 1), (HIGH, 1, 0, 0, 0, 0)]
+    assert refunds_made(services, delivered) == [1290]
+
+    second = back_of(delivered, mugs(2))
+    shop.run()
+    assert [line[:2] for line in lines_of(second)] == [(LOW, 1), (HIGH, 1)]
+    at = [{"sku": "MUG-BLUE", "unit_price": "23.10", "accepted": 1}, {"sku": "MUG-BLUE", "unit_price": "12.9", "accepted": 0, "refused": 1}]
+    send_signal(second, codes.RECEIVED, {"lines": at}, sent_by="the warehouse")
+    shop.run()
+
+    assert lines_of(second) == [(LOW, 1, 0, 1, 0, 0), (HIGH, 1, 1, 0, 1, 1)]
+    assert sorted(refunds_made(services, delivered)) == [1290, 2310]
+    agrees()
+
+
+def test_the_api_takes_a_report_by_price_and_names_what_does_not_fit(shop, delivered, olga):
+    back = back_of(delivered, mugs(3))
+    shop.run()
+
+    def report(*lines: dict) -> tuple[int, list[str]]:
+        told = olga.post(f"/api/v1/returns/{back}/goods/", {"lines": [{"sku": "MUG-BLUE", **line} for line in lines], "reason": "x"})
+        return told.status_code, list(told.json().get("errors", {}))
+
+    assert report({"unit_price": "9.00", "accepted": 1}) == (400, ["lines[0].unit_price"])
+    assert report({"unit_price": "23.10", "accepted": 2}) == (400, ["lines[0].accepted"])
+    assert report({"unit_price": "23.10", "accepted": 1}, {"accepted": 1}) == (400, ["lines[1].sku"])
+    assert report({"unit_price": "23.10", "accepted": 1}, {"unit_price": "12.90", "accepted": 2}) == (202, [])
+    shop.run()
+    assert [line[2] for line in lines_of(back)] == [2, 1]
+
+
+def test_an_undone_return_at_two_prices_takes_all_of_its_pieces_out_of_stock(shop, delivered, services):
+    before = stock("MUG-BLUE")
+    back = back_of(delivered, mugs(3))
+    services.faults("payment", "error_before", latency_ms=0)
+    shop.run()
+    goods(shop, back, ("MUG-BLUE", 3))
+    assert stock("MUG-BLUE") == before + 3
+    operator_verbs.compensate(back, by="olga", reason="x")
+    services.clear()
+    shop.advance("10m")
+
+    Run(back).assert_state("Cancelled")
+    assert (stock("MUG-BLUE"), held(delivered)["MUG-BLUE"]) == (before, 0)
+
+
+def test_named_and_unnamed_pieces_together_are_taken_from_what_is_left(shop, delivered):
+    back = back_of(delivered, mugs(1, HIGH), mugs(1, LOW), mugs(1))
+
+    assert [line[:2] for line in lines_of(back)] == [(LOW, 2), (HIGH, 1)]
+    with pytest.raises(Conflict, match="More than was delivered"):
+        back_of(delivered, mugs(1))
+
+
+def test_too_many_pieces_at_a_named_price_are_refused_at_their_line(delivered):
+    with pytest.raises(Conflict, match=r"Only 1 of MUG-BLUE at 23\.10") as refused:
+        back_of(delivered, mugs(1), mugs(2, HIGH))
+
+    assert refused.value.code == "beyond_delivered"
+    assert list(refused.value.errors["lines"]) == [1]
     assert not ReturnLine.objects.exists()
     assert held(delivered) == {}
 
@@ -110,15 +208,11 @@ def test_the_same_key_is_the_same_return_also_at_the_same_moment(shop, delivered
     assert ReturnLine.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("lines", "at"),
-    [([mugs(1, Decimal("1.00"))], 0), ([mugs(1, LOW), mugs(1, HIGH)], 1), ([mugs(1, LOW), mugs(1)], 1)],
-)
-def test_a_price_that_the_order_does_not_have_or_two_of_them_are_refused_at_their_line(delivered, lines, at):
+def test_a_price_that_the_order_does_not_have_is_refused_at_its_line(delivered):
     with pytest.raises(InvalidOrder) as wrong:
-        back_of(delivered, *lines)
+        back_of(delivered, mugs(1, LOW), mugs(1, Decimal("1.00")))
 
-    assert list(wrong.value.errors["lines"][at]) == ["unit_price"]
+    assert list(wrong.value.errors["lines"][1]) == ["unit_price"]
 
 
 def test_the_api_takes_the_price_of_a_line(delivered, ada):
@@ -131,8 +225,57 @@ def test_the_api_takes_the_price_of_a_line(delivered, ada):
     assert price_of(made.json()["id"]) == HIGH
 
 
-def test_the_shops_page_says_which_pieces_to_ask_for_first(delivered, ada, client):
+def test_the_shops_page_takes_all_prices_in_one_return(shop, delivered, ada, client):
     client.force_login(ada)
     shown = client.post(f"/orders/{delivered}/returns/", {"quantity-MUG-BLUE": "3", "reason": "x", "key": "k"}, follow=True).text
 
-    assert "Only 2 of MUG-BLUE at 12.90 can be returned" in shown
+    assert "Your return is noted" in shown
+    assert "3 of Blue mug" in shown
+
+
+def test_returns_at_two_prices_at_the_same_moment_never_exceed_what_was_bought(shop, delivered):
+    def one(number: int) -> str:
+        try:
+            return back_of(delivered, mugs(2), once=f"key-{number}")
+        except Conflict as refused:
+            return refused.code
+
+    told = at_once(*[lambda number=number: one(number) for number in range(4)])
+
+    assert sorted(one for one in told if one == "beyond_delivered") == ["beyond_delivered"] * 3
+    assert held(delivered)["MUG-BLUE"] == 2
+    last = back_of(delivered, mugs(1))
+    assert lines_of(last)[0][:2] == (HIGH, 1)
+
+
+def test_credit_notes_at_two_prices_take_back_exactly_the_vat_of_their_lines(shop, delivered):
+    lines = Order.objects.get(public_id=delivered).lines.filter(sku="MUG-BLUE")
+    lines.filter(unit_price=LOW).update(unit_price="12.93")
+    lines.filter(unit_price=HIGH).update(unit_price="23.04")  # each line rounded by itself, they have a cent less of VAT than together
+    for price in ("23.04", "12.93", "12.93"):
+        back = back_of(delivered, mugs(1, Decimal(price)))
+        shop.run()
+        goods(shop, back, ("MUG-BLUE", 1))
+    issue()
+
+    invoice, *notes = Document.objects.filter(order_key=delivered).order_by("pk")
+    assert [one["vat"] for one in invoice.body["lines"] if one["sku"] == "MUG-BLUE"] == ["4.66", "4.15"]
+    assert [one["vat"] for note in notes for one in note.body["lines"]] == ["4.15", "2.33", "2.33"]
+    agrees()
+
+
+def test_a_correction_takes_no_piece_at_a_price_that_another_return_has_taken_meanwhile(shop, delivered, services):
+    first = back_of(delivered, mugs(1, HIGH))
+    shop.run()
+    goods(shop, first, ("MUG-BLUE", 0, 1))
+    second = back_of(delivered, mugs(1, HIGH))
+    shop.run()
+    goods(shop, second, ("MUG-BLUE", 1))
+    came = {"lines": [{"sku": "MUG-BLUE", "accepted": 1}]}
+
+    with pytest.raises(Refused, match="MUG-BLUE") as refused:
+        correcting.correct(first, came, reason="it came", by="olga", idempotency_key="one")
+
+    assert refused.value.code == "beyond_delivered"
+    assert refunds_made(services, delivered) == [2310]
+    agrees()

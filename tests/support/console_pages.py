@@ -135,6 +135,7 @@ def _filled(written: str, name: str, orders: dict[str, Order]) -> list[str]:
         query = "?process_state=Error" if "/bulk/" in filled else ""
         return [filled.replace("<slug:verb>", verb) + query for verb in verbs]
     filled = filled.replace("<str:refund>", "re_1")  # of a failed refund: there is none, so it leads to the order's page
+    filled = filled.replace("<str:back>", "r1")  # of a return: there is none, so it leads to the order's page
     assert "<" not in filled, f"say in tests/support/console_pages.py what {written} is to be filled with"
     return [filled]
 

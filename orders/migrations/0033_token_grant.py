@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("knox", "0009_extend_authtoken_field"),
-        ("orders", "0027_payment_event_of_order"),
+        ("orders", "0032_documents_deleted"),
     ]
 
     operations = [
