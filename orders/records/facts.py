@@ -21,8 +21,13 @@ SELECT o.run_id, jsonb_build_object(
                               'lines', (SELECT jsonb_agg(jsonb_build_object(
                                                  'sku', l.sku, 'name', l.name, 'quantity', l.quantity, 'unit_price', l.unit_price::text,
                                                  'accepted', l.accepted, 'refused', l.refused, 'holds', l.holds,
-                                                 'restocked', l.restocked) ORDER BY l.id)
-                                          FROM orders_returnline l WHERE l.of_id = t.id)) ORDER BY t.id)
+                                                 'restocked', l.restocked, 'reported', l.reported) ORDER BY l.id)
+                                          FROM orders_returnline l WHERE l.of_id = t.id),
+                              'corrections', (SELECT jsonb_agg(jsonb_build_object(
+                                                       'number', c.number, 'lines', c.lines, 'paid', c.paid, 'reason', c.reason,
+                                                       'too_much', c.too_much::text, 'further', c.further::text, 'refund', c.refund,
+                                                       'asked_by', c.asked_by, 'created_at', c.created_at) ORDER BY c.number)
+                                                FROM orders_returncorrection c WHERE c.return_key = t.public_id)) ORDER BY t.id)
                        FROM orders_return t WHERE t.order_key = o.public_id),
          'refunds', (SELECT jsonb_agg(jsonb_build_object(
                               'id', f.public_id, 'number', f.number, 'amount', f.amount::text, 'currency', f.currency,

@@ -39,6 +39,11 @@ SELECT o.public_id FROM orders_order o
    AND o.run_id IN (SELECT jsonb_array_elements(n.payload->'runs')::bigint FROM supervision_notification n
                      WHERE n.delivered_at IS NULL AND n.given_up_at IS NULL AND NOT (n.kind = 'status') AND n.kind = %(invoices)s)
 UNION
+SELECT o.public_id FROM orders_order o
+ WHERE o.public_id = ANY (%(orders)s)
+   AND o.public_id IN (SELECT jsonb_array_elements(n.payload->'refunds')->>'order' FROM supervision_notification n
+                        WHERE n.delivered_at IS NULL AND n.given_up_at IS NULL AND NOT (n.kind = 'status') AND n.kind = %(refunds)s)
+UNION
 SELECT t.order_key FROM orders_return t
  WHERE t.order_key = ANY (%(orders)s)
    AND t.public_id IN (SELECT jsonb_array_elements_text(n.payload->'returns') FROM supervision_notification n
@@ -51,6 +56,9 @@ DELETE FROM orders_stockreservation h USING orders_order o WHERE o.run_id = ANY 
 _TAKE_OUT = """
 WITH rl AS (
     DELETE FROM orders_returnline WHERE of_id = ANY (ARRAY(SELECT id FROM orders_return WHERE order_key = ANY (%(orders)s)))),
+rc AS (
+    DELETE FROM orders_returncorrection
+     WHERE return_key = ANY (ARRAY(SELECT public_id FROM orders_return WHERE order_key = ANY (%(orders)s)))),
 r AS (DELETE FROM orders_return WHERE order_key = ANY (%(orders)s)),
 c AS (DELETE FROM orders_returnable WHERE order_key = ANY (%(orders)s)),
 f AS (DELETE FROM orders_refund WHERE order_key = ANY (%(orders)s)),
@@ -103,5 +111,5 @@ def later(run_ids: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
 def _busy(orders: list[str]) -> set[str]:
     if not orders:
         return set()
-    kinds = {"invoices": accounting.ISSUE_INVOICES, "notes": accounting.ISSUE_CREDIT_NOTES}
+    kinds = {"invoices": accounting.ISSUE_INVOICES, "notes": accounting.ISSUE_CREDIT_NOTES, "refunds": accounting.ISSUE_REFUND_NOTES}
     return {order for (order,) in [*db.fetch(_BUSY, {"orders": orders}), *db.fetch(_UNISSUED, {"orders": orders, **kinds})]}

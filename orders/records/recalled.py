@@ -9,11 +9,29 @@ from typing import Any
 
 from orders.models import PaymentAdjustment, Return, ReturnLine
 from supervision.models import ArchivedRun
+from supervision.states import RunState
 
 
 def returns_of(archived: ArchivedRun) -> list[tuple[Return, list[ReturnLine]]]:
     """The returns of an archived order with their lines, the oldest first."""
     return [_return(archived.key, number, facts) for number, facts in enumerate(_facts(archived, "returns"), 1)]
+
+
+def corrected(archived: ArchivedRun) -> dict[str, tuple[Decimal, Decimal]]:
+    """What corrections of the reports on an archived order's returns have paid further and what was paid too much, by return."""
+    amounts: dict[str, tuple[Decimal, Decimal]] = {}
+    for facts in _facts(archived, "returns"):
+        if made := facts.get("corrections"):
+            paid = _processed([one["refund"] for one in made if one["refund"]])
+            further = sum((Decimal(one["further"]) for one in made if one["refund"] in paid), Decimal("0.00"))
+            amounts[facts["id"]] = further, sum((Decimal(one["too_much"]) for one in made), Decimal("0.00"))
+    return amounts
+
+
+def _processed(keys: list[str]) -> set[str]:
+    """The runs of refunds that have paid. A run leaves before its order."""
+    rows = ArchivedRun.objects.filter(key__in=keys, process_state=RunState.PROCESSED)
+    return set(rows.values_list("key", flat=True))
 
 
 def adjustments_of(archived: ArchivedRun, since: Sequence[PaymentAdjustment]) -> Iterator[PaymentAdjustment]:
@@ -48,6 +66,7 @@ def _return(order: str, number: int, facts: Mapping[str, Any]) -> tuple[Return, 
         public_id=facts["id"],
         order_key=order,
         created_at=datetime.fromisoformat(facts["created_at"]),
+        corrections=len(facts.get("corrections") or ()),
         **{name: facts[name] for name in ("number", "reason", "asked_by", "currency")},
     )
     lines = [
@@ -56,6 +75,7 @@ def _return(order: str, number: int, facts: Mapping[str, Any]) -> tuple[Return, 
             unit_price=Decimal(line["unit_price"]),
             accepted=line.get("accepted"),
             refused=line.get("refused"),
+            reported=line.get("reported"),
             **{name: line[name] for name in ("sku", "name", "quantity", "holds", "restocked")},
         )
         for line in facts["lines"]

@@ -74,7 +74,7 @@ def return_view(public_id: str, *, inside: bool = False) -> ReturnView | None:
     its = engine.archived_run(public_id)
     order = engine.archived_run(its.application["order"]) if its and "order" in its.application else None
     kept = [(row, lines) for row, lines in recalled.returns_of(order) if row.public_id == public_id] if order else []
-    return views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside)[0] if kept else None
+    return _recalled(kept, order, inside=inside)[0] if kept and order else None
 
 
 def of_order(order_key: str, archived: ArchivedRun | None = None, *, inside: bool = False) -> list[ReturnView]:
@@ -85,11 +85,26 @@ def of_order(order_key: str, archived: ArchivedRun | None = None, *, inside: boo
     rows = list(Return.objects.filter(order_key=order_key).order_by("pk"))
     known = {row.public_id for row in rows}  # an order that left before the archive had its returns left their rows behind
     kept = [(row, lines) for row, lines in recalled.returns_of(archived) if row.public_id not in known] if archived else []
-    return [*views([row for row, _lines in kept], {row.pk: lines for row, lines in kept}, inside=inside), *views(rows, inside=inside)]
+    return [*(_recalled(kept, archived, inside=inside) if kept and archived else []), *views(rows, inside=inside)]
 
 
-def views(rows: Sequence[Return], kept: Mapping[int, list[ReturnLine]] | None = None, *, inside: bool = False) -> list[ReturnView]:
-    """The views of these returns. kept: their lines, by the return's primary key, where they have no rows any more."""
+def _recalled(kept: Sequence[tuple[Return, list[ReturnLine]]], archived: ArchivedRun, *, inside: bool) -> list[ReturnView]:
+    """The views of returns that have no rows any more."""
+    lines = {row.pk: its for row, its in kept}
+    return views([row for row, _lines in kept], lines, recalled.corrected(archived), inside=inside)
+
+
+def views(
+    rows: Sequence[Return],
+    kept: Mapping[int, list[ReturnLine]] | None = None,
+    further: Mapping[str, tuple[Decimal, Decimal]] | None = None,
+    *,
+    inside: bool = False,
+) -> list[ReturnView]:
+    """The views of these returns. kept: their lines, by the return's primary key, where they have no rows any more.
+
+    further: then what corrections have paid, and what was paid too much, by return.
+    """
     if not rows:
         return []
     lines: dict[int, list[ReturnLine]] = {row.pk: list((kept or {}).get(row.pk, ())) for row in rows}
@@ -99,8 +114,9 @@ def views(rows: Sequence[Return], kept: Mapping[int, list[ReturnLine]] | None = 
     steps = engine.steps_of([run.pk for run in runs.values()])
     because = why_waiting([run.pk for run in runs.values() if run.finished_at is None], inside=inside)
     owed = db.run(_OWED, {"orders": [row.order_key for row in rows]})
-    corrected = [row.public_id for row in rows if row.corrections]
-    further = {key: (paid, over) for key, paid, over in db.run(_CORRECTED, {"returns": corrected})} if corrected else {}
+    if further is None:
+        corrected = [row.public_id for row in rows if row.corrections]
+        further = {key: (paid, over) for key, paid, over in db.run(_CORRECTED, {"returns": corrected})} if corrected else {}
     found = []
     for row in rows:
         run, its = runs.get(row.public_id), []

@@ -125,7 +125,8 @@ def _plan(public_id: str, report: Mapping[str, Any], *, locked: bool) -> tuple[P
         raise UnknownRun(public_id)
     run = locked_run(public_id) if locked else as_it_is(public_id)
     if locked:
-        Order.objects.select_for_update(no_key=True).get(public_id=row.order_key)
+        if Order.objects.select_for_update(no_key=True).filter(public_id=row.order_key).first() is None:  # it has left for the archive
+            raise UnknownRun(public_id)
         db.fetch(_LOCK_PIECES, {"order": row.order_key})
         db.fetch(_LOCK_PRODUCTS, {"skus": sorted({line.sku for line in row.lines.all()})})
     return plan_of(row, run, report), row

@@ -18,12 +18,13 @@ from orders.models import (
     Refund,
     Return,
     Returnable,
+    ReturnCorrection,
     ReturnLine,
 )
-from orders.parcels import watch
 from orders.queries import order_view
 from orders.refunds.asking import refund
 from orders.returns.asking import ask
+from orders.returns.correcting import correct
 from orders.services import Conflict
 from supervision.audit import registry
 from supervision.desk import notes
@@ -39,9 +40,11 @@ from tests.engine.conftest import tuned  # noqa: F401
 from tests.orders.test_returns import ada, asked, body, deliver, delivered, goods, olga, shop
 from tests.shopping import a_client
 from tests.support.console import person
+from tests.support.parcels import gather
 
 __all__ = ["ada", "delivered", "olga", "shop"]
 
+BY = {ReturnLine: "of__order_key"}
 OF_AN_ORDER = (Parcel, Return, Returnable, ReturnLine, Refund, MailAgain, PaymentAdjustment)
 DAYS = 3650
 
@@ -55,14 +58,12 @@ def told(shop) -> None:
 
 def parcels(order: str) -> None:
     """Find the order's parcel, and let it be delivered."""
-    for _ in range(3):
-        watch.read_orders()
-    watch.look_at_orders()
+    gather()
     assert Parcel.objects.filter(order_key=order).update(state="delivered", changed_at="2026-11-01T10:00Z", look_at=None)
 
 
 def rich(shop, account=None) -> str:
-    """An order with a parcel, two returns (one of which is not accepted), a refund, a mail sent again, documents, and notes."""
+    """An order with a parcel, two returns (one is not accepted until its report is corrected), a refund, a mail, documents, and notes."""
     order = deliver(shop, account)
     parcels(order)
     told(shop)
@@ -70,6 +71,12 @@ def rich(shop, account=None) -> str:
     second = asked(shop, order, totes=1)
     goods(shop, first, ("MUG-BLUE", 1, 0))
     goods(shop, second, ("TOTE-OCHRE", 0, 1))
+    shop.run()
+    told(shop)
+    report = {"lines": [{"sku": "TOTE-OCHRE", "accepted": 1, "refused": 0}]}
+    correct(second, report, reason="it is as new", by="olga", idempotency_key="one")
+    shop.run()
+    told(shop)
     refund(order, amount=Decimal("5.00"), reason="a scratch", by="olga", idempotency_key="one")
     resend(order, reason="lost", by="olga", idempotency_key="one")
     shop.run()
@@ -103,13 +110,14 @@ def left_of(order: str) -> dict[str, int]:
     """The rows of the shop that name this order, by table."""
     found = {}
     for model in OF_AN_ORDER:
-        rows = model.objects.filter(of__order_key=order) if model is ReturnLine else model.objects.filter(order_key=order)
-        found[model.__name__] = rows.count()
+        found[model.__name__] = model.objects.filter(**{BY.get(model, "order_key"): order}).count()
+    found["ReturnCorrection"] = ReturnCorrection.objects.count()  # no other order has any
     return found | {"Order": Order.objects.filter(public_id=order).count()}
 
 
 def sound() -> bool:
-    return list(registry.violations()) == []
+    assert list(registry.violations()) == []
+    return True
 
 
 def shown(order: str, account) -> list[object]:
@@ -134,7 +142,7 @@ def test_an_order_leaves_with_all_that_hangs_on_it_and_its_customer_sees_it_as_b
     assert shown(order, ada) == before
     assert before[-1] == [True] * 5
     assert left_of(order) == (rows if keep else dict.fromkeys(rows, 0))
-    assert Document.objects.filter(order_key=order).count() == 2
+    assert Document.objects.filter(order_key=order).count() == 4
     assert {one.order_key for one in Document.objects.all()} == {order, other}
     assert sound()
 
@@ -148,19 +156,23 @@ def test_the_archive_has_the_facts_of_everything_that_left(shop, ada):
     parcel, back = facts["parcels"][0], facts["returns"][0]
     assert (parcel["state"], bool(parcel["number"])) == ("delivered", True)
     assert [(line["sku"], line["accepted"], line["restocked"]) for line in back["lines"]] == [("MUG-BLUE", 1, 1)]
-    assert [(one["amount"], one["reason"]) for one in facts["refunds"]] == [("5.00", "a scratch")]
+    assert [(one["amount"], one["reason"]) for one in facts["refunds"]] == [("18.00", "it is as new"), ("5.00", "a scratch")]
     assert [one["number"] for one in facts["mails_again"]] == ["ada@example.com"]
     assert "2.500" in [one["amount"] for one in facts["adjustments"]]
     assert [(one["kind"], one["number"][:4], one["total"]) for one in facts["documents"]] == [
         ("invoice", "INV-", "79.80"),
         ("credit_note", "CRN-", "12.90"),
+        ("credit_note", "CRN-", "18.00"),
+        ("credit_note", "CRN-", "5.00"),
     ]
+    (correction,) = facts["returns"][1]["corrections"]
+    assert (correction["further"], correction["reason"], correction["asked_by"]) == ("18.00", "it is as new", "olga")
     later = ArchivedRun.objects.exclude(key=order)
     assert {row.application["order"] for row in later} == {order}
     assert set(later.values_list("reference", flat=True)) == {
         back["number"],
         facts["returns"][1]["number"],
-        facts["refunds"][0]["number"],
+        *(one["number"] for one in facts["refunds"]),
         None,
     }
     operator = Client()
@@ -170,7 +182,7 @@ def test_the_archive_has_the_facts_of_everything_that_left(shop, ada):
     assert back["number"] in page
 
 
-@pytest.mark.parametrize("waits", ["return", "refund", "mail", "invoice", "credit note"])
+@pytest.mark.parametrize("waits", ["return", "refund", "mail", "invoice", "credit note", "refund's note"])
 def test_an_order_stays_until_what_came_later_has_ended_and_left(shop, ada, waits):
     order = deliver(shop, ada)
     if waits != "invoice":
@@ -179,6 +191,9 @@ def test_an_order_stays_until_what_came_later_has_ended_and_left(shop, ada, wait
         asked(shop, order, mugs=1)
     elif waits == "refund":
         refund(order, amount=Decimal("5.00"), reason="a scratch", by="olga", idempotency_key="one")
+    elif waits == "refund's note":
+        refund(order, amount=Decimal("5.00"), reason="a scratch", by="olga", idempotency_key="one")
+        shop.run()
     elif waits == "mail":
         resend(order, reason="lost", by="olga", idempotency_key="one")
     elif waits == "credit note":
@@ -200,7 +215,7 @@ def test_an_order_stays_until_what_came_later_has_ended_and_left(shop, ada, wait
 
     assert not Order.objects.exists()
     assert Document.objects.filter(order_key=order, kind="invoice").count() == 1
-    assert Document.objects.filter(kind="credit_note").count() == (waits in ("return", "credit note"))
+    assert Document.objects.filter(kind="credit_note").count() == (waits in ("return", "refund", "credit note", "refund's note"))
     assert sound()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib.admin.models import LogEntry
 from django.test import Client
+from django.utils import timezone
 
 from orders.documents.tables import Document, DocumentCounter
 from orders.models import (
@@ -80,7 +81,7 @@ def test_after_the_records_days_the_archive_forgets_the_order_and_keeps_its_docu
     assert left_of(order) == dict.fromkeys(left_of(order), 0)
     assert (RunNote.objects.count(), Assignee.objects.count(), StrayReply.objects.count()) == (0, 0, 0)
     assert list(Submission.objects.values_list("public_id", flat=True)) in ([], [young])
-    assert Document.objects.filter(order_key=order).count() == 2
+    assert Document.objects.filter(order_key=order).count() == 4
     assert sound()
 
 
@@ -170,7 +171,7 @@ def test_documents_stay_for_their_years_and_leave_no_gap_that_the_audit_would_te
 
     assert list(Document.objects.values_list("order_key", flat=True)) == [later]  # 2017 is kept to the end of 2027
     assert sorted(DocumentCounter.objects.values_list("series", "year", "last", "gone")) == [
-        ("CRN", 2015, 1, 1),
+        ("CRN", 2015, 3, 3),
         ("INV", 2015, 1, 1),
         ("INV", 2017, 1, 0),
     ]
@@ -187,7 +188,7 @@ def test_documents_go_in_batches_and_the_audit_understands_each(shop, monkeypatc
     for number in range(1, 6):
         Document.objects.create(
             kind="invoice", series="INV", year=2010, number=number, order_key=str(number), issued_at="2010-05-05T00:00Z",
-            currency="EUR", total=1, vat=0, body={},
+            currency="EUR", total=1, vat=0, body={"lines": [{"rate": "0", "amount": "1.00", "vat": "0.00"}]},
         )  # fmt: skip
     left = []
     while expired.documents():
@@ -195,6 +196,22 @@ def test_documents_go_in_batches_and_the_audit_understands_each(shop, monkeypatc
         assert sound()
 
     assert left == [3, 1, 0]
+
+
+def test_a_credit_note_may_outlive_its_invoice(shop):
+    this_year = timezone.now().year
+    for kind, series, age, back in (("invoice", "INV", 11, ""), ("credit_note", "CRN", 10, "r")):
+        DocumentCounter.objects.create(series=series, year=this_year - age, last=1)
+        Document.objects.create(
+            kind=kind, series=series, year=this_year - age, number=1, order_key="o", cause=back, issued_at="2010-05-05T00:00Z",
+            currency="EUR", total=1, vat=0, body={"lines": [{"rate": "0", "amount": "1.00", "vat": "0.00"}]},
+        )  # fmt: skip
+    assert sound()
+
+    expired.documents()
+
+    assert [one.kind for one in Document.objects.all()] == ["credit_note"]
+    assert sound()
 
 
 def test_events_of_webhooks_and_expired_sessions_go_without_new_ones(shop):
