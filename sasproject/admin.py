@@ -13,6 +13,7 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from orders.identity.tables import OPERATE, SCOPES
+from supervision.console.bounded_lists import ReadOnlyAdmin
 
 for model in (User, Group, AuthToken):
     if admin.site.is_registered(model):
@@ -35,9 +36,10 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
 
 
 @admin.register(AuthToken)
-class TokenAdmin(ModelAdmin):
+class TokenAdmin(ReadOnlyAdmin):
     """The API tokens of all accounts. An administrator revokes one by deleting it; a command or its owner makes it."""
 
+    empty_means = _("No account has an API token.")
     list_display = ["token_key", "user", "purpose", "scope", "created", "expiry"]
     list_select_related = ["user", "grant"]
     search_fields = ["user__username", "user__email", "token_key"]
@@ -53,10 +55,6 @@ class TokenAdmin(ModelAdmin):
         """How much of the account's rights it carries."""
         return str(token.grant.get_scope_display() if hasattr(token, "grant") else SCOPES[OPERATE])
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """A token is shown where it is made, and nowhere else."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: AuthToken | None = None) -> bool:
-        """A token is revoked and made anew."""
-        return False
+    def has_delete_permission(self, request: HttpRequest, obj: AuthToken | None = None) -> bool:
+        """Whether this account may revoke tokens of others."""
+        return request.user.has_perm("knox.delete_authtoken")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.functional import SimpleLazyObject
 
 from orders.identity import attempts, devices, sessions
 from orders.identity.hashing import HashingBusy
@@ -18,9 +19,10 @@ BUSY_SECONDS = 3
 class Identity(MiddlewareMixin):
     """Comes after the session, the account and the messages."""
 
-    def process_request(self, request: HttpRequest) -> None:
-        """End an operator's session that is over."""
-        sessions.end_if_over(request)
+    def process_request(self, request: Any) -> None:
+        """End an operator's session that is over, once the account is asked for. A request that does not ask costs no query."""
+        found = request.user
+        request.user = SimpleLazyObject(lambda: sessions.current(request, found))
 
     def process_response(self, request: Any, response: HttpResponseBase) -> HttpResponseBase:
         """429 with Retry-After for a try that was refused; the cookie of a browser that signed in."""

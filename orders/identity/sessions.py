@@ -26,22 +26,22 @@ def begin(request: HttpRequest, account: User) -> None:
         request.session[_KEPT] = [now, now]
 
 
-def end_if_over(request: HttpRequest) -> None:
-    """Sign an operator out whose session has lasted, or has been idle, for too long."""
-    if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
-        return
-    user: Any = request.user
-    if not user.is_authenticated or not user.is_staff:
-        return
+def current(request: HttpRequest, user: Any) -> Any:
+    """This account of the session; no account once an operator's session has lasted, or has been idle, for too long: it is ended here."""
+    if not user.is_authenticated or not user.is_staff or SESSION_KEY not in request.session:
+        return user
     if _KEPT not in request.session:  # begun before this account became an operator's
         begin(request, user)
     since, seen = request.session[_KEPT]
     now = int(time.time())
     if now - since >= settings.OPERATOR_SESSION_SECONDS or now - seen >= settings.OPERATOR_IDLE_SECONDS:
+        request.user = user
         logout(request)
         messages.info(request, _("You were signed out after a while, because operators' sessions are short. Sign in again to go on."))
-    elif now - seen >= min(_WRITE_EVERY_SECONDS, settings.OPERATOR_IDLE_SECONDS / 4) and not _refreshes_itself(request):
+        return request.user
+    if now - seen >= min(_WRITE_EVERY_SECONDS, settings.OPERATOR_IDLE_SECONDS / 4) and not _refreshes_itself(request):
         request.session[_KEPT] = [since, now]
+    return user
 
 
 def _refreshes_itself(request: HttpRequest) -> bool:

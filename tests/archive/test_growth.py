@@ -8,11 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 
 from orders.parcels import events as parcel_events
 from orders.payments import events as payment_events
 from orders.records import expired, facts, leaving
+from supervision import tasks
 from supervision.ledger import exchanges
 from supervision.runtime import tidying
 from supervision.worker import records
@@ -80,17 +82,19 @@ def test_what_leaves_is_found_by_an_index_beside_years_of_rows(what, filled):
 
 
 def test_every_tidier_is_among_these_statements():
+    assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
         *records.RECORDS,
     }  # fmt: skip
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # an open transaction would hold up other tests
 def test_a_turn_deletes_batch_by_batch_what_is_over_and_nothing_else(monkeypatch):
     """Each batch is bounded, and each pass ends at the first page that is too young."""
     for module in (records, expired):
         monkeypatch.setattr(module, "SIZE", 50)
+    Session.objects.all().delete()
     fill(FEW)
     before = counted()
     sizes, idle = [before], 0
