@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from email.utils import parseaddr
 from typing import Any
 
-from django.conf import settings
 from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
@@ -19,7 +17,7 @@ from orders import accounting, staying
 from orders.formats import speaking
 from orders.intake import number_of
 from supervision.models import Notification, StepState
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 from supervision.states import Direction, ProcessState
 from supervision.workflow import ClosedRun
 
@@ -64,7 +62,6 @@ def send_cancellation(notification: Notification) -> None:
 
 
 def _cancellation(facts: Mapping[str, Any]) -> EmailMessage:
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     if facts["sold_out"]:
         words = _("something in your order %(number)s is sold out, so we had to cancel it. We are sorry.")
     else:
@@ -79,7 +76,7 @@ def _cancellation(facts: Mapping[str, Any]) -> EmailMessage:
             ]
         ),
         to=[facts["email"]],
-        headers={"Message-ID": f"<{facts['order']}.{ORDER_CANCELLED}@{domain}>", "X-Order-ID": facts["order"]},
+        headers={"Message-ID": f"<{facts['order']}.{ORDER_CANCELLED}@{mail_domain()}>", "X-Order-ID": facts["order"]},
     )
 
 

@@ -18,6 +18,7 @@ from supervision.postgres import db
 from supervision.states import Direction, Effect
 
 PAYMENT, SHIPMENT = "payment", "shipment"
+LEFT = "left"  # in the result of an undo step: the effect stays, because the order was cancelled without undo
 _LEFT = """
 SELECT s.run_id, array_agg(DISTINCT CASE WHEN s.name = %(booking)s THEN 'shipment' ELSE 'payment' END)
   FROM supervision_stepstate s
@@ -34,7 +35,7 @@ def left_of(run_ids: Sequence[int]) -> dict[int, list[str]]:
 
 def is_left(step: Any) -> bool:
     """Whether this undo step was left out, because the order was cancelled without undo."""
-    return step.direction == Direction.UNDO and bool((step.result or {}).get("left"))
+    return step.direction == Direction.UNDO and bool((step.result or {}).get(LEFT))
 
 
 def in_words(order: Order, run: Run, steps: Sequence[StepState]) -> str:

@@ -50,7 +50,7 @@ FOR_THE_SHOP = {FACADE} | {
         " api.base api.errors api.permissions api.requests api.shapes api.urls api.reference.problems api.reference.schema"
         " console.bounded_lists console.bulk.preview console.lists.searching console.shared console.run_lists console.sidebar"
         " console.verb_forms"
-        " management.acting management.base management.progress runtime.tidying"
+        " management.acting management.base management.planned management.progress runtime.tidying"
     ).split()
 }
 WRITERS = {

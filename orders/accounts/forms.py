@@ -67,8 +67,8 @@ class SignUpForm(PasswordForm):
     field_order = ("email", "password")
 
 
-class ChangeEmailForm(EmailForm):
-    """Another mail address, with the account's password."""
+class OwnPasswordForm(DescribedForm):
+    """Takes the password of the account that is signed in."""
 
     password = forms.CharField(label=_("Your password"), strip=False, widget=forms.PasswordInput({"autocomplete": "current-password"}))
 
@@ -82,6 +82,10 @@ class ChangeEmailForm(EmailForm):
         if not self.account.check_password(said):
             raise forms.ValidationError(_("This is not your password."))
         return said
+
+
+class ChangeEmailForm(OwnPasswordForm, EmailForm):
+    """Another mail address, with the account's password."""
 
 
 class AddressForm(DescribedForm, forms.ModelForm):  # type: ignore[type-arg]

@@ -18,7 +18,7 @@ from django.utils.translation import override
 from orders.accounts.signing_in import is_taken
 from orders.api.throttling import counted
 from supervision.models import Notification
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 
 SIGN_UP, CONFIRM = "sign-up", "confirm-email"
 VALID_FOR = timedelta(days=1)
@@ -93,10 +93,9 @@ def _address(name: str, *args: str) -> str:
 
 def _send(notification: Notification, subject: str, lines: list[str]) -> None:
     """Send it. The mail server's errors are raised: the outbox tries again."""
-    domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip("> ") or "localhost"
     EmailMessage(
         subject=subject,
         body="\n\n".join([_("Hello,"), *lines]),
         to=[notification.payload["email"]],
-        headers={"Message-ID": f"<{notification.kind}.{notification.pk}@{domain}>"},
+        headers={"Message-ID": f"<{notification.kind}.{notification.pk}@{mail_domain()}>"},
     ).send()

@@ -20,7 +20,6 @@ import json
 import smtplib
 import time
 from collections.abc import Mapping
-from email.utils import parseaddr
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -39,6 +38,7 @@ from orders.refunds.codes import TELL as REFUND_STEP
 from orders.returns import mail as return_mail
 from orders.returns.codes import TELL as RETURN_STEP
 from supervision import Agent, EffectOutcome, Intention, Operation, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
+from supervision.outbox.notifications import mail_domain
 
 SERVICE = "mail"
 SEND, REPEAT = "send", "repeat"
@@ -57,7 +57,7 @@ class EmailAgent(Agent):
 
     def perform(self, request: StepRequest) -> Mapping[str, Any]:
         """Send the mail; `{"message_id"}`."""
-        message_id = f"<{quote(request.idempotency_key, safe='')}@{_domain()}>"
+        message_id = f"<{quote(request.idempotency_key, safe='')}@{mail_domain()}>"
         message = _message(request, message_id)
         if (sending := _sending(request)) is None:
             return {"message_id": message_id}
@@ -152,10 +152,6 @@ def _trackings(request: StepRequest) -> list[str]:
     """The tracking numbers of an order that is split."""
     booked = request.results.get(BOOKING, {}).get("results") or []
     return [str(parcel[BOOKING]["tracking_number"]) for parcel in booked if parcel.get(BOOKING)]
-
-
-def _domain() -> str:
-    return parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
 
 
 def _close(connection: Any) -> None:

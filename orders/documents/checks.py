@@ -36,8 +36,7 @@ CHECKS = (
                        coalesce(sum(amount) FILTER (WHERE kind = 'invoice'), 0) AS invoiced,
                        coalesce(sum(vat) FILTER (WHERE kind = 'invoice'), 0) AS invoiced_vat
                   FROM ({_LINES}) l GROUP BY order_key, rate) s
-         WHERE (EXISTS (SELECT FROM orders_document i WHERE i.order_key = s.order_key AND i.kind = 'invoice')
-                OR NOT EXISTS (SELECT FROM orders_documentcounter c WHERE c.series = 'INV' AND c.gone > 0))  -- it was deleted at its time
+         WHERE EXISTS (SELECT FROM orders_document i WHERE i.order_key = s.order_key AND i.kind = 'invoice')  -- else another check tells
            AND (credited > invoiced OR credited_vat > invoiced_vat OR credited < 0
             OR (credited = invoiced AND credited_vat <> invoiced_vat)
             OR abs(credited_vat - credited * rate::numeric / (100 + rate::numeric)) > 0.01 * lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from email.utils import parseaddr
 
 from django.conf import settings
 from django.core.mail import EmailMessage
@@ -14,7 +13,7 @@ from orders.edits.lines import Change
 from orders.formats import money, speaking
 from orders.intake import number_of
 from supervision.models import Notification, Run
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 
 TRIED_FOR = timedelta(days=3)
 
@@ -49,7 +48,6 @@ def send(notification: Notification) -> None:
 
 def _message(notification: Notification) -> EmailMessage:
     facts = notification.payload
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     words = {name: money(facts[name], facts["currency"]) for name in ("before", "total")} | {"number": facts["number"]}
     return EmailMessage(
         subject=_("Your order %(number)s was changed") % words,
@@ -63,5 +61,5 @@ def _message(notification: Notification) -> EmailMessage:
             ]
         ),
         to=[facts["email"]],
-        headers={"Message-ID": f"<{facts['order']}.{notification.pk}.{CHANGED}@{domain}>", "X-Order-ID": facts["order"]},
+        headers={"Message-ID": f"<{facts['order']}.{notification.pk}.{CHANGED}@{mail_domain()}>", "X-Order-ID": facts["order"]},
     )

@@ -32,6 +32,14 @@ class Try(NamedTuple):
     wait: float
 
 
+class TooManyTries(Exception):
+    """A signed-in visitor has entered too many wrong passwords of the own account. wait: seconds until another is looked at."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(wait)
+        self.wait = wait
+
+
 def begin(request: Any, name: str) -> Try:
     """Count a try to sign in with this mail address or username."""
     return begin_as(request, _account_named(name), name)
@@ -53,6 +61,30 @@ def begin_as(request: Any, account: User | None, name: str = "") -> Try:
 def forgive(done: Try) -> None:
     """Give a try back: its password was right, or was not looked at."""
     give_back(done.buckets)
+
+
+def watched(request: Any, account: Any) -> Any:
+    """This account of the session. From now on it counts each password that it is asked about, so no page of ours can forget to.
+
+    Its `check_password` raises TooManyTries. A right one is given back, and `request.confirmed` is the account then.
+    """
+    if not account.is_authenticated:
+        return account
+    check = account.check_password
+
+    def counted(password: str) -> bool:
+        request.sign_in_try = done = begin_as(request, account)
+        if done.wait:
+            raise TooManyTries(done.wait)
+        right = bool(check(password))
+        request.sign_in_try = None
+        if right:
+            forgive(done)
+            request.confirmed = account
+        return right
+
+    account.check_password = counted
+    return account
 
 
 def _limits(request: Any, account: User | None, key: str) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from orders.identity import attempts, devices, sessions
 
 
 class Guard:
-    """Finds no account itself, and so has no `get_user`. Behind it, every page that signs people in is limited, whichever it is."""
+    """Finds no account itself, and so has no `get_user`. Behind it, every page that signs people in is limited."""
 
     def authenticate(self, request: Any, username: str | None = None, password: str | None = None, **kwargs: Any) -> None:
         """Raise PermissionDenied if the limit is reached; Django then asks no other backend."""

@@ -11,6 +11,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.functional import SimpleLazyObject
 
 from orders.identity import attempts, devices, sessions
+from orders.identity.forms import refusal
 from orders.identity.hashing import HashingBusy
 
 BUSY_SECONDS = 3
@@ -20,9 +21,12 @@ class Identity(MiddlewareMixin):
     """Comes after the session, the account and the messages."""
 
     def process_request(self, request: Any) -> None:
-        """End an operator's session that is over, once the account is asked for. A request that does not ask costs no query."""
+        """Once the account is asked for: end an operator's session that is over, and count the passwords that the account is asked about.
+
+        A request that does not ask for the account costs no query.
+        """
         found = request.user
-        request.user = SimpleLazyObject(lambda: sessions.current(request, found))
+        request.user = SimpleLazyObject(lambda: attempts.watched(request, sessions.current(request, found)))
 
     def process_response(self, request: Any, response: HttpResponseBase) -> HttpResponseBase:
         """429 with Retry-After for a try that was refused; the cookie of a browser that signed in."""
@@ -30,11 +34,20 @@ class Identity(MiddlewareMixin):
         if refused is not None and refused.wait:
             response.status_code = 429
             response.headers["Retry-After"] = str(math.ceil(refused.wait))
+        if account := getattr(request, "confirmed", None):
+            devices.remember(request, account)  # a new password has ended the browser's cookie
         devices.write(request, response)
         return response
 
     def process_exception(self, request: Any, exception: Exception) -> HttpResponse | None:
-        """Ask for another try when too many people sign in at once. Their passwords were not looked at, so the try does not count."""
+        """Say when to try again, after too many wrong passwords, or when too many people sign in at once.
+
+        The passwords of the latter were not looked at, so the try does not count.
+        """
+        if isinstance(exception, attempts.TooManyTries):
+            return render(
+                request, "orders/account/too_many.html", {"refusal": refusal(exception.wait)}
+            )  # `process_response` makes it a 429
         if not isinstance(exception, HashingBusy):
             return None
         if done := getattr(request, "sign_in_try", None):

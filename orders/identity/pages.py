@@ -1,39 +1,13 @@
-"""Django's pages that take a password, with the limits of `attempts`."""
+"""Django's pages for a new password by mail: few mails, and the reader of the mail can sign in from that browser."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.views import PasswordResetConfirmView, PasswordResetView
-from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import render
 
-from orders.identity import attempts, devices
-from orders.identity.forms import ResetForm, refusal
-
-View = Callable[..., HttpResponseBase]
-
-
-def limited(view: View) -> View:
-    """Count each password that a signed-in visitor enters on this page, and give it back if the page went on."""
-
-    @functools.wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if request.method != "POST" or not request.user.is_authenticated:
-            return view(request, *args, **kwargs)
-        marked: Any = request
-        marked.sign_in_try = done = attempts.begin_as(request, request.user)
-        if done.wait:
-            return render(request, "orders/account/too_many.html", {"refusal": refusal(done.wait)})  # `Identity` makes it a 429
-        response = view(request, *args, **kwargs)
-        if response.status_code in (201, 302):
-            attempts.forgive(done)
-            devices.remember(request, request.user)  # a new password has ended the browser's cookie
-        return response
-
-    return guarded
+from orders.identity import devices
+from orders.identity.forms import ResetForm
 
 
 class Reset(PasswordResetView):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.conf import settings
@@ -17,38 +17,28 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from orders.forms import DescribedForm
+from orders.accounts.forms import OwnPasswordForm
 from orders.identity import tokens
-from orders.identity.pages import limited
 from orders.identity.tables import NAME_LENGTH
 
 
-class TokenForm(DescribedForm):
+class TokenForm(OwnPasswordForm):
     """A new token. It takes the password, because a token signs in for months."""
 
     name = forms.CharField(label=gettext_lazy("What is it for?"), max_length=NAME_LENGTH)
     scope = forms.ChoiceField(label=gettext_lazy("What may it do?"))
-    days = forms.IntegerField(label=gettext_lazy("For how many days?"), min_value=1, max_value=tokens.MOST_DAYS)
-    password = forms.CharField(
-        label=gettext_lazy("Your password"), strip=False, widget=forms.PasswordInput({"autocomplete": "current-password"})
+    days = forms.IntegerField(
+        label=gettext_lazy("For how many days?"), min_value=1, max_value=tokens.MOST_DAYS, initial=lambda: settings.TOKEN_DAYS
     )
+    field_order = ("name", "scope", "days", "password")
 
     def __init__(self, *args: Any, account: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.account = account
-        self.initial["days"] = settings.TOKEN_DAYS
-        self.fields["scope"] = forms.ChoiceField(label=_("What may it do?"), choices=list(tokens.scopes_for(account).items()))
-
-    def clean_password(self) -> str:
-        """The password, if it is the account's."""
-        said: str = self.cleaned_data["password"]
-        if not self.account.check_password(said):
-            raise forms.ValidationError(_("This is not your password."))
-        return said
+        super().__init__(*args, account=account, **kwargs)
+        cast(forms.ChoiceField, self.fields["scope"]).choices = list(tokens.scopes_for(account).items())
 
     def clean(self) -> dict[str, Any]:
         """Few tokens at a time."""
-        if len(tokens.of(self.account)) >= tokens.MOST_TOKENS:
+        if tokens.has_many(self.account):
             raise forms.ValidationError(_("You have %(count)s tokens. Revoke one first.") % {"count": tokens.MOST_TOKENS})
         return dict(super().clean() or {})
 
@@ -56,7 +46,6 @@ class TokenForm(DescribedForm):
 @login_required
 @sensitive_post_parameters("password")
 @never_cache
-@limited
 @require_http_methods(["GET", "POST"])
 def own_tokens(request: HttpRequest) -> HttpResponse:
     """The account's tokens; a new one is shown once, in the answer that made it."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models.functions import Now
 from django.db.models.signals import post_save
 from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
@@ -38,13 +39,14 @@ def scopes_for(account: User) -> Mapping[str, Any]:
 
 
 def issue(account: User, *, name: str, scope: str, days: int | None) -> str:
-    """A new token of this account. days: until it expires; None: it does not.
+    """A new token of this account. days: until it expires; None: it does not. The account's expired tokens are deleted.
 
     Raises ValueError for an unknown scope.
     """
     if scope not in SCOPES:
         raise ValueError(f"scope must be one of {', '.join(SCOPES)}, not {scope!r}")
     with transaction.atomic():
+        AuthToken.objects.filter(user=account, expiry__lte=Now()).delete()
         kept, token = AuthToken.objects.create(account, expiry=timedelta(days=days) if days else None)
         TokenGrant.objects.create(token=kept, name=name, scope=scope)
     return str(token)
@@ -53,6 +55,12 @@ def issue(account: User, *, name: str, scope: str, days: int | None) -> str:
 def of(account: User) -> list[AuthToken]:
     """The account's tokens, newest first, those that have expired included."""
     return list(AuthToken.objects.filter(user=account).select_related("grant").order_by("-created"))
+
+
+def has_many(account: User) -> bool:
+    """Whether the account has so many tokens that it may make no more. Expired ones do not count."""
+    live: int = AuthToken.objects.filter(user=account).exclude(expiry__lte=Now()).count()
+    return live >= MOST_TOKENS
 
 
 def revoke(account: User, key: str) -> bool:

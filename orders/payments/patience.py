@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from email.utils import parseaddr
 from typing import Any
 
 from django.conf import settings
@@ -26,7 +25,7 @@ from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
 from supervision.models import Notification
 from supervision.operations import operator_verbs, previews
 from supervision.operations.audit_log import Exempt
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
@@ -99,7 +98,6 @@ def _mail(notification: Notification, subject: Any) -> None:
 
 
 def _message(kind: str, subject: str, facts: Mapping[str, Any]) -> EmailMessage:
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     words = {"number": facts["number"], "until": moment(datetime.fromisoformat(facts["until"]))}
     return EmailMessage(
         subject=subject % words,
@@ -112,7 +110,7 @@ def _message(kind: str, subject: str, facts: Mapping[str, Any]) -> EmailMessage:
             ]
         ),
         to=[facts["email"]],
-        headers={"Message-ID": f"<{facts['order']}.{facts['attempt']}.{kind}@{domain}>", "X-Order-ID": facts["order"]},
+        headers={"Message-ID": f"<{facts['order']}.{facts['attempt']}.{kind}@{mail_domain()}>", "X-Order-ID": facts["order"]},
     )
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from orders.staying import LEFT
 from supervision.postgres import db
 from supervision.states import Direction, ProcessState, RunState
 
-LEFT = "left"  # in the result of an undo step: the effect stays, because the order was cancelled without undo
 # One snapshot of run, steps and effects. An order without a run has a submission.
 _BOOKS = """
 SELECT r.key, r.id, r.process_state, r.payload,

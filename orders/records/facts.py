@@ -46,7 +46,7 @@ SELECT o.run_id, jsonb_build_object(
          'documents', (SELECT jsonb_agg(jsonb_build_object(
                               'number', d.series || '-' || d.year || '-' || lpad(d.number::text, 6, '0'), 'kind', d.kind,
                               'total', d.total::text, 'vat', d.vat::text, 'currency', d.currency, 'issued_at', d.issued_at,
-                              'return', nullif(d.return_key, '')) ORDER BY d.id)
+                              'cause', nullif(d.return_key, '')) ORDER BY d.id)
                        FROM orders_document d WHERE d.order_key = o.public_id)))
   FROM orders_order o WHERE o.run_id = ANY (%(runs)s)
 """

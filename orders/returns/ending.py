@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from email.utils import parseaddr
 from typing import Any
 
 from django.conf import settings
@@ -19,7 +18,7 @@ from orders.formats import speaking
 from orders.returns import codes
 from supervision.journal import entries
 from supervision.models import Notification
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
@@ -103,7 +102,6 @@ def tell(notification: Notification) -> None:
 
 
 def _message(facts: Mapping[str, Any]) -> EmailMessage:
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     return EmailMessage(
         subject=_("The return for your order %(number)s has ended") % facts,
         body="\n\n".join(
@@ -114,5 +112,5 @@ def _message(facts: Mapping[str, Any]) -> EmailMessage:
             ]
         ),
         to=[facts["email"]],
-        headers={"Message-ID": f"<{facts['return']}.{RETURN_CANCELLED}@{domain}>", "X-Order-ID": facts["order"]},
+        headers={"Message-ID": f"<{facts['return']}.{RETURN_CANCELLED}@{mail_domain()}>", "X-Order-ID": facts["order"]},
     )

@@ -180,7 +180,7 @@ class RunVerbs(BulkPages):
         else:
             try:
                 plan = self._plan(request, run, verb)
-                refusal = " ".join(plan.refusals) if verb.name == "move" else ""
+                refusal = " ".join(plan.refusals) if verb.name in ("move", "abandon") else ""
             except (Refused, UnknownRun) as problem:
                 refusal = str(problem)
         if form is None and plan is not None:

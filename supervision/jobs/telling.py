@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from email.utils import parseaddr
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -16,7 +15,7 @@ from supervision.incidents.lifecycle import WARNING, Cause, detector
 from supervision.jobs import reading
 from supervision.jobs.acting import in_words
 from supervision.models import Job, Notification
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 from supervision.postgres import db
 
 JOB_STOPPED = "job_stopped"
@@ -59,7 +58,6 @@ def mail_starter(notification: Notification) -> None:
     address = getattr(user, user.get_email_field_name(), "") if user is not None else ""
     if job is None or not address:
         return
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     facts = {"number": job.pk, "verb": job.verb, "done": job.done, "failed": job.failed, "total": job.total}
     lines = [
         _("Job %(number)s (%(verb)s) is done: %(done)s of %(total)s orders, %(failed)s not done.") % facts,
@@ -71,5 +69,5 @@ def mail_starter(notification: Notification) -> None:
         subject=_("Job %(number)s is done: %(done)s of %(total)s orders") % facts,
         body="\n".join([*lines, "", link(job.pk)]),
         to=[address],
-        headers={"Message-ID": f"<job-{job.pk}-{notification.pk}@{domain}>"},
+        headers={"Message-ID": f"<job-{job.pk}-{notification.pk}@{mail_domain()}>"},
     ).send()

@@ -38,7 +38,7 @@ def say_plan(command: Command, said: str, verb: str, *, step: str | None = None,
 
 def add_plan_version(parser: CommandParser) -> None:
     """The option `--plan-version`."""
-    words = "only if the order is still as in the plan of this version (`manage.py plan ID VERB` and --dry-run show it)"
+    words = "only if the order is still as in the plan of this version (`manage.py plan ID VERB` or --dry-run shows it)"
     parser.add_argument("--plan-version", metavar="VERSION", help=words)
 
 

@@ -13,7 +13,7 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def escaped(text: str) -> str:
-    """The text with these characters as \\uXXXX, which is also how JSON writes them."""
+    """The text with each of these characters as its JSON escape."""
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

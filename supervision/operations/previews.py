@@ -37,7 +37,7 @@ class PlanStep:
 class Plan:
     """What a verb would do to a run in its present state; `version` changes when the run changes.
 
-    refusals: why it cannot be done now, one sentence each. Only of the verbs that move a run and begin again.
+    refusals: why it cannot be done now, one sentence each. Only of the verbs that move a run, begin again, and cancel without undo.
     """
 
     version: str
@@ -92,7 +92,7 @@ def _plan(locked: LockedRun, action: str) -> Plan:
             PlanStep(step.name, Direction.UNDO, "leave" if stays else "run", step.idempotency_key, False)
             for step, stays in zip(undos, left, strict=True)
         ]
-    return Plan(version=seen(locked), steps=rows)
+    return Plan(version=seen(locked), steps=rows, refusals=leaving.hindrances(locked) if action == "abandon" else [])
 
 
 def seen(locked: LockedRun, *about: str | int) -> str:

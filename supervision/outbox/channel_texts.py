@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from email.utils import parseaddr
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from django.utils.translation import gettext as _
 from supervision.incidents import lifecycle
 from supervision.models import Channel, Incident, Telling
 from supervision.outbox.incident_mail import link, paragraph, subject
+from supervision.outbox.notifications import mail_domain
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 TEST = "test"
@@ -27,12 +27,11 @@ def message_id(telling: Telling) -> str:
 
 def mail(channel: Channel, telling: Telling, incident: Incident | None) -> EmailMessage:
     """The mail to the channel's receivers."""
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     return EmailMessage(
         subject=title(telling, incident),
         body=paragraph(incident, telling.event) if incident else f"{_('A test of this channel.')}\n\n{home()}",
         to=receivers(channel.address),
-        headers={"Message-ID": f"<{message_id(telling)}@{domain}>", "X-Incident-ID": str(telling.incident_id or TEST)},
+        headers={"Message-ID": f"<{message_id(telling)}@{mail_domain()}>", "X-Incident-ID": str(telling.incident_id or TEST)},
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
-from email.utils import parseaddr
 
 from django.conf import settings
 from django.core.mail import EmailMessage
@@ -15,7 +14,7 @@ from django.utils.translation import ngettext
 from supervision import conf
 from supervision.incidents import lifecycle
 from supervision.models import Incident, Notification
-from supervision.outbox.notifications import handler
+from supervision.outbox.notifications import handler, mail_domain
 
 GIVEN_UP_AFTER = timedelta(days=3)
 
@@ -42,13 +41,12 @@ def mail_operators(notification: Notification) -> None:
     if not recipients or not rows:
         return
     event = str(notification.payload.get("event", "opened"))
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     ids = "-".join(str(row.pk) for row in rows[:3])
     EmailMessage(
         subject=subject(rows, event),
         body="\n\n".join(paragraph(row, event) for row in rows),
         to=recipients,
-        headers={"Message-ID": f"<incident-{ids}-{notification.pk}@{domain}>", "X-Incident-ID": ids},
+        headers={"Message-ID": f"<incident-{ids}-{notification.pk}@{mail_domain()}>", "X-Incident-ID": ids},
     ).send()
 
 

@@ -17,6 +17,9 @@ import smtplib
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from email.utils import parseaddr
+
+from django.conf import settings
 
 from supervision.models import Notification
 from supervision.postgres import db, json_safe
@@ -46,6 +49,11 @@ UPDATE supervision_notification
  WHERE id = %(id)s AND delivered_at IS NULL
 
 """
+
+
+def mail_domain() -> str:
+    """The domain in our mails' Message-IDs: that of the sender."""
+    return parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
 
 
 def handler(kind: str, *, within: timedelta | None = None, calls: bool = False) -> Callable[[Handler], Handler]:

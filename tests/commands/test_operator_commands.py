@@ -235,6 +235,7 @@ STALE = "has changed since the plan was made"
         ("skip", []),
         ("compensate", []),
         ("cancel", []),
+        ("abandon", []),
         ("complete", ["--result", '{"id": "pi_1"}']),
     ],
 )

@@ -18,7 +18,7 @@ __all__ = ["flow", "version"]
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_condition_that_would_be_answered_otherwise_later_is_not_asked_again(sas, flow, first):
-    """Whatever the world says at the second attempt, after a kill, a resubmission or a sweep: the first answer counts."""
+    """The first answer counts, also at the second attempt: after a kill, a resubmission or a sweep."""
     answers = iter([first])
     beta = Step("beta-step", agent="beta", when=lambda _facts: next(answers), retry=toy.RETRY)
     flow(ALPHA, beta, GAMMA)

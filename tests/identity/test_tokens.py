@@ -123,8 +123,28 @@ def test_an_account_has_few_tokens_and_its_password_is_not_guessed_here(client, 
     answers = [client.post("/accounts/tokens/", form).status_code for _ in range(21)]
     assert answers == [201] * 20 + [400]
     AuthToken.objects.all().delete()
-    answers = [client.post("/accounts/tokens/", form | {"password": "wrong"}).status_code for _ in range(9)]
-    assert answers == [400] * 8 + [429]  # the refused 21st counts, too
+    answers = [client.post("/accounts/tokens/", form | {"password": "wrong"}).status_code for _ in range(10)]
+    assert answers == [400] * 9 + [429]
+
+
+def test_a_form_that_is_wrong_in_another_field_counts_as_no_try(client, ada) -> None:
+    client.force_login(ada, "django.contrib.auth.backends.ModelBackend")
+    form = {"name": "a script", "scope": "read", "days": 1, "password": PASSWORD}
+
+    assert [client.post("/accounts/tokens/", form | {"days": 0}).status_code for _ in range(12)] == [400] * 12
+    assert client.post("/accounts/tokens/", form).status_code == 201
+
+
+def test_expired_tokens_do_not_count_and_go_with_the_next_one(client, ada) -> None:
+    for _ in range(20):
+        of(ada, "read")
+    AuthToken.objects.update(expiry=timezone.now() - timedelta(days=1))
+    client.force_login(ada, "django.contrib.auth.backends.ModelBackend")
+    assert client.get("/accounts/tokens/").text.count("expired") == 20
+
+    assert client.post("/accounts/tokens/", {"name": "new", "scope": "read", "days": 1, "password": PASSWORD}).status_code == 201
+
+    assert AuthToken.objects.count() == 1
 
 
 def test_an_administrator_revokes_a_token_in_the_console(admin_client, ada) -> None:

@@ -173,6 +173,7 @@ def test_a_running_undo_is_waited_for(sas, flow):
 
     with pytest.raises(Refused, match="is being undone at this moment"):
         abandon(key)
+    assert "is being undone at this moment" in previews.plan(key, "abandon").refusals[0]
 
 
 def test_what_our_own_database_holds_is_given_back_unless_its_agent_says_no(sas, flow, monkeypatch):

@@ -11,6 +11,7 @@ from orders.edits.lines import flat
 from orders.services import Conflict, InvalidOrder
 from supervision.errors import AwaitsApproval
 from supervision.management.acting import OrderCommand, actor, find_order
+from supervision.management.planned import add_plan_version
 
 
 class Command(OrderCommand):
@@ -28,16 +29,17 @@ class Command(OrderCommand):
         parser.add_argument("--reason", metavar="TEXT", help="why; kept in the order's history")
         parser.add_argument("--dry-run", action="store_true", help="only say what would change")
         parser.add_argument("--by", metavar="USER", help="the account that acts (default: the shell's user)")
+        add_plan_version(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         key, lines = find_order(options["id"]).key, [_line(text) for text in options["lines"]]
         try:
             if options["dry_run"]:
-                change, _version = changing.preview(key, lines)
-                words = f"{change}; nothing was done"
+                change, version = changing.preview(key, lines)
+                words = f"{change}; nothing was done\nversion of the plan: {version}"
             else:
                 by, reason = actor(options)
-                words = str(changing.change_lines(key, lines=lines, reason=reason, by=by))
+                words = str(changing.change_lines(key, lines=lines, reason=reason, by=by, plan_version=options["plan_version"]))
         except AwaitsApproval as waits:
             words = str(waits)
         except InvalidOrder as wrong:

@@ -19,4 +19,4 @@ class Command(BulkCommand):
     )
 
     def act(self, key: str, *, by: Any, reason: str, options: dict[str, Any]) -> str:
-        return abandoning.abandon(key, by=by, reason=reason)
+        return abandoning.abandon(key, by=by, reason=reason, plan_version=options["plan_version"])

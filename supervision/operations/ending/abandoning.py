@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as _n
 
 from supervision.agent import CHILD
@@ -13,7 +12,7 @@ from supervision.operations.acting import carry_out, close_alerts_of, commit, de
 from supervision.operations.audit_log import Actor, name_of
 from supervision.operations.completing import refuse_children_under_way
 from supervision.operations.previews import same_plan
-from supervision.states import FINAL_RUN_STATES, Direction, ProcessState
+from supervision.states import Direction, ProcessState
 from supervision.store.runs import leaving
 from supervision.store.runs.locked_run import LockedRun
 
@@ -32,25 +31,14 @@ def abandon(key: str, *, by: Actor, reason: str, plan_version: str | None = None
     def work() -> str:
         locked = locked_run(key)
         same_plan(locked, plan_version)
-        if found := reasons(locked):
-            raise Refused(found, "not_cancellable")
+        if found := leaving.hindrances(locked):
+            raise Refused(" ".join(found), "not_cancellable")
         for step in locked.steps:
             refuse_children_under_way(step, key)
         why = _n("cancelled without undo: %(reason)s") % {"reason": reason}
         return carry_out(locked, by, "abandon", reason, lambda: _abandon(locked, name_of(by), why), said=why)
 
     return commit(work)
-
-
-def reasons(locked: LockedRun) -> str:
-    """Why this run cannot be cancelled without undo now; empty where it can."""
-    if locked.run.process_state in FINAL_RUN_STATES:
-        return _("The order is %(state)s and can no longer be cancelled.") % {"state": locked.run.process_state}
-    for step in locked.undos:
-        if step.process_state == ProcessState.PROCESSING:
-            facts = {"step": step.name, "until": f"{step.complete_by:%Y-%m-%d %H:%M:%S} UTC"}
-            return _("%(step)s is being undone at this moment, until %(until)s at most: try again when it has come to rest.") % facts
-    return ""
 
 
 def _abandon(locked: LockedRun, actor: str, why: str) -> None:

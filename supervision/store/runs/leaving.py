@@ -9,21 +9,34 @@ from collections.abc import Collection
 from typing import Any
 
 from django.db.models.functions import Coalesce, Now
+from django.utils.translation import gettext as _
 
 from supervision.agent import get_agent
 from supervision.errors import DefinitionError
 from supervision.models import StepState
-from supervision.states import Direction, Effect, ProcessState, RunState
+from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store.runs import beginning_again
 from supervision.store.runs.locked_run import LockedRun
 
 LEFT = {"left": True}
 
 
+def hindrances(locked: LockedRun) -> list[str]:
+    """Why this run cannot be cancelled without undo now, one sentence each."""
+    if locked.run.process_state in FINAL_RUN_STATES:
+        return [_("The order is %(state)s and can no longer be cancelled.") % {"state": locked.run.process_state}]
+    words = _("%(step)s is being undone at this moment, until %(until)s at most: try again when it has come to rest.")
+    return [
+        words % {"step": step.name, "until": f"{step.complete_by:%Y-%m-%d %H:%M:%S} UTC"}
+        for step in locked.undos
+        if step.process_state == ProcessState.PROCESSING
+    ]
+
+
 def leave(locked: LockedRun, actor: str, why: str) -> None:
     """Give up the run's open steps and end it; undo nothing but what is to be given back in our own database.
 
-    The caller has checked that the run is not final and that no undo step runs.
+    The caller has found no `hindrances`.
     """
     run, wanted = locked.run, {"cancel_requested_at": Coalesce("cancel_requested_at", Now())}
     here = begun(locked)
