@@ -295,13 +295,17 @@ def test_the_console_shows_the_change_before_it_is_done(stopped, client):
 
 def test_the_command_says_what_it_would_do_and_does_it(stopped, capsys):
     call_command("change_lines", stopped, "MUG-BLUE=1", "--dry-run")
-    assert "35.80 EUR -> 22.90 EUR; nothing was done" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "35.80 EUR -> 22.90 EUR; nothing was done" in shown
     assert lines_of(stopped) == {"MUG-BLUE": 2, "TOTE": 1}
     with pytest.raises(CommandError, match="SKU=PIECES"):
         call_command("change_lines", stopped, "MUG-BLUE", "--reason", "r")
     with pytest.raises(CommandError, match="no CAP"):
         call_command("change_lines", stopped, "CAP=1", "--reason", "r")
 
-    call_command("change_lines", stopped, "MUG-BLUE=1", "--reason", "by phone")
+    with pytest.raises(CommandError, match="changed since"):
+        call_command("change_lines", stopped, "MUG-BLUE=1", "--reason", "by phone", "--plan-version", "of-yesterday")
+    version = shown.splitlines()[-1].removeprefix("version of the plan: ")
+    call_command("change_lines", stopped, "MUG-BLUE=1", "--reason", "by phone", "--plan-version", version)
 
     assert lines_of(stopped) == {"MUG-BLUE": 1, "TOTE": 1}
