@@ -96,6 +96,18 @@ def test_one_network_alone_does_not_use_up_the_account(client, ada) -> None:
     assert sign_in(Client(), REMOTE_ADDR="10.0.0.2") == 302
 
 
+def test_a_browser_in_which_the_owner_changes_the_password_stays_known(client, ada) -> None:
+    sign_in(client)
+    new = {"old_password": PASSWORD, "new_password1": "entirely-new-words", "new_password2": "entirely-new-words"}
+    assert client.post("/accounts/password_change/", new).status_code == 302
+    client.post("/accounts/logout/")
+    for _ in range(10):
+        sign_in(Client(), "ada", "wrong")
+
+    assert sign_in(Client(), "ada", "entirely-new-words") == 429
+    assert sign_in(client, "ada", "entirely-new-words") == 302
+
+
 @pytest.mark.parametrize("change", ["", "x", "another account", "new password"])
 def test_a_cookie_that_is_not_the_accounts_own_makes_no_browser_known(change: str, client, ada, bob) -> None:
     sign_in(client, "bob" if change == "another account" else "ada")

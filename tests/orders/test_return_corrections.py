@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from orders import accounting
 from orders.documents.tables import Document
-from orders.models import Order, Refund, ReturnCorrection, ReturnLine
+from orders.models import Order, OrderLine, Refund, ReturnCorrection, ReturnLine
 from orders.payments import codes as payment_codes
 from orders.returns import correcting
 from orders.returns.goods import Unreadable
@@ -252,6 +252,16 @@ def test_a_return_that_stopped_before_its_money_went_out_pays_what_the_corrected
     assert refunds_made(services, delivered) == [1800]
     assert stock("TOTE-OCHRE") == before + 1
     shop.assert_healthy()
+
+
+def test_a_return_whose_order_has_left_for_the_archive_meanwhile_is_not_corrected(shop, delivered, returned):
+    OrderLine.objects.all().delete()
+    Order.objects.filter(public_id=delivered).delete()
+
+    with pytest.raises(UnknownRun):
+        correct(returned, report(mugs=2, totes=1))
+
+    assert not ReturnCorrection.objects.exists()
 
 
 def test_the_same_key_corrects_once_and_another_report_under_it_is_refused(shop, delivered, returned, services):
