@@ -36,8 +36,7 @@ def test_parents_and_children_survive_kills_and_cancels(killed, tmp_path):
         events = count_events()
         until(lambda events=events: count_events() > events + 20 or all_final(), within=60)
         if kill >= 1 and to_cancel:
-            for key in [to_cancel.pop() for _ in range(min(2, len(to_cancel)))]:
-                accepted.append(cancelled(key))
+            accepted += [cancelled(to_cancel.pop()) for _ in range(min(2, len(to_cancel)))]
         if kill == KILLS:
             until(all_final, within=100)
         for worker in workers:
