@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from supervision import Step, TransientFailure, parallel, plan, testing
-from supervision.models import Run, StepState
+from supervision.models import Run, StepState, StrayReply
 from supervision.operations import moving
+from supervision.store import step_verbs
 from tests.engine import kit
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, flow, paid
@@ -78,19 +79,23 @@ def test_a_version_does_not_move_while_a_branch_is_in_processing_and_moves_once_
 
 
 def test_the_late_answer_of_a_branch_meets_the_plan_that_was_kept(sas, version):
-    """The branch's call expires, the run moves, and the late answer comes: it changes nothing in the new plan."""
+    """A branch's call expires, the run moves, and the late answer comes: it changes nothing in the new plan, and is kept."""
     version(1, *plan(A, parallel(B, C), D))
     run = sas.submit("moved")
     [(place, claims)] = testing.schedule()
     testing.perform(place, claims)
-    sent = testing.schedule()
+    working = [(place, step_verbs.start(place, claims)) for place, claims in testing.schedule()]
     testing.expire(run.key)
     sas.sweep()
     assert not StepState.objects.filter(run__key=run.key, process_state="Processing").exists()
     version(2, *plan(A, parallel(B, C), X, D))
     assert move(run) == "Processing"
+    before = rows(run)
 
-    kit.go(sent)  # messages of the lost attempts
+    for place, items in working:
+        kit.finish(place, items, {"late": True})
+    assert rows(run) == before
+    assert StrayReply.objects.filter(run__key=run.key).count() == sum(len(items) for _place, items in working) > 0
     testing.make_due()
     sas.run()
 
