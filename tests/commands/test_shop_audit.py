@@ -79,8 +79,11 @@ BREAKS = {
     " (kind, series, year, number, order_key, return_key, issued_at, currency, total, vat, body)"
     " VALUES ('credit_note', 'CRN', 2026, 1, %(processed)s, 'r1', now(), 'EUR', 1, 0, '{}')",
     "a document has the sums of its lines": A_DOCUMENT.format("credit_note", "r1", 1, "[]"),
-    "credit notes take from each rate of VAT no more than the invoice has of it, and the VAT of the rate": A_DOCUMENT.format(
-        "credit_note", "r1", 10, '[{"rate": "22", "amount": "10", "vat": "1.80"}]'
+    "credit notes take from each rate of VAT no more than the invoice has of it, and the VAT of the rate": ";".join(
+        [
+            A_DOCUMENT.format("invoice", "", 10, '[{"rate": "10", "amount": "10", "vat": "0.91"}]'),
+            A_DOCUMENT.format("credit_note", "r1", 10, '[{"rate": "22", "amount": "10", "vat": "1.80"}]'),
+        ]
     ),
     "a refund that paid has one credit note of what it paid, unless less or nothing was left of the invoice": ";".join(
         [
