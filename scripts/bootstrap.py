@@ -1,7 +1,7 @@
 """Makes `.venv` and runs one command in it. Standard library only; called by `./run`.
 
 It works where Python has neither pip nor ensurepip (Debian's). It takes packages from the index that pip is configured
-for. It does nothing when the requirements have not changed.
+for, in the versions of the lock files, and checks their hashes. It does nothing when the lock files have not changed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pip_wheel  # found beside this file
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+TOOLS = ROOT / ".venv-tools"
 # The long test runs. matrix: a crash at every failpoint, and hazards. deploys: every change of a workflow, in any order.
 # soak: what the suite runs in a short form.
 LONG = {
@@ -50,11 +51,13 @@ USAGE = """usage: ./run COMMAND [arguments]
   mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   docs    build the documentation site in build/docs; a broken link is an error
   lock    write the lock files again after a change of the ranges; --upgrade takes the newest versions
+  supply  static analysis, licences, known vulnerabilities, and the bill of materials (./run supply --help)
   manage  any Django command, with the demo's settings: ./run manage orders --state Error
   setup   only prepare .venv
   help    this text
 
-PYTHON=/path/to/python3 chooses the interpreter; pip's own configuration chooses where packages come from."""
+PYTHON=/path/to/python3 chooses the interpreter; pip's own configuration chooses where packages come from. The versions and the
+hashes of their files are those of the lock files. UNLOCKED=1 installs the newest versions that the ranges allow instead."""
 
 
 def main(arguments: list[str]) -> int:
@@ -63,10 +66,12 @@ def main(arguments: list[str]) -> int:
     if command in ("help", "-h", "--help"):
         print(USAGE)
         return 0
-    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "docs", "lock", "manage", "setup"):
+    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "docs", "lock", "supply", "manage", "setup"):
         print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
         return 2
-    ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
+    ensure("requirements-embedded" if command in ("demo", "manage") else "requirements-dev", VENV)
+    if command in ("check", "supply"):
+        ensure("requirements-tools", TOOLS)
     os.environ["PATH"] = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     os.environ["VIRTUAL_ENV"] = str(VENV)
     # A shop is a dozen processes. Without bytecode files each of them would compile the project again.
@@ -87,6 +92,7 @@ def main(arguments: list[str]) -> int:
         "mutants": ["-m", "tests.mutants", *rest],
         "bench": ["-m", "benchmarks", *rest],
         "lock": ["scripts/lock.py", *rest],
+        "supply": ["scripts/supply.py", *rest],
         "docs": ["-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-c", "docs", ".", "build/docs", *rest],
     }[command]
     return os.execv(PYTHON, [str(PYTHON), *become])  # noqa: S606 - no shell wanted
@@ -100,6 +106,7 @@ def check(pytest_arguments: list[str]) -> int:
         ("ruff format", ["ruff", "format", "--check", "."]),
         ("import-linter", ["scripts/lint_imports.py"]),
         ("mypy", ["mypy"]),
+        ("supply", ["scripts/supply.py"]),
         ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
         # Four processes: many tests wait more than they compute. At most two of them run tests that start a whole shop.
         ("pytest", ["pytest", "-n", "4", "--dist", "loadfile", *pytest_arguments]),
@@ -115,10 +122,11 @@ def check(pytest_arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def ensure(requirements: Path) -> None:
-    """Install `requirements` in `.venv`, unless they are installed. A second caller waits for the first."""
-    stamp = VENV / f".installed-{requirements.stem}"
-    wanted = fingerprint(requirements)
+def ensure(name: str, directory: Path) -> None:
+    """Install the locked packages of `name` in the environment `directory`, unless they are. A second caller waits for the first."""
+    requirements = ROOT / f"{name}{'.txt' if unlocked() else '.lock'}"
+    stamp = directory / f".installed-{name}"
+    wanted = fingerprint(requirements, directory)
     if is_current(stamp, wanted):
         return
     with (ROOT / ".bootstrap.lock").open("w") as lock:
@@ -126,21 +134,27 @@ def ensure(requirements: Path) -> None:
         if is_current(stamp, wanted):
             return
         started = time.monotonic()
-        make_venv()
+        make_venv(directory)
         say(f"installing {requirements.name} (once; about half a minute)")
-        pip("install", "--quiet", "--requirement", str(requirements))
+        hashes = [] if unlocked() else ["--require-hashes"]
+        pip(python_of(directory), "install", "--quiet", *hashes, "--requirement", str(requirements))
         stamp.write_text(wanted)
         say(f"packages installed in {time.monotonic() - started:.0f} s")
 
 
+def unlocked() -> bool:
+    """Whether the user asks for versions by the ranges, without hashes."""
+    return os.environ.get("UNLOCKED", "0") not in ("", "0")
+
+
 def is_current(stamp: Path, wanted: str) -> bool:
-    """Whether the stamp has the wanted fingerprint, and the interpreter of `.venv` still runs."""
-    return stamp.is_file() and stamp.read_text() == wanted and works(PYTHON)
+    """Whether the stamp has the wanted fingerprint, and the interpreter beside it still runs."""
+    return stamp.is_file() and stamp.read_text() == wanted and works(python_of(stamp.parent))
 
 
-def fingerprint(requirements: Path) -> str:
+def fingerprint(requirements: Path, directory: Path) -> str:
     """A hash of the file, the files that it includes, and the path of the environment."""
-    digest = hashlib.sha256(str(VENV).encode())
+    digest = hashlib.sha256(str(directory).encode())
     waiting = [requirements]
     while waiting:
         path = waiting.pop()
@@ -150,23 +164,29 @@ def fingerprint(requirements: Path) -> str:
     return digest.hexdigest()
 
 
-def make_venv() -> None:
+def make_venv(directory: Path) -> None:
     """Make a virtual environment with pip. The Python may have neither pip nor ensurepip."""
-    if not works(PYTHON):
-        say(f"making .venv with Python {sys.version.split()[0]}")
-        shutil.rmtree(VENV, ignore_errors=True)
-        venv.create(VENV, with_pip=False, symlinks=True)
-    if subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
+    python = python_of(directory)
+    if not works(python):
+        say(f"making {directory.name} with Python {sys.version.split()[0]}")
+        shutil.rmtree(directory, ignore_errors=True)
+        venv.create(directory, with_pip=False, symlinks=True)
+    if subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
         say("fetching pip")
         try:
-            wheel = pip_wheel.fetch(VENV)
+            wheel = pip_wheel.fetch(directory, None if unlocked() else pip_wheel.locked())
         except pip_wheel.NotFound as problem:
-            if subprocess.run([PYTHON, "-m", "ensurepip"], capture_output=True, check=False).returncode != 0:
+            if subprocess.run([python, "-m", "ensurepip"], capture_output=True, check=False).returncode != 0:
                 sys.exit(f"run: {problem}")
         else:
             # A wheel is a zip file, and pip's can install itself.
-            run([str(PYTHON), f"{wheel}/pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)])
+            run([str(python), f"{wheel}/pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)])
             wheel.unlink()
+
+
+def python_of(directory: Path) -> Path:
+    """The interpreter of an environment."""
+    return directory / "bin" / "python"
 
 
 def works(python: Path) -> bool:
@@ -178,16 +198,17 @@ def works(python: Path) -> bool:
         return False
 
 
-def pip(*arguments: str) -> None:
-    """Run pip, as its files and the environment configure it."""
-    run([str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments])
+def pip(python: Path, *arguments: str) -> None:
+    """Run the environment's pip, as its files and the environment configure it."""
+    advice = "" if unlocked() else "; UNLOCKED=1 installs without the lock files"
+    run([str(python), "-m", "pip", "--disable-pip-version-check", *arguments], f"is the package index reachable?{advice}")
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str], advice: str = "") -> None:
     """Run the command, and exit if it fails. The command's own messages say why."""
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     if code != 0:
-        sys.exit(f"run: this failed with exit code {code}: {' '.join(command[2:])} (is the package index reachable?)")
+        sys.exit(f"run: this failed with exit code {code}: {' '.join(command[2:])}{f' ({advice})' if advice else ''}")
 
 
 def say(text: str) -> None:

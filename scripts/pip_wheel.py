@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+LOCK = Path(__file__).resolve().parent.parent / "requirements-pip.lock"
 PUBLIC_INDEX = "https://pypi.org/simple"
 WHEEL = re.compile(r"pip-(\d+(?:\.\d+)*)-py3-none-any\.whl$")
 TIMEOUT_SECONDS = 60
@@ -39,17 +40,35 @@ class Found:
     sha256: str | None
 
 
-def fetch(directory: Path) -> Path:
-    """Download the newest pip wheel into `directory`, and verify its checksum if the index has one."""
+@dataclass(frozen=True)
+class Locked:
+    """The one version that may be fetched, and the SHA-256 of its files."""
+
+    version: tuple[int, ...]
+    hashes: frozenset[str]
+
+
+def locked() -> Locked:
+    """What the lock file has of pip."""
+    text = LOCK.read_text()
+    version = re.search(r"^pip==([\d.]+)", text, re.MULTILINE)
+    if version is None:
+        raise NotFound(f"{LOCK.name} names no version of pip")
+    return Locked(tuple(int(part) for part in version[1].split(".")), frozenset(re.findall(r"sha256:([0-9a-f]{64})", text)))
+
+
+def fetch(directory: Path, wanted: Locked | None) -> Path:
+    """Download the wanted pip wheel into `directory`, and verify its checksum. wanted: None takes the newest of the index."""
     config = pip_configuration()
     context = ssl.create_default_context(cafile=config.get("cert")) if config.get("cert") else ssl.create_default_context()
     problems: list[str] = []
     for place in places(config):
         try:
-            wheels = sorted(found for found in listing(place, context) if found.version >= OLDEST)
+            offers = listing(place, context)
+            wheels = sorted(found for found in offers if (found.version == wanted.version if wanted else found.version >= OLDEST))
             if wheels:
-                return download(wheels[-1], directory, context)
-            problems.append(f"{show(place)}: no pip there")
+                return download(wheels[-1], directory, context, wanted)
+            problems.append(f"{show(place)}: no pip {'.'.join(map(str, wanted.version)) if wanted else ''}".rstrip() + " there")
         except (OSError, ValueError) as problem:  # URLError is an OSError
             problems.append(f"{show(place)}: {getattr(problem, 'reason', problem)}")
     raise NotFound("cannot fetch pip, looked at " + "; ".join(problems))
@@ -116,12 +135,15 @@ def listing(place: str, context: ssl.SSLContext) -> list[Found]:
     ]
 
 
-def download(wheel: Found, directory: Path, context: ssl.SSLContext) -> Path:
-    """Download the wheel; returns its path. Raises ValueError when its checksum is wrong."""
+def download(wheel: Found, directory: Path, context: ssl.SSLContext, wanted: Locked | None) -> Path:
+    """Download the wheel; returns its path. Raises ValueError when its checksum is not the index's, or not the lock file's."""
     with open_url(wheel.url, context, accept="*/*") as answer:
         body = answer.read()
-    if wheel.sha256 and hashlib.sha256(body).hexdigest() != wheel.sha256:
+    digest = hashlib.sha256(body).hexdigest()
+    if wheel.sha256 and digest != wheel.sha256:
         raise ValueError("the checksum of pip's wheel does not match")
+    if wanted and digest not in wanted.hashes:
+        raise ValueError(f"the checksum of pip's wheel is not in {LOCK.name}")
     target = directory / f"pip-{'.'.join(map(str, wheel.version))}-py3-none-any.whl"
     target.write_bytes(body)
     return target

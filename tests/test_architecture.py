@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("supervision", "orders", "sasproject")
-OTHERS_CODE = {"build", ".venv", ".venv-bench", "var", "staticfiles", "migrations", "node_modules", "vendor", ".git"}
+OTHERS_CODE = {"build", ".venv", ".venv-tools", ".venv-bench", "var", "staticfiles", "migrations", "node_modules", "vendor", ".git"}
 MOST_LINES = 400
 
 FACADE = "supervision"  # the names that an application needs to define its workflows; it imports no ORM

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("requirements", "requirements-embedded", "requirements-dev")
+NAMES = ("requirements", "requirements-embedded", "requirements-dev", "requirements-tools", "requirements-pip")
 
 
 def ranges(name: str) -> list[Requirement]:

@@ -20,7 +20,7 @@ from supervision.api.errors import problem
 app_name = "api"
 
 
-@csrf_exempt  # it changes nothing, and its refusal must be a problem document, not Django's CSRF page
+@csrf_exempt  # it changes nothing, and its refusal must be a problem document, not Django's CSRF page  # nosemgrep: door-without-csrf
 def nowhere(request: HttpRequest, rest: str) -> HttpResponse:
     """No such path."""
     hint = "" if rest.endswith("/") else _("Every path of this API ends with a slash.")

