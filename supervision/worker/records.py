@@ -26,7 +26,8 @@ RECORDS = {
     "supervision_incident": ("opened_at", "t.closed_at < b"),
     "supervision_pause": ("paused_at", "coalesce(t.lifted_at, t.until) < b"),
     "supervision_deadletter": ("created_at", "t.resolved_at < b"),
-    "django_admin_log": ("action_time", "t.action_time < b"),
+    # A trigger keeps younger entries.
+    "django_admin_log": ("action_time", "t.action_time < least(b, now() - interval '90 days')"),
 }
 # What goes with a row of these tables.
 _WITH = {
