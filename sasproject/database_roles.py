@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg import sql
 
@@ -148,7 +148,8 @@ def _schemas(cursor: CursorWrapper) -> Sequence[str]:
 
 def grant_after_migrate(using: str) -> None:
     """Give new tables to their owner and grant their rights, in a database that has the roles. Called at the end of `migrate`."""
-    with connections[using].cursor() as cursor:
+    # In one transaction: running processes keep their rights while these are revoked and granted again.
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
         if (prefix := prefix_in_use(cursor)) is None:
             return
         for build in (transfers, grants):
