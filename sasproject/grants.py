@@ -23,7 +23,8 @@ _ALL = "siud"
 _GRANTS = (
     # The history: written once. The worker archives it, and deletes old entries of the operators' log; triggers watch both.
     (Grant("si", "sid"), "supervision_stepevent django_admin_log"),
-    (Grant("s", "sid"), "supervision_archivedrun"),
+    # To lock a row before it is deleted takes the right to change it.
+    (Grant("s", "siud"), "supervision_archivedrun"),
     # Orders on their way: accepted, cancelled and corrected by web, performed by the worker.
     (
         Grant(_ALL, _ALL),
@@ -57,7 +58,7 @@ _GRANTS = (
     ),
     (Grant(_ALL, "s", hidden=("password",)), "auth_user"),
     (Grant(_ALL, "", ""), "knox_authtoken orders_tokengrant"),
-    (Grant(_ALL, "sd", ""), "django_session"),
+    (Grant(_ALL, "sud", ""), "django_session"),
     # What `migrate` writes.
     (Grant("s", "s"), "django_migrations django_content_type auth_permission"),
 )

@@ -85,7 +85,7 @@ MAY_NOT = {
         "UPDATE auth_user SET is_superuser = true",
         "INSERT INTO auth_user_user_permissions (user_id, permission_id) VALUES (1, 1)",
         "SELECT * FROM knox_authtoken",
-        "SELECT session_data FROM django_session WHERE session_key = ''; UPDATE django_session SET session_data = ''",
+        "INSERT INTO django_session (session_key, session_data, expire_date) VALUES ('k', '', now())",
     ),
     "read": (
         *HISTORY,
