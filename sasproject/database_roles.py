@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
@@ -47,7 +48,7 @@ def prefix_in_use(cursor: CursorWrapper) -> str | None:
     return owner.removesuffix(f"_{MIGRATE}") if owner and owner.endswith(f"_{MIGRATE}") else None
 
 
-def statements(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composed]:
+def statements(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     """All that brings the database to the declared roles. Repeating it changes nothing; execute it in one transaction."""
     yield sql.SQL("SET LOCAL lock_timeout = {}").format(LOCK_TIMEOUT)
     cursor.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY (%s)", [[name(prefix, role) for role in ROLES]])
@@ -74,7 +75,7 @@ def _former_owners(cursor: CursorWrapper, prefix: str) -> list[str]:
     return [row[0] for row in cursor.fetchall()]
 
 
-def transfers(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composed]:
+def transfers(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     """Give what another role owns in the schemas to `migrate`. In `pgmq` every role makes queues, and owns those that it makes."""
     owner = name(prefix, MIGRATE)
     made = {name(prefix, role) for role in ROLES}
@@ -90,7 +91,7 @@ def transfers(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composed]:
             yield sql.SQL("ALTER SCHEMA pgmq OWNER TO {}").format(sql.Identifier(owner))
 
 
-def grants(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composed]:
+def grants(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     """The rights of each role, as `sasproject.grants` declares them and no others."""
     migrate, web, worker, read = (sql.Identifier(name(prefix, role)) for role in ROLES)
     everyone = sql.SQL(", ").join([web, worker, read])
@@ -131,7 +132,7 @@ def grants(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composed]:
         yield from _of_pgmq(migrate, web, worker)
 
 
-def _of_pgmq(migrate: sql.Identifier, web: sql.Identifier, worker: sql.Identifier) -> Iterator[sql.Composed]:
+def _of_pgmq(migrate: sql.Identifier, web: sql.Identifier, worker: sql.Identifier) -> Iterator[sql.Composable]:
     """Messages are hints, and each process creates the queues that it uses: web and worker may do all in this schema."""
     both = sql.SQL("{}, {}").format(web, worker)
     yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA pgmq TO {}").format(both)
@@ -141,7 +142,7 @@ def _of_pgmq(migrate: sql.Identifier, web: sql.Identifier, worker: sql.Identifie
         yield sql.SQL("GRANT ALL ON ALL {} IN SCHEMA pgmq TO {}").format(sql.SQL(what), both)
 
 
-def _schemas(cursor: CursorWrapper) -> Sequence[str]:
+def _schemas(cursor: CursorWrapper) -> list[Any]:
     cursor.execute("SELECT array_agg(nspname::text ORDER BY nspname DESC) FROM pg_namespace WHERE nspname IN ('public', 'pgmq')")
     return list(cursor.fetchone()[0])
 
