@@ -60,6 +60,8 @@ def statements(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     yield sql.SQL("GRANT {}, {} TO {}").format(*(sql.Identifier(name(prefix, role)) for role in (WEB, WORKER, MIGRATE)))
     for owner in _former_owners(cursor, prefix):
         yield sql.SQL("GRANT {} TO {}").format(sql.Identifier(name(prefix, MIGRATE)), sql.Identifier(owner))
+    # A new owner needs the right to create in the schema, unless a superuser makes it the owner.
+    yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {}").format(sql.Identifier(name(prefix, MIGRATE)))
     yield from transfers(cursor, prefix)
     yield from grants(cursor, prefix)
 
@@ -79,16 +81,16 @@ def transfers(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     """Give what another role owns in the schemas to `migrate`. In `pgmq` every role makes queues, and owns those that it makes."""
     owner = name(prefix, MIGRATE)
     made = {name(prefix, role) for role in ROLES}
+    if "pgmq" in _schemas(cursor):
+        cursor.execute("SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'pgmq'")
+        if cursor.fetchone()[0] != owner:
+            yield sql.SQL("ALTER SCHEMA pgmq OWNER TO {}").format(sql.Identifier(owner))
     cursor.execute(_OBJECTS, {"schemas": _schemas(cursor)})
     for kind, schema, what, arguments, owned_by in cursor.fetchall():
         if owned_by == owner or (schema == "pgmq" and owned_by in made):
             continue
         signature = sql.SQL("({})").format(sql.SQL(arguments)) if arguments is not None else sql.SQL("")
         yield sql.SQL("ALTER {} {}{} OWNER TO {}").format(sql.SQL(kind), sql.Identifier(schema, what), signature, sql.Identifier(owner))
-    if "pgmq" in _schemas(cursor):
-        cursor.execute("SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'pgmq'")
-        if cursor.fetchone()[0] != owner:
-            yield sql.SQL("ALTER SCHEMA pgmq OWNER TO {}").format(sql.Identifier(owner))
 
 
 def grants(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
@@ -105,7 +107,6 @@ def grants(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
         yield sql.SQL("GRANT CONNECT, TEMPORARY ON DATABASE {} TO {}, {}").format(here, migrate, everyone)
         yield sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(here, migrate)
         yield sql.SQL("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-        yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {}").format(migrate)
         yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(everyone)
     yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC, {}").format(everyone)
     cursor.execute(
