@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
@@ -28,6 +29,10 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ["username", "email", "is_staff", "is_active", "last_login"]
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Not an account that the operators' log names: the log is append-only. Such an account is made inactive instead."""
+        return super().has_delete_permission(request, obj) and (obj is None or not LogEntry.objects.filter(user=obj).exists())
 
 
 @admin.register(Group)

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db.models.signals import post_migrate
 
+from sasproject.database_roles import grant_after_migrate
 from supervision.transports.pgmq_tables import install_pgmq
 
 
@@ -23,7 +24,8 @@ class ProjectConfig(AppConfig):
 
 
 def complete_database(using: str = "default", **_: Any) -> None:
-    """Create the cache table and, where the broker is in this database, PGMQ. May be repeated."""
+    """Create the cache table and, where the broker is in this database, PGMQ; grant the roles' rights. May be repeated."""
     call_command("createcachetable", database=using, verbosity=0)
     if settings.BROKER_IN_DATABASE:
         install_pgmq(using)
+    grant_after_migrate(using)

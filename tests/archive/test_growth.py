@@ -64,13 +64,7 @@ STATEMENTS = {
     "payment events": (payment_events._FORGET, {"seconds": 2_592_000}),
     "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
     "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
-    **{
-        table: (
-            records._DELETE.format(table=table, at=at, over=over, more=records._WITH.get(table, "")),
-            {"after": 0, "size": 500, "days": 3650},
-        )
-        for table, (at, over) in records.RECORDS.items()
-    },
+    **{table: (records.deletion(table), {"after": 0, "size": 500, "days": 3650}) for table in records.RECORDS},
 }
 
 
