@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from io import BytesIO
 from typing import IO, Any
 
 from asgiref.sync import ThreadSensitiveContext
@@ -24,6 +23,8 @@ from django.http import FileResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.translation import get_language, override
+
+from sasproject import bodies
 
 # The liveness probe has its own thread, so that it answers even while all others wait for a database that is down.
 ALWAYS_ANSWERED = ("/healthz", "/healthz/")
@@ -46,8 +47,12 @@ class ThreadedHandler(ASGIHandler):
         if scope["type"] != "http":
             raise ValueError(f"This serves HTTP, not {scope['type']}.")
         try:
-            body = await self.read_body(receive)
+            body = await bodies.read(scope, receive)
         except RequestAborted:
+            return
+        except bodies.Refused as refused:
+            for message in bodies.answer(scope["path"], refused):
+                await send(message)
             return
         threads = self._spare if scope["path"] in ALWAYS_ANSWERED else self._threads
         response, language = await asyncio.get_running_loop().run_in_executor(threads, self.answer, scope, body)
@@ -56,19 +61,6 @@ class ThreadedHandler(ASGIHandler):
                 await self._tell(response, receive, send)
         else:
             await self.send_response(response, send)
-
-    async def read_body(self, receive: Receive) -> IO[bytes]:  # type: ignore[override]
-        """The request's body. A body that comes in one piece, as nearly all do, needs no temporary file."""
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            return BytesIO(message.get("body", b""))
-        pushed_back = [message]
-
-        async def again() -> dict[str, Any]:
-            return pushed_back.pop() if pushed_back else await receive()
-
-        body: IO[bytes] = await super().read_body(again)
-        return body
 
     def answer(self, scope: Scope, body: IO[bytes]) -> tuple[HttpResponseBase, str | None]:
         """Run Django on this thread; returns the response and its language. A response that is no stream is closed here."""
