@@ -12,15 +12,15 @@ from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.translation import get_language, override
 from django.views.decorators.http import require_safe
 
+from orders import streams
 from orders.responses import private
 from orders.views import order_facts, visible_order
 from supervision.insight import live_events
@@ -30,10 +30,7 @@ HEARTBEAT_SECONDS = 15.0
 SETTLE_SECONDS = 0.2
 # The server closes each stream after this time and the browser opens a new one, so no page stays with one process for ever.
 LONGEST_SECONDS = 600.0
-MOST_STREAMS = 500  # per process; the setting LIVE_STREAMS_PER_PROCESS overrides it
 RETRY_MS = 2000
-
-_open_streams = 0
 
 
 @require_safe
@@ -57,17 +54,16 @@ async def stream(request: HttpRequest, public_id: str) -> HttpResponseBase:
     picture = await sync_to_async(_picture)(request, public_id)
     if picture is None:
         return private(HttpResponse(status=404))
-    if _open_streams >= getattr(settings, "LIVE_STREAMS_PER_PROCESS", MOST_STREAMS):
+    place = streams.take(request, public_id)
+    if place is None:
         return private(HttpResponse(status=503, headers={"Retry-After": "30"}))
-    response = StreamingHttpResponse(_events(request, public_id), content_type="text/event-stream")
+    response = streams.held(place, _events(request, public_id), content_type="text/event-stream")
     response.headers["X-Accel-Buffering"] = "no"
     return private(response)  # type: ignore[arg-type]
 
 
 async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
     """Subscribe first and query then: a change between the two is seen twice rather than missed."""
-    global _open_streams
-    _open_streams += 1
     language = get_language()
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + LONGEST_SECONDS
@@ -98,7 +94,6 @@ async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
             await asyncio.sleep(SETTLE_SECONDS)
             change = asyncio.ensure_future(anext(changes))
     finally:
-        _open_streams -= 1
         change.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await change

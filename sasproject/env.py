@@ -73,6 +73,14 @@ def env_list(name: str, default: list[str]) -> list[str]:
     return [part.strip() for part in env_str(name).split(",") if part.strip()] or default
 
 
+def env_ports(name: str, default: list[int]) -> list[int]:
+    """Comma separated port numbers."""
+    found = env_list(name, [])
+    if not all(part.isdecimal() and 0 < int(part) < 65_536 for part in found):
+        raise ImproperlyConfigured(f"{name} must be port numbers such as 443,8443, not {env_str(name)!r}.")
+    return [int(part) for part in found] or default
+
+
 def env_counts(name: str) -> dict[str, int]:
     """`payment=4,shipping=2` as a dictionary; every count at least 1."""
     counts = {}

@@ -25,6 +25,7 @@ from sasproject.env import (
     env_limits,
     env_list,
     env_percent,
+    env_ports,
     env_seconds,
     env_secret_key,
     env_str,
@@ -230,6 +231,7 @@ globals().update(env_email("EMAIL_URL", "smtp://127.0.0.1:8025"))
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env_str("DEFAULT_FROM_EMAIL", "Shop <orders@shop.example>")
 WEBHOOK_ALLOW_PRIVATE = env_bool("WEBHOOK_ALLOW_PRIVATE", default=False)
+WEBHOOK_PORTS = env_ports("WEBHOOK_PORTS", [80, 443])
 
 # --- Web --------------------------------------------------------------------------------------------------------------
 
@@ -282,6 +284,7 @@ PASSWORD_HASHERS = ["orders.identity.hashing.OneAtATime"]
 # Operators' sessions end so long after the sign-in, and after so long without activity, in seconds.
 OPERATOR_SESSION_SECONDS = env_seconds("OPERATOR_SESSION_SECONDS", 43_200.0)
 OPERATOR_IDLE_SECONDS = env_seconds("OPERATOR_IDLE_SECONDS", 3600.0)
+LIVE_STREAMS_PER_ADDRESS = env_int("LIVE_STREAMS_PER_ADDRESS", 50, minimum=1)  # open live pages, in one process
 # Orders without an account, from one network. The demo sets no limit, because one person tries everything there.
 _guest_orders = env_str("GUEST_ORDERS", "off" if DEBUG else "20/h")
 GUEST_ORDERS = None if _guest_orders.lower() == "off" else _guest_orders

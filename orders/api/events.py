@@ -25,6 +25,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from orders import streams
 from orders.api.base import Door
 from orders.api.serializers import EventPage
 from supervision.api.permissions import sees_all
@@ -39,9 +40,6 @@ HEARTBEAT_SECONDS = 15.0
 GATHER_SECONDS = 0.1  # notifications come in bursts; one query reads the events of the whole burst
 LONGEST_SECONDS = 900.0  # then the browser reconnects, and is authenticated again
 FIRST = 200  # events in an expanded order
-MOST_STREAMS = 500  # per process
-
-_streams = 0
 
 
 class StreamRenderer(BaseRenderer):
@@ -56,7 +54,7 @@ class StreamRenderer(BaseRenderer):
 
 
 class TooManyStreams(APIException):
-    """This process already serves its maximum number of streams."""
+    """The process, the client's address or the order has all of its streams already."""
 
     status_code = 503
     default_code = "too_many_streams"
@@ -91,23 +89,20 @@ class EventsView(Door):
         if ended and not events:
             return HttpResponse(status=204)
         if isinstance(request._request, ASGIRequest):
-            if _streams >= MOST_STREAMS:
+            place = streams.take(request, order.public_id)
+            if place is None:
                 raise TooManyStreams(_("Too many orders are being followed; please try again in a moment."))
-            body: Any = follow(order.public_id, after, reader)
-        else:
-            # A synchronous server would send a stream only at its end: send the events so far, and the client reconnects.
-            body = [_RETRY, *map(_frame, events)]
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingHttpResponse(body, content_type=STREAM, headers=headers)
+            return streams.held(place, follow(order.public_id, after, reader), content_type=STREAM, headers=_HEADERS)
+        # A synchronous server would send a stream only at its end: send the events so far, and the client reconnects.
+        return StreamingHttpResponse([_RETRY, *map(_frame, events)], content_type=STREAM, headers=_HEADERS)
 
 
 _RETRY = "retry: 2000\n\n"
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 async def follow(public_id: str, after: int, reader: str | None = None) -> AsyncIterator[str]:
     """The order's events after this number, as they come, until it has ended."""
-    global _streams
-    _streams += 1
     started = said = time.monotonic()
     news = subscribe(public_id)
     # Subscribe before the first query, so that an event between the two is notified.
@@ -131,7 +126,6 @@ async def follow(public_id: str, after: int, reader: str | None = None) -> Async
                 yield ": still here\n\n"
                 said = time.monotonic()
     finally:
-        _streams -= 1
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
             await waiting

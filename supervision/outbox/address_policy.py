@@ -1,7 +1,8 @@
 """Allowed destinations of outgoing messages: an address that an account enters must not lead into our own network.
 
 It is checked twice: when it is entered, and when a deliverer connects, on the very IP address that its name has just been
-resolved to. So it gains nothing to change the name's DNS entry in between. WEBHOOK_ALLOW_PRIVATE=1 lifts the check.
+resolved to. So it gains nothing to change the name's DNS entry in between. Ports are those of the web, or of WEBHOOK_PORTS.
+WEBHOOK_ALLOW_PRIVATE=1 lifts all of this.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ PORTS = {"http": 80, "https": 443}
 RESOLVE_SECONDS = 3.0
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-# Addresses of clouds' metadata services that Python's own lists lack. One of them looks public.
-_MORE = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
+# Public IPv6 addresses are of this network, or of NAT64. Outside of it IPv4 addresses are compatible, mapped or translated ones.
+_UNICAST = IPv6Network("2000::/3")
+_ISATAP = (0x00005EFE, 0x02005EFE)
+# Addresses of clouds' metadata services, a relay, and examples, that Python's own lists lack. One of them looks public.
+_MORE = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
 _resolvers = ThreadPoolExecutor(4, thread_name_prefix="resolver")  # starts no thread before it is needed
 
 
@@ -46,11 +50,12 @@ def is_private(address: IPv4Address | IPv6Address) -> bool:
     """Whether it leads to this machine, its network or a cloud's metadata, also as an IPv4 address inside an IPv6 one."""
     if isinstance(address, IPv6Address):
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        last = IPv4Address(int(address) & 0xFFFFFFFF)
         if address in _NAT64:
-            inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
-        if any(each is not None and is_private(each) for each in inner):
-            return True
-        if address.is_site_local:
+            return is_private(last)
+        if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
+            inner.append(last)
+        if address not in _UNICAST or any(each is not None and is_private(each) for each in inner):
             return True
     return not address.is_global or address.is_multicast or any(address in network for network in _MORE)
 
@@ -81,8 +86,20 @@ def _is_ipv6(host: str | None) -> bool:
     return host is not None and ":" in host
 
 
+def _check_port(destination: Destination) -> None:
+    allowed = getattr(settings, "WEBHOOK_PORTS", tuple(PORTS.values()))
+    if destination.port not in allowed:
+        ports = ", ".join(str(port) for port in sorted(allowed))
+        raise Forbidden(
+            _("The port %(port)s is not one that we send to; these are: %(ports)s.") % {"port": destination.port, "ports": ports}
+        )
+
+
 def resolve(destination: Destination) -> list[Any]:
-    """The socket addresses (family, sockaddr) to connect to. Raises Forbidden if any is private, OSError if there are none."""
+    """The socket addresses (family, sockaddr) to connect to. Raises OSError if there are none.
+
+    Raises Forbidden if any is private, or if the port is not one of the setting WEBHOOK_PORTS.
+    """
     found = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
     if not getattr(settings, "WEBHOOK_ALLOW_PRIVATE", False):
         for _family, _kind, _protocol, _name, sockaddr in found:
@@ -91,6 +108,7 @@ def resolve(destination: Destination) -> list[Any]:
                 raise Forbidden(
                     _("%(host)s leads to %(address)s, which is not a public address.") % {"host": destination.host, "address": address}
                 )
+        _check_port(destination)
     return [(family, sockaddr) for family, _kind, _protocol, _name, sockaddr in found]
 
 
@@ -104,3 +122,4 @@ def check(url: str) -> None:
     # The timeout keeps a slow name server from holding up a web process.
     with contextlib.suppress(OSError, UnicodeError):
         _resolvers.submit(resolve, destination).result(timeout=RESOLVE_SECONDS)
+    _check_port(destination)  # also where the name is not known yet

@@ -11,6 +11,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import AsyncClient
 from knox.models import AuthToken
 
+from orders import streams
 from orders.api import events
 from supervision.intake.consuming import consume_batch
 from supervision.models import Run
@@ -102,7 +103,7 @@ def test_a_silent_stream_says_that_it_is_still_there(order, monkeypatch):
             return await frames(stream, lambda frame: frame.startswith(":"))
 
     assert async_to_sync(scenario)()[-1] == ": still here"
-    assert events._streams == 0
+    assert streams._open == {}
 
 
 def test_a_stream_is_for_those_who_may_see_the_order(order):
@@ -123,8 +124,8 @@ def test_a_wrong_place_to_resume_from_is_refused(order):
     assert {answer.status_code for answer in answers} == {400}
 
 
-def test_no_more_streams_than_the_process_can_follow(order, monkeypatch):
-    monkeypatch.setattr(events, "MOST_STREAMS", 0)
+def test_no_more_streams_than_the_process_can_follow(order, settings):
+    settings.LIVE_STREAMS_PER_PROCESS = 0
 
     answer = async_to_sync(open_stream)(order)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 from django.test import AsyncClient, Client
 
-from orders import live_views, services
+from orders import services, streams
 from orders.models import Order
 from orders.progress import WORDS, standing
 from orders.queries import order_view
@@ -214,7 +215,7 @@ def test_an_open_page_hears_of_a_cancellation_and_the_stream_ends(mug) -> None:
 
     assert "Setting your items aside" in first
     assert "Your order is cancelled" in rest
-    assert live_views._open_streams == 0
+    assert streams._open == {}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -242,6 +243,34 @@ def test_a_process_with_enough_streams_refuses_another(mug, settings) -> None:
 
     assert asyncio.run(ask(f"/orders/{public_id}/stream/")) == 503
     assert asyncio.run(ask("/orders/AAAAAAAAAAAAAAAAAAAAAA/stream/")) == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_address_and_one_link_hold_so_many_streams(mug, settings, monkeypatch) -> None:
+    monkeypatch.setattr(streams, "MOST_PER_ORDER", 2)
+    settings.LIVE_STREAMS_PER_ADDRESS, settings.TRUST_PROXY = 3, True
+    first, other = place(), place()
+
+    async def ask(public_id: str, address: str) -> Any:
+        return await AsyncClient().get(f"/orders/{public_id}/stream/", headers={"X-Forwarded-For": address})
+
+    async def scenario() -> list[int]:
+        kept = [await ask(first, "192.0.2.1"), await ask(first, "192.0.2.1")]
+        link_is_full = await ask(first, "192.0.2.9")
+        kept += [await ask(other, "192.0.2.1")]
+        address_is_full = await ask(other, "192.0.2.1")
+        kept += [await ask(other, "192.0.2.2")]
+        told = [answer.status_code for answer in (*kept, link_is_full, address_is_full)]
+        async for _part in kept.pop(0):
+            break  # one begins and its reader leaves, the others are never sent
+        del _part
+        return told
+
+    told = asyncio.run(scenario())
+    gc.collect()
+
+    assert told == [200, 200, 200, 200, 503, 503]
+    assert streams._open == {}
 
 
 def test_a_synchronous_server_offers_no_stream_and_the_page_asks_again_itself(client, mug) -> None:
