@@ -1,4 +1,4 @@
-"""Headers on each answer: its name (`Request-Id`), what is left of a client's rate, and what a page may load and run.
+"""Headers on each answer: its name (`Request-Id`), what is left of a client's rate, what a page may load and run, and who stores it.
 
 The storefront and the API use only this site's files, and no inline scripts or styles. The admin's theme needs inline
 scripts and evaluated expressions, so the paths in THEMED_PATHS get a looser policy. They too load nothing from other sites.
@@ -72,3 +72,12 @@ def request_headers(request: HttpRequest, response: HttpResponseBase) -> None:
     if quota := getattr(request, "quota", None):
         response.headers["RateLimit-Policy"] = f'"default";q={quota.most};w={quota.seconds}'
         response.headers["RateLimit"] = f'"default";r={quota.left};t={quota.wait}'
+
+
+@_added
+def stored_by_no_one(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Let no browser and no proxy store what a session or a token was shown, unless the view says how; signing out empties the cache."""
+    if settings.SESSION_COOKIE_NAME in request.COOKIES or "Authorization" in request.headers:
+        response.headers.setdefault("Cache-Control", "private, no-store")
+    if request.method == "POST" and request.path_info.endswith("/logout/"):
+        response.headers["Clear-Site-Data"] = '"cache"'

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, languages, look
+from sasproject import broker, languages, log_lines, look
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -37,6 +37,7 @@ from supervision.embedded.server import database_url
 BASE_DIR = Path(__file__).resolve().parent.parent
 DEBUG = env_bool("DEBUG", default=False)
 SECRET_KEY = env_secret_key(debug=DEBUG)
+SECRET_KEY_FALLBACKS = env_list("SECRET_KEY_FALLBACKS", [])
 if Path(sys.argv[0]).name == "celery":
     DEBUG = False  # a worker shows no pages, and DEBUG would keep every SQL statement in memory
 HOST = env_str("HOST", "127.0.0.1")
@@ -78,6 +79,7 @@ MIDDLEWARE = [
     "supervision.requestlog.middleware.recorded",
     "orders.middleware.content_security_policy",
     "orders.middleware.request_headers",
+    "orders.middleware.stored_by_no_one",
     "orders.compression.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -268,7 +270,10 @@ _https = not DEBUG and (SECURE_SSL_REDIRECT or TRUST_PROXY)
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = _https
-SESSION_COOKIE_HTTPONLY = True
+_cookie = "__Host-" if _https else ""  # such cookies are taken from this host alone (sasproject.cookies)
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME, LANGUAGE_COOKIE_NAME = f"{_cookie}sessionid", f"{_cookie}csrftoken", f"{_cookie}language"
+MESSAGE_STORAGE = "sasproject.cookies.Messages"
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = LANGUAGE_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = LANGUAGE_COOKIE_SAMESITE = "Lax"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -291,7 +296,7 @@ GUEST_ORDERS = None if _guest_orders.lower() == "off" else _guest_orders
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "orders.identity.passwords.CommonOrOurs"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 
@@ -372,7 +377,7 @@ TIME_ZONE = "UTC"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "formatters": {"line": {"()": "sasproject.log_lines.OneLine", "format": log_lines.FORMAT, "datefmt": log_lines.DATE_FORMAT}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": os.environ.get("LOG_LEVEL", "INFO").upper()},
     "loggers": {

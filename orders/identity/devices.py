@@ -15,7 +15,9 @@ from django.core import signing
 from django.http import HttpResponseBase
 from django.utils.crypto import constant_time_compare
 
-COOKIE = "known-browser"
+from sasproject import cookies
+
+COOKIE = cookies.name("known-browser", secure=settings.SESSION_COOKIE_SECURE)
 LASTS_SECONDS = 180 * 86_400
 _SALT = "orders.identity.devices"
 

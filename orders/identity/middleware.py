@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.functional import SimpleLazyObject
 
-from orders.identity import attempts, devices, sessions
+from orders.identity import attempts, devices, security_log, sessions
 from orders.identity.forms import refusal
 from orders.identity.hashing import HashingBusy
 
@@ -29,7 +29,7 @@ class Identity(MiddlewareMixin):
         request.user = SimpleLazyObject(lambda: attempts.watched(request, sessions.current(request, found)))
 
     def process_response(self, request: Any, response: HttpResponseBase) -> HttpResponseBase:
-        """429 with Retry-After for a try that was refused; the cookie of a browser that signed in."""
+        """429 with Retry-After for a try that was refused; the cookie of a browser that signed in; a line for what was denied."""
         refused = getattr(request, "sign_in_try", None)
         if refused is not None and refused.wait:
             response.status_code = 429
@@ -37,6 +37,7 @@ class Identity(MiddlewareMixin):
         if account := getattr(request, "confirmed", None):
             devices.remember(request, account)  # a new password has ended the browser's cookie
         devices.write(request, response)
+        security_log.denied(request, response)
         return response
 
     def process_exception(self, request: Any, exception: Exception) -> HttpResponse | None:

@@ -60,6 +60,51 @@ def test_production_redirects_to_https_except_the_probes():
     assert len(values["SECURE_REDIRECT_EXEMPT"]) == 3
 
 
+def test_https_is_required_for_a_year_on_every_subdomain():
+    values = read("SECURE_HSTS_SECONDS SECURE_HSTS_INCLUDE_SUBDOMAINS", SECRET_KEY="a-real-one")
+
+    assert values == {"SECURE_HSTS_SECONDS": 31_536_000, "SECURE_HSTS_INCLUDE_SUBDOMAINS": True}
+
+
+def test_cookies_belong_to_this_host_alone_under_https():
+    code = """
+import json, django
+django.setup()
+from django.conf import settings
+from orders.identity import devices
+from sasproject.cookies import HostCookies
+kinds = ("SESSION", "CSRF", "LANGUAGE")
+names = [getattr(settings, f"{kind}_COOKIE_NAME") for kind in kinds] + [devices.COOKIE, HostCookies.cookie_name]
+rules = [[getattr(settings, f"{kind}_COOKIE_{rule}") for rule in ("SECURE", "HTTPONLY", "SAMESITE", "PATH", "DOMAIN")] for kind in kinds]
+print(json.dumps([names, rules, settings.MESSAGE_STORAGE]))
+"""
+    (names, rules, storage), (plain, _rules, _storage) = (
+        json.loads(run("-c", code, SECRET_KEY="a-real-one", **debug).stdout) for debug in ({}, {"DEBUG": "1"})
+    )
+
+    assert names == [f"__Host-{name}" for name in plain]
+    assert plain == ["sessionid", "csrftoken", "language", "known-browser", "messages"]
+    assert rules == [[True, True, "Lax", "/", None]] * 3
+    assert storage == "sasproject.cookies.Messages"
+
+
+def test_passwords_are_hashed_as_slowly_as_django_does():
+    code = "from django.contrib.auth.hashers import get_hasher; h = get_hasher(); print(h.algorithm, h.iterations)"
+    algorithm, rounds = run("-c", code, SECRET_KEY="a-real-one").stdout.split()
+
+    assert algorithm == "pbkdf2_sha256"
+    assert int(rounds) >= 600_000
+
+
+def test_what_an_old_secret_key_signed_holds_until_it_is_taken_away():
+    sign = "from django.core import signing; print(signing.dumps('said', salt='t'))"
+    signed = run("-c", sign, SECRET_KEY="the-old-one").stdout.strip()
+    look = f"from django.core import signing; print(signing.loads({signed!r}, salt='t'))"
+
+    assert run("-c", look, SECRET_KEY="the-new-one", SECRET_KEY_FALLBACKS="older, the-old-one").stdout.strip() == "said"
+    assert "BadSignature" in run("-c", look, SECRET_KEY="the-new-one").stderr
+
+
 def test_a_proxy_is_believed_only_when_told_so():
     believing = read("SECURE_PROXY_SSL_HEADER", SECRET_KEY="a-real-one", TRUST_PROXY="1")
     doubting = read("SECURE_PROXY_SSL_HEADER", SECRET_KEY="a-real-one")
@@ -83,6 +128,7 @@ def test_a_proxy_is_believed_only_when_told_so():
         ("SUPERVISION_FAILURE_THRESHOLD", "0"),
         ("SUPERVISION_ON_EXHAUSTED", "explode"),
         ("SUPERVISION_ON_PERMANENT", "wait"),
+        ("WEBHOOK_PORTS", "443,https"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused_in_one_line_that_names_it(variable, value):
