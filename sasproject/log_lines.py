@@ -12,7 +12,7 @@ DATE_FORMAT = "%Y-%m-%dT%H:%M:%S"
 class OneLine(logging.Formatter):
     """Breaks of lines and other control characters in a message are written as escapes, so that no text of others begins a line."""
 
-    converter = time.gmtime
+    converter = time.gmtime  # type: ignore[assignment]  # its type says that it takes no argument
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         """The line, without the traceback that may follow."""
