@@ -7,8 +7,11 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.management import call_command
+from django.db import connections
 from django.db.models.signals import post_migrate
+from psycopg import sql
 
+from sasproject.database import SESSION
 from supervision.transports.pgmq_tables import install_pgmq
 
 
@@ -27,3 +30,15 @@ def complete_database(using: str = "default", **_: Any) -> None:
     call_command("createcachetable", database=using, verbosity=0)
     if settings.BROKER_IN_DATABASE:
         install_pgmq(using)
+    if "direct" in settings.DATABASES:
+        _set_for_role(using)
+
+
+def _set_for_role(using: str) -> None:
+    """Give our session's settings to the role: a pooler in transaction mode takes none from a client."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT current_database()")
+        database = sql.Identifier(cursor.fetchone()[0])
+        for name, value in SESSION.items():
+            statement = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET {} = {}")
+            cursor.execute(statement.format(database, sql.Identifier(name), sql.Literal(value)))

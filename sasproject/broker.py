@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sasproject.env import database_from_url
+from sasproject.database import from_url
 from supervision.transports import options
 
 SCHEMES = ("amqp", "amqps", "redis", "rediss", "pgmq", "memory")  # memory: tests that need no worker
@@ -24,6 +24,6 @@ def transport(url: str) -> str:
 def transport_options(url: str, database: dict[str, Any]) -> dict[str, Any]:
     """kombu's options for this broker. database: the default database, which a bare `pgmq://` uses."""
     if transport(url) == "pgmq" and (urlsplit(url).netloc or urlsplit(url).path.strip("/")):
-        database = database_from_url(url.replace("pgmq://", "postgres://", 1), "CELERY_BROKER_URL")
+        database = from_url(url.replace("pgmq://", "postgres://", 1), "CELERY_BROKER_URL", purpose="queues")
         url = "pgmq://"
     return options.of_broker(url, database)
