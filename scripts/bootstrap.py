@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if command in ("help", "-h", "--help"):
         print(USAGE)
         return 0
-    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "docs", "lock", "manage", "setup"):
+    if command not in ("demo", "test", "check", "bench", "chaos", "drill", "mutants", "docs", "lock", "manage", "setup"):
         print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
         return 2
     ensure(ROOT / ("requirements-embedded.txt" if command in ("demo", "manage") else "requirements-dev.txt"))
@@ -84,6 +84,7 @@ def main(arguments: list[str]) -> int:
         "manage": ["manage.py", *rest],
         "test": ["-m", "pytest", *rest],
         "chaos": ["-m", "pytest", *LONG[rest[0]], *rest[1:]] if rest and rest[0] in LONG else ["-m", "chaos", *rest],
+        "drill": ["-m", "chaos.drills", *rest],
         "mutants": ["-m", "tests.mutants", *rest],
         "bench": ["-m", "benchmarks", *rest],
         "lock": ["scripts/lock.py", *rest],

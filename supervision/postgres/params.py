@@ -46,6 +46,7 @@ def own_session() -> Iterator[None]:
         yield
         return
     pooled, session = connections[DEFAULT_DB_ALIAS], connections.create_connection(DIRECT)
+    session.alias = DEFAULT_DB_ALIAS  # Django's transactions look a connection up by its alias
     connections[DEFAULT_DB_ALIAS] = session
     try:
         yield

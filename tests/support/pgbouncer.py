@@ -26,11 +26,16 @@ def pgbouncer(server_url: str, directory: Path, *, mode: str = "transaction", po
     user = parts.username or "postgres"
     port = ports.choose("127.0.0.1", None, usual=port)
     (directory / "users.txt").write_text(f'"{user}" "{unquote(parts.password or "")}"\n')
-    target = f"host={unquote(parts.hostname or '')} port={parts.port or 5432}"
-    (directory / "pgbouncer.ini").write_text(
-        f"[databases]\n* = {target}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        f"auth_type = trust\nauth_file = {directory / 'users.txt'}\npool_mode = {mode}\ndefault_pool_size = 20\nmax_client_conn = 500\n{more}\n"
-    )
+    lines = [
+        "[databases]",
+        f"* = host={unquote(parts.hostname or '')} port={parts.port or 5432}",
+        "[pgbouncer]",
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =",
+        f"auth_type = trust\nauth_file = {directory / 'users.txt'}",
+        f"pool_mode = {mode}\ndefault_pool_size = 20\nmax_client_conn = 500",
+        more,
+    ]
+    (directory / "pgbouncer.ini").write_text("\n".join(lines))
     identity = find_identity(find_binaries())
     with (directory / "pgbouncer.log").open("ab") as log:
         process = subprocess.Popen(
