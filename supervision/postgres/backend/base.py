@@ -35,7 +35,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         pool = ConnectionPool(
             kwargs={**self.get_connection_params(), "autocommit": True},
             open=False,
-            configure=self._configure_connection,  # type: ignore[attr-defined]
+            configure=self._begin,
             check=check,
             reconnect_timeout=RECONNECT_SECONDS,
             reconnect_failed=lambda _pool: self.outage.begin(),
@@ -60,6 +60,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 self.outage.begin()
             raise
 
+    def _begin(self, connection: Any) -> None:
+        connection.sas_used = time.monotonic()
+        self._configure_connection(connection)  # type: ignore[attr-defined]
+
     def _close(self) -> None:
         if self.connection is not None:
             self.connection.sas_used = time.monotonic()
@@ -78,9 +82,10 @@ class _ErrorWrapper(DatabaseErrorWrapper):
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         if isinstance(exc_value, ReadOnlySqlTransaction):
-            self.wrapper.errors_occurred = True
-            if self.wrapper.connection is not None:
-                self.wrapper.connection.close()
+            if not self.wrapper.in_atomic_block:
+                self.wrapper.close()
+            elif self.wrapper.connection is not None:
+                self.wrapper.connection.close()  # the end of the transaction closes the rest
             raise OperationalError(*exc_value.args).with_traceback(traceback) from exc_value
         super().__exit__(exc_type, exc_value, traceback)
 
