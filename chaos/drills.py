@@ -37,6 +37,10 @@ NOTICED_SECONDS = 1.0  # what a site's failover takes to notice; not part of the
 AFTER_SECONDS = 8.0
 WITHIN_SECONDS = 5.0  # from the promotion to the first accepted order
 
+_NAMELESS = """
+SELECT application_name || ' ' || left(query, 60) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name NOT LIKE 'sas:%%:%%'
+"""
 Result = tuple[dict[str, Any], list[str]]
 
 
@@ -52,6 +56,7 @@ def failover(directory: Path, *, rate: float, synchronous: bool, broker: str, se
         customers.start()
         time.sleep(WARM_SECONDS)
         say("killing the primary, promoting the replica")
+        nameless = [name for (name,) in shop.rows(_NAMELESS)]
         promoted = follower.promote(NOTICED_SECONDS)
         time.sleep(seconds)
         customers.stop()
@@ -69,8 +74,10 @@ def failover(directory: Path, *, rate: float, synchronous: bool, broker: str, se
             "findings of reconcile": dict(kinds),
             "settled": settled,
             "processes that ended": len(ended),
+            "connections without a name": nameless,
         }
-        wrong = [f"{name} ended: {shop.log(name)[-300:]}" for name in ended]
+        wrong = [f"a connection has no name: {one}" for one in nameless]
+        wrong += [f"{name} ended: {shop.log(name)[-300:]}" for name in ended]
         if not later or min(later) > WITHIN_SECONDS:
             wrong.append(f"no order was accepted within {WITHIN_SECONDS:g} s of the promotion")
         if synchronous and lost:

@@ -145,7 +145,6 @@ def adopt_interval(**_: Any) -> None:
     """If SUPERVISION_SWEEP_SECONDS is set for this process, it overrides the interval stored in the database."""
     if os.environ.get("SUPERVISION_SWEEP_SECONDS"):
         set_sweep_interval(conf.get().sweep_every.total_seconds())
-    pooling.refuse_lost_sessions()
     heartbeats.keep_beating("beat")
     connection.close()
 

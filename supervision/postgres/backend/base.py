@@ -46,7 +46,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     @property
     def outage(self) -> Outage:
         """What this process knows of an outage of this alias's server."""
-        return _outages.setdefault(self.alias, Outage(self.get_connection_params))
+        return _outages.get(self.alias) or _outages.setdefault(self.alias, Outage(self.get_connection_params))
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A connection. Where there is a pool and the server is known to be away, this fails at once and waits for nothing."""
