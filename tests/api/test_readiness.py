@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,8 @@ def test_a_database_that_takes_no_writes_is_not_ready(server):
 
 
 def test_a_full_disk_is_not_ready(tmp_path: Path):
-    with full_disk(tmp_path):
-        kit.fetch("ALTER TABLE supervision_writeprobepage SET TABLESPACE full_disk")
+    with full_disk(tmp_path) as tablespace:
+        kit.fetch(f"ALTER TABLE supervision_writeprobepage SET TABLESPACE {tablespace}")
         try:
             kit.fetch("UPDATE supervision_writeprobe SET allocated_at = '2020-01-01', written_at = '2020-01-01'")
             assert look()[0] == 200
@@ -79,22 +80,28 @@ class full_disk:  # noqa: N801 - a context manager
 
     def __init__(self, directory: Path) -> None:
         self.place = directory / "disk"
+        self.name = f"full_{uuid.uuid4().hex[:8]}"  # tablespaces belong to the whole server
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> str:
         data = Path(kit.fetch("SHOW data_directory")[0][0])
         self.place.mkdir()
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.place], capture_output=True, check=False)
         if mounted.returncode or not data.exists():
+            if not mounted.returncode:
+                subprocess.run(["umount", "--lazy", self.place], check=True)
             pytest.skip("a small file system for a server on this machine needs the right to mount one")
         owner = data.stat()
         subprocess.run(["chown", f"{owner.st_uid}:{owner.st_gid}", self.place], check=True)
         for parent in self.place.parents[:-2]:
             parent.chmod(parent.stat().st_mode | 0o011)
-        kit.fetch(f"CREATE TABLESPACE full_disk LOCATION '{self.place}'")
+        kit.fetch(f"CREATE TABLESPACE {self.name} LOCATION '{self.place}'")
+        return self.name
 
     def __exit__(self, *_: object) -> None:
-        kit.fetch("DROP TABLESPACE full_disk")
-        subprocess.run(["umount", self.place], check=True)
+        try:
+            kit.fetch(f"DROP TABLESPACE {self.name}")
+        finally:
+            subprocess.run(["umount", "--lazy", self.place], check=True)
 
 
 def test_a_write_that_waits_for_a_lock_is_not_ready_for_long():
