@@ -24,7 +24,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import JsonLoader
 
 from supervision.postgres import params
-from supervision.postgres.backend.outage import has_word
+from supervision.postgres.backend.outage import Away, has_word
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -168,14 +168,14 @@ def repeat(
     Safe because every statement of the engine is guarded: if the first try did commit, the repetition finds nothing to do.
     after_loss: run instead of `work` once a connection was lost, for callers that need the answer of a try that did commit.
     Inside a transaction nothing is repeated: that is up to its outermost caller. Raises the last fault after `deadline`, a
-    `time.monotonic()` value.
+    `time.monotonic()` value, and at once where this process knows that the database is away.
     """
     pause = 0.02
     while True:
         if not isinstance(fault.__cause__, DeadlockDetected | SerializationFailure):
             connection.close()
             work = after_loss or work
-        if time.monotonic() + pause > deadline:
+        if time.monotonic() + pause > deadline or isinstance(fault.__cause__, Away):
             raise fault
         log.warning("the database did not answer (%s), trying again", str(fault).strip().splitlines()[:1])
         time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads load, protects nothing

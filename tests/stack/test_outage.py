@@ -10,6 +10,7 @@ from django.db import OperationalError, connection
 from django.test import RequestFactory
 
 from orders.api import errors
+from supervision.postgres import db
 from supervision.postgres.backend import base, outage
 from tests.engine import kit
 from tests.support.relay import Relay
@@ -82,6 +83,11 @@ def test_while_the_database_is_away_requests_are_refused_at_once_and_its_return_
         with pytest.raises(OperationalError):
             ask(web)
     assert time.monotonic() - began < AT_ONCE
+
+    began = time.monotonic()
+    with pytest.raises(OperationalError):
+        db.repeat(lambda: ask(web), OperationalError("lost"), deadline=began + 5)
+    assert time.monotonic() - began < AT_ONCE, "what repeats after a lost connection is refused, too"
 
     relay.open()
     kit.until(lambda: web.outage._since is None)

@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5  # between two attempts to connect
 
 
+class Away(psycopg.OperationalError):
+    """The database is known to be away: waiting and repeating would only queue."""
+
+
 class Outage:
     """Begins when a connection could not be made, and ends when one could."""
 
@@ -28,9 +32,9 @@ class Outage:
         self._said = ""
 
     def refuse(self) -> None:
-        """Raise psycopg.OperationalError, with what the last attempt said, while the outage lasts."""
+        """Raise Away, with what the last attempt said, while the outage lasts."""
         if self._since is not None:
-            raise psycopg.OperationalError(self._said or "the database does not answer")
+            raise Away(self._said or "the database does not answer")
 
     def begin(self) -> None:
         """A connection could not be made: look for the server in a thread, unless one looks already."""
