@@ -7,9 +7,11 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.management import call_command
+from django.db import connections
 from django.db.models.signals import post_migrate
+from psycopg import sql
 
-from sasproject.database_roles import grant_after_migrate
+from sasproject.database_roles import grant_after_migrate, session_settings
 from supervision.transports.pgmq_tables import install_pgmq
 
 
@@ -29,3 +31,7 @@ def complete_database(using: str = "default", **_: Any) -> None:
     if settings.BROKER_IN_DATABASE:
         install_pgmq(using)
     grant_after_migrate(using)
+    if "direct" in settings.DATABASES:  # a pooler in transaction mode takes no session's settings from a client
+        with connections[using].cursor() as cursor:
+            for statement in list(session_settings(cursor, sql.SQL("CURRENT_USER"))):
+                cursor.execute(statement)

@@ -14,12 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, languages, look
+from sasproject import broker, database, languages, look
 from sasproject.env import (
     env_bool,
     env_choice,
     env_counts,
-    env_database,
     env_email,
     env_int,
     env_limits,
@@ -111,28 +110,7 @@ TEMPLATES = [
 
 # --- Database ---------------------------------------------------------------------------------------------------------
 
-_database = env_database("DATABASE_URL", database_url(STATE_DIR))
-_database["OPTIONS"] = {
-    "application_name": env_str("SAS_ROLE", "sas"),
-    "connect_timeout": 5,
-    # A connection to a server that vanished without closing its sockets ends after half a minute, not after two hours.
-    "keepalives_idle": 15,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-    # The timeout: a process frozen inside a transaction must not hold its locks until it is thawed. Our transactions wait for
-    # no other process, so they are never idle so long. A process that is cut off here finds that it has lost its claims.
-    # jit=off: compiling our short statements takes longer than executing them (a claim: 0.1 s). The planner cannot know that.
-    "options": "-c idle_in_transaction_session_timeout=10000 -c jit=off",
-    **_database.get("OPTIONS", {}),
-}
-if env_bool("DATABASE_POOL", default=False):  # set by asgi.py: the web role's requests share connections
-    _database["CONN_MAX_AGE"] = 0
-    # One for each thread that answers requests, and some for the live pages, which query now and then.
-    _database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": env_int("DATABASE_POOL_SIZE", WEB_THREADS + 4, minimum=1), "timeout": 5}
-else:
-    _database["CONN_MAX_AGE"] = None  # a worker's thread keeps its connection
-DATABASES: dict[str, Any] = {"default": _database}
+DATABASES: dict[str, Any] = database.entries(database_url(STATE_DIR), WEB_THREADS)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The API's rate limiter counts in the cache, so all web processes have to share it.
@@ -148,7 +126,7 @@ CACHES = {
 
 # `supervision.celery` has the other options, with their reasons.
 CELERY_BROKER_URL = env_str("CELERY_BROKER_URL", "pgmq://")
-CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, _database)
+CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, DATABASES.get("direct", DATABASES["default"]))
 BROKER_IN_DATABASE = CELERY_BROKER_URL == "pgmq://"
 CELERY_BROKER_HEARTBEAT = 20 if broker.transport(CELERY_BROKER_URL) == "amqp" else 0
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

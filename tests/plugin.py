@@ -65,6 +65,8 @@ WHOLE_SHOPS = (
     "tests/browser/test_parcels_browser.py",
     "tests/browser/test_reserved_browser.py",
     "tests/hazards/test_zombies.py",
+    "tests/e2e/test_failover.py",
+    "tests/stack/test_pgbouncer.py",
     "tests/journal/test_roles.py",
 )
 # These files are long, too.

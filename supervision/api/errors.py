@@ -115,6 +115,11 @@ def _asked_for(error: AwaitsApproval) -> HttpResponse:
 
 def _unavailable(error: Exception) -> HttpResponse:
     log.warning("the database did not answer: %s", error)
+    return unavailable()
+
+
+def unavailable() -> HttpResponse:
+    """503: the same request may be taken in a moment."""
     words = _("This cannot be taken now; please try again in a moment.")
     return problem(503, words, code="unavailable", headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 

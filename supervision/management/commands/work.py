@@ -19,6 +19,7 @@ from supervision.agent import agents
 from supervision.dispatch import partitions
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least, where
+from supervision.postgres.pooling import refuse_lost_sessions
 
 SCHEDULER, SUPERVISOR = ("submissions", "scheduler"), ("supervisor",)
 CALLS = {"scheduler": 2, "agents": 4, "supervisor": 4, "all": 6}  # threads for tasks; agents' calls have threads of their own
@@ -48,6 +49,7 @@ class Command(Base):
             raise CommandError("--only belongs to the role agents")
         quieten()
         if role == "beat":
+            refuse_lost_sessions()  # the other roles do when they start
             app.Beat(loglevel=options["loglevel"]).run()
             return
         served = agent_queues(options["only"])
