@@ -1,15 +1,12 @@
-"""Creates what the database needs besides the models: the shared cache table. PGMQ comes with the engine."""
+"""Creates what the database needs besides the models: the shared cache table. The engine installs PGMQ."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.apps import AppConfig, apps
-from django.conf import settings
 from django.core.management import call_command
 from django.db.models.signals import post_migrate
-
-from supervision.transports.pgmq_tables import install_pgmq
 
 
 class ProjectConfig(AppConfig):
@@ -23,7 +20,5 @@ class ProjectConfig(AppConfig):
 
 
 def complete_database(using: str = "default", **_: Any) -> None:
-    """Create the cache table and, where the broker is in this database, PGMQ. May be repeated."""
+    """Create the cache table. May be repeated."""
     call_command("createcachetable", database=using, verbosity=0)
-    if settings.BROKER_IN_DATABASE:
-        install_pgmq(using)
