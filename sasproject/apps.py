@@ -1,4 +1,4 @@
-"""Creates what the database needs besides the models: the shared cache table. The engine installs PGMQ."""
+"""Creates what the database needs besides the models: the shared cache table. PGMQ comes with the engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.core.management import call_command
 from django.db.models.signals import post_migrate
+
+from supervision.apps import install_broker
 
 
 class ProjectConfig(AppConfig):
@@ -20,5 +22,6 @@ class ProjectConfig(AppConfig):
 
 
 def complete_database(using: str = "default", **_: Any) -> None:
-    """Create the cache table. May be repeated."""
+    """Create the cache table and, where it is the broker, PGMQ. May be repeated."""
     call_command("createcachetable", database=using, verbosity=0)
+    install_broker(using)
