@@ -22,7 +22,7 @@ class ShopOfUsers(Shop):
 
     urls: dict[str, str]
     account: str
-    token: tuple[str, str]
+    reply: tuple[str, str]  # a reply token of the account and its queue
 
     def _spawn(self, name: str, command: list[str], **environ: str) -> None:
         if role_of(name) in self.urls:
@@ -75,7 +75,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             running.start("web", "scheduler", "agents", "supervisor", "beat")
             headers = running.headers(running.account)
             answer = running.http.post("/api/v1/reply-tokens/", headers=headers).json()
-            running.token = (answer["token"], answer["queue"])
+            running.reply = (answer["token"], answer["queue"])
             out = running.manage("broker_users", "--apply", "--producer", running.account, "--client", running.account)
             running.urls["account"] = addresses(out)[running.account]
             yield running

@@ -92,16 +92,16 @@ class Hand:
 @pytest.fixture(scope="module")
 def held(shop: Any) -> Iterator[Callable[[str], str]]:
     """Keeps each queue and exchange in use, so that no test deletes it; yields the names at the broker."""
-    names = {MINE: shop.token[1], ANOTHERS: f"reply.{uuid.uuid4().hex}"}
+    names = {MINE: shop.reply[1], ANOTHERS: f"reply.{uuid.uuid4().hex}"}
     hand = Hand(shop.env["CELERY_BROKER_URL"], lambda target: target)
     channel = hand.connection.channel()
     channel.queue_declare(names[ANOTHERS], durable=True, auto_delete=False)
     for queue in names.values():
         until(lambda queue=queue: _there(hand, queue), what="the reply queue")
-        channel.basic_consume(queue, no_ack=False)
+        channel.basic_consume(queue, no_ack=False, callback=print)
     keeper = channel.queue_declare(exclusive=True).queue
     for exchange, kind in (("celery.pidbox", "fanout"), ("reply.celery.pidbox", "direct"), ("celeryev", "topic")):
-        channel.exchange_declare(exchange, kind, passive=True)
+        channel.exchange_declare(exchange, kind, passive=exchange != "reply.celery.pidbox", auto_delete=False)
         channel.queue_bind(keeper, exchange, "kept")
     yield lambda target: names.get(target, target)
     hand.connection.close()
@@ -117,7 +117,7 @@ def _there(hand: Hand, queue: str) -> bool:
 
 
 def test_an_order_over_the_api_and_one_over_the_intake_end_processed_and_are_told_of(shop: Any) -> None:
-    token, queue = shop.token
+    token, queue = shop.reply
     key = shop.place(shop.headers(shop.account), reply_to=token)
     until(lambda: _there(Hand(shop.env["CELERY_BROKER_URL"], str), queue), what="the reply queue")
     producer = Hand(shop.urls["account"], str)

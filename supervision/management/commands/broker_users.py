@@ -12,6 +12,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 from kombu.connection import Connection
 
+from supervision.insight import directory
 from supervision.management.base import Command as Base
 from supervision.outbox import subscriptions
 from supervision.rabbitmq import definitions, roles
@@ -81,11 +82,14 @@ class Command(Base):
     def _rights(self, options: dict[str, Any], accounts: list[str]) -> dict[str, roles.Rights]:
         """Each user's name with its rights. Raises CommandError if --rotate names none of them."""
         rights = {} if accounts else {f"{self.prefix}{role}": given for role, given in roles.ROLES.items()}
-        known = set(get_user_model().objects.filter(username__in=accounts).values_list("username", flat=True))
+        known = {account.get_username(): account for account in get_user_model().objects.filter(username__in=accounts)}
         for name in accounts:
-            if name not in known:
-                self.stderr.write(f"{name} has no account in the shop, so its orders become dead letters: manage.py create_user")
-            reads = [token.queue for token in subscriptions.tokens_of(name)] if name in options["client"] else []
+            client = directory.current().client_of(known[name]) if name in known else None
+            if client is None:
+                raise CommandError(f"{name} is no client's account here: manage.py create_user {name} --group client")
+            reads = [token.queue for token in subscriptions.tokens_of(client)] if name in options["client"] else []
+            if name in options["client"] and not reads:
+                self.stderr.write(f"{name} has no reply queue yet: once it has a reply token, run this again")
             rights[name] = roles.account(produces=name in options["producer"], reads=reads)
         for name in options["rotate"]:
             if name not in rights and f"{self.prefix}{name}" not in rights:
