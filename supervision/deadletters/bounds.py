@@ -18,7 +18,6 @@ MOST_CLAIMS = 10_000  # in one message; a scheduler sends COHORT of them
 MOST_LINKS = 1000  # of a chain
 MOST_TEXT = 255
 MOST_HOPS = 20  # of a canary
-MOST_BYTES = 1_000_000  # of a message
 LINK_OPTIONS = frozenset({"queue", "ignore_result", "retry", "argsrepr", "task_id", "reply_to", "root_id", "parent_id"})
 
 
