@@ -56,7 +56,9 @@ _ASKS = (r"[0-9a-f-]+\.reply\.celery\.pidbox", r"celeryev\.[^.]+")
 
 ROLES: Mapping[str, Rights] = {
     "web": Rights(write=_any(TASKS_), keys=_any(*_HINTS)),
-    "scheduler": _worker("scheduler", ("submissions", "scheduler", r"submissions\.intake", r"submissions\.intake\.dead"), (*_HINTS, AN_AGENT)),
+    "scheduler": _worker(
+        "scheduler", ("submissions", "scheduler", r"submissions\.intake", r"submissions\.intake\.dead"), (*_HINTS, AN_AGENT)
+    ),
     "agents": _worker("agents", (AN_AGENT,), (*_HINTS, AN_AGENT)),
     "supervisor": _worker("supervisor", ("supervisor", REPLIES_), (*_HINTS, AN_AGENT), (A_REPLY_QUEUE,), (REPLIES_,)),
     "beat": Rights(write=_any(TASKS_), keys=_any("scheduler", "supervisor")),

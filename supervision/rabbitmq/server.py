@@ -86,7 +86,11 @@ class Api:
                 content = answer.read()
                 return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
-            why = "the user is no administrator, or its password is wrong" if error.code in (401, 403) else error.read(300).decode("utf-8", "replace")
+            why = (
+                "the user is no administrator, or its password is wrong"
+                if error.code in (401, 403)
+                else error.read(300).decode("utf-8", "replace")
+            )
             raise ServerError(f"{self._base}: {error.code}: {why}") from None
         except (OSError, ValueError) as error:
             raise ServerError(f"{self._base}: {getattr(error, 'reason', error)}") from None

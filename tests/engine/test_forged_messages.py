@@ -57,7 +57,8 @@ def test_a_canary_that_no_supervisor_sent_goes_no_further(monkeypatch):
         {"name": NAME},
     )
     for queue, number, hops in (
-        ("agent.alpha", 8, 0), ("agent.alpha", 8, 0), ("supervisor", 7, 0), ("supervisor", 7, 0), ("agent.alpha", 7, 20), ("agent.alpha", 7, -3),
+        ("agent.alpha", 8, 0), ("agent.alpha", 8, 0), ("supervisor", 7, 0), ("supervisor", 7, 0),
+        ("agent.alpha", 7, 20), ("agent.alpha", 7, -3),
     ):  # fmt: skip
         consumption_check.heard(queue, number, hops)
     assert sent == []

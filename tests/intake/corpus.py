@@ -53,6 +53,11 @@ def step(claims: Any, place: Any = STEP, **embedded: Any) -> bytes:
     return body([claims, *place], embedded=embedded)
 
 
+def leading(**options: str) -> dict[str, Any]:
+    """A link of a chain with these options."""
+    return {**LINK, "options": options}
+
+
 # Each with the words in its reason that name the field.
 OUT_OF_BOUNDS: list[tuple[str, Case]] = [
     ("hops: expected a whole number from 0 to 20", Case("hops below zero", body([QUEUE_OF_STOCK, 1, -(10**9)]), headers=task(CANARY))),
@@ -72,8 +77,8 @@ OUT_OF_BOUNDS: list[tuple[str, Case]] = [
     ("errbacks", Case("a task behind a canary", body([QUEUE_OF_STOCK, 1, 0], embedded={"errbacks": [LINK]}), headers=task(CANARY))),
     ("chain: only a cohort", Case("a chain behind a hint", body([], embedded={"chain": [LINK]}), headers=task("supervision.deliver"))),
     ("chain[0]", Case("a chain of other tasks", step([[1, 1]], chain=[{**LINK, "task": NOTE}]), headers=task(PERFORM))),
-    ("chain[0].queue", Case("a chain to a foreign queue", step([[1, 1]], chain=[{**LINK, "options": {"queue": "reply.0123"}}]), headers=task(PERFORM))),
-    ("unknown options: exchange", Case("a chain to an exchange", step([[1, 1]], chain=[{**LINK, "options": {"exchange": "intake"}}]), headers=task(PERFORM))),
+    ("chain[0].queue", Case("a chain to a foreign queue", step([[1, 1]], chain=[leading(queue="reply.0123")]), headers=task(PERFORM))),
+    ("unknown options: exchange", Case("a chain to an exchange", step([[1, 1]], chain=[leading(exchange="intake")]), headers=task(PERFORM))),
     ("at most 1000 links", Case("a chain without end", step([[1, 1]], chain=[LINK] * 1001), headers=task(PERFORM))),
     ("eta", Case("a hint with a time", body([]), headers=task("supervision.deliver", eta="2999-01-01T00:00:00"))),
 ]  # fmt: skip

@@ -47,7 +47,7 @@ def addresses(printed: str) -> dict[str, str]:
     return {words[0].rstrip(":"): words[-1] for words in found if words and words[-1].startswith("amqp://")}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A shop on RabbitMQ with a user for each role, and one client account that publishes and reads."""
     services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
@@ -83,4 +83,3 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             running.close()
             for name in made:
                 subprocess.run(["rabbitmqctl", "-q", "delete_user", name], capture_output=True, check=False, timeout=60)
-

@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.amqp, pytest.mark.slow]
 
 
 def test_celery_status_and_inspect_answer_from_every_worker(shop: Any) -> None:
-    assert "3 nodes online" in shop.celery("status", "-t", "5")
-    ping = json.loads(shop.celery("inspect", "ping", "-t", "5", "--json").splitlines()[-1])
-    active = json.loads(shop.celery("inspect", "active_queues", "-t", "5", "--json").splitlines()[-1])
+    assert "3 nodes online" in shop.celery("status", "-t", "2")
+    ping = json.loads(shop.celery("inspect", "ping", "-t", "2", "--json").splitlines()[-1])
+    active = json.loads(shop.celery("inspect", "active_queues", "-t", "2", "--json").splitlines()[-1])
 
     assert sorted(name.partition("-")[0] for name in ping) == sorted(WORKERS)
     assert {queue["name"] for queues in active.values() for queue in queues} >= {"submissions", "scheduler", "supervisor", "agent.payment"}
@@ -26,12 +26,14 @@ def test_a_worker_that_is_shut_down_or_told_to_revoke_loses_no_order(shop: Any) 
     shop.fault(service="payment", mode="slow", latency_ms=1500)
     keys = [shop.place(shop.headers()) for _ in range(3)]
     until(lambda: shop.ledger("payment", effects=False), what="a payment call")
-    [agents] = [name for name in json.loads(shop.celery("inspect", "ping", "-t", "5", "--json").splitlines()[-1]) if name.startswith("agents")]
-    running = json.loads(shop.celery("inspect", "active", "-t", "5", "--json", "-d", agents).splitlines()[-1])[agents]
+    [agents] = [
+        name for name in json.loads(shop.celery("inspect", "ping", "-t", "2", "--json").splitlines()[-1]) if name.startswith("agents")
+    ]
+    running = json.loads(shop.celery("inspect", "active", "-t", "2", "--json", "-d", agents).splitlines()[-1])[agents]
 
     for task in running:
-        shop.celery("control", "-t", "5", "revoke", task["id"], check=False)
-    shop.celery("control", "-t", "5", "-d", agents, "shutdown", check=False)
+        shop.celery("control", "-t", "2", "revoke", task["id"], check=False)
+    shop.celery("control", "-t", "2", "-d", agents, "shutdown", check=False)
     shop.processes["agents"].wait(30)
     shop.fault()
     shop.start("agents")

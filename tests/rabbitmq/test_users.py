@@ -26,22 +26,25 @@ EXCHANGES = ["intake", "supervision.replies", "celery.pidbox", "reply.celery.pid
 DEFAULT = "the default exchange"
 
 # What each user needs. Everything that is not here is refused. `task X`: publish to supervision.tasks under the key X.
-CONTROLLED = {("declare", "celery.pidbox"), ("delete", "celery.pidbox"), ("declare", "reply.celery.pidbox")} | {
-    ("delete", "reply.celery.pidbox"), ("publish", "reply.celery.pidbox"), ("declare", "celeryev"), ("delete", "celeryev"), ("publish", "celeryev"),
-}  # fmt: skip
-REPLIES = {(verb, queue) for verb in ("consume?", "declare", "delete", "bind") for queue in (MINE, ANOTHERS)} - {
-    ("consume?", MINE), ("consume?", ANOTHERS),
-}  # fmt: skip
+ASKED = {(verb, name) for verb in ("declare", "delete") for name in ("celery.pidbox", "reply.celery.pidbox", "celeryev")}
+CONTROLLED = ASKED | {("publish", "reply.celery.pidbox"), ("publish", "celeryev")}
+MAKES = {(verb, queue) for verb in ("declare", "delete", "bind") for queue in (MINE, ANOTHERS)}
+HANDS_ON = {("task", key) for key in (*HINTS, *AGENTS)}
+
+
+def reads(*queues: str) -> set[tuple[str, str]]:
+    return {("consume", queue) for queue in queues}
+
+
 NEEDED: dict[str, set[tuple[str, str]]] = {
     "web": {("task", key) for key in HINTS},
-    "scheduler": {("task", key) for key in (*HINTS, *AGENTS)} | {("consume", queue) for queue in ("submissions", "scheduler", *INTAKE)} | CONTROLLED,
-    "agents": {("task", key) for key in (*HINTS, *AGENTS)} | {("consume", queue) for queue in AGENTS} | CONTROLLED,
-    "supervisor": {("task", key) for key in (*HINTS, *AGENTS)}
-    | {("consume", "supervisor"), ("publish", "supervision.replies")} | REPLIES | CONTROLLED,
+    "scheduler": HANDS_ON | reads("submissions", "scheduler", *INTAKE) | CONTROLLED,
+    "agents": HANDS_ON | reads(*AGENTS) | CONTROLLED,
+    "supervisor": HANDS_ON | reads("supervisor") | {("publish", "supervision.replies")} | MAKES | CONTROLLED,
     "beat": {("task", "scheduler"), ("task", "supervisor")},
-    "control": (CONTROLLED - {("publish", "reply.celery.pidbox"), ("publish", "celeryev")}) | {("publish", "celery.pidbox")},
-    "account": {("publish", "intake"), ("consume", MINE)},
-}  # fmt: skip
+    "control": ASKED | {("publish", "celery.pidbox")},
+    "account": {("publish", "intake"), *reads(MINE)},
+}
 
 
 class Hand:
@@ -122,7 +125,11 @@ def test_an_order_over_the_api_and_one_over_the_intake_end_processed_and_are_tol
     until(lambda: _there(Hand(shop.env["CELERY_BROKER_URL"], str), queue), what="the reply queue")
     producer = Hand(shop.urls["account"], str)
     message = amqp.Message(
-        json.dumps(order(reply_to=token)), message_id=str(uuid.uuid4()), user_id=producer.user, content_type="application/json", delivery_mode=2
+        json.dumps(order(reply_to=token)),
+        message_id=str(uuid.uuid4()),
+        user_id=producer.user,
+        content_type="application/json",
+        delivery_mode=2,
     )
     producer.connection.channel().basic_publish(message, exchange="intake", routing_key="submissions", mandatory=True)
 
