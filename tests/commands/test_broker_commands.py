@@ -89,7 +89,8 @@ def test_a_producer_keeps_its_password_until_it_is_rotated_and_is_gone_once_revo
     assert apply("--producer", name).strip() == f"{name}: as it was, its password too"
     assert signs_in(first)
     second = apply("--producer", name, "--rotate", name).rpartition(f"{name}:")[2].partition("@")[0]
-    assert signs_in(second) and not signs_in(first)
+    assert signs_in(second)
+    assert not signs_in(first)
     (tmp_path / name).write_text("a-password-of-my-own\n")
     assert "amqp://" not in apply("--producer", name, "--passwords", str(tmp_path))
     assert signs_in("a-password-of-my-own")

@@ -78,7 +78,7 @@ OUT_OF_BOUNDS: list[tuple[str, Case]] = [
     ("chain: only a cohort", Case("a chain behind a hint", body([], embedded={"chain": [LINK]}), headers=task("supervision.deliver"))),
     ("chain[0]", Case("a chain of other tasks", step([[1, 1]], chain=[{**LINK, "task": NOTE}]), headers=task(PERFORM))),
     ("chain[0].queue", Case("a chain to a foreign queue", step([[1, 1]], chain=[leading(queue="reply.0123")]), headers=task(PERFORM))),
-    ("unknown options: exchange", Case("a chain to an exchange", step([[1, 1]], chain=[leading(exchange="intake")]), headers=task(PERFORM))),
+    ("unknown options: exchange", Case("a chain elsewhere", step([[1, 1]], chain=[leading(exchange="intake")]), headers=task(PERFORM))),
     ("at most 1000 links", Case("a chain without end", step([[1, 1]], chain=[LINK] * 1001), headers=task(PERFORM))),
     ("eta", Case("a hint with a time", body([]), headers=task("supervision.deliver", eta="2999-01-01T00:00:00"))),
 ]  # fmt: skip

@@ -86,7 +86,7 @@ class Command(Base):
         for name in accounts:
             client = directory.current().client_of(known[name]) if name in known else None
             if client is None:
-                raise CommandError(f"{name} is no client's account here: manage.py create_user {name} --group client")
+                raise CommandError(f"{name} is no client's account here: make it first")
             reads = [token.queue for token in subscriptions.tokens_of(client)] if name in options["client"] else []
             if name in options["client"] and not reads:
                 self.stderr.write(f"{name} has no reply queue yet: once it has a reply token, run this again")
