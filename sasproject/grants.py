@@ -1,7 +1,7 @@
 """What each database role may do with each table. `manage.py database_roles` and `migrate` grant it; a test compares it with the tables.
 
-A table without a row here is readable and writable by no role but its owner. No role but the owner may truncate, except what a readiness probe
-writes, or change the schema.
+A table without a row here is readable and writable by no role but its owner. No role but the owner may change the schema, or
+truncate, except what a readiness probe writes.
 """
 
 from __future__ import annotations

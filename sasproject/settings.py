@@ -127,7 +127,11 @@ CACHES = {
 # `supervision.celery` has the other options, with their reasons.
 CELERY_BROKER_URL = env_str("CELERY_BROKER_URL", "pgmq://")
 CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, DATABASES.get("direct", DATABASES["default"]))
-BROKER_IN_DATABASE = CELERY_BROKER_URL == "pgmq://"
+# With 0, what the processes use at RabbitMQ is declared beforehand, by `manage.py broker_topology`.
+CELERY_BROKER_DECLARE = env_bool("CELERY_BROKER_DECLARE", default=True)
+# Celery's remote control (`celery inspect`, `celery control`, Flower) and its events. There are none on pgmq.
+CELERY_REMOTE_CONTROL = env_bool("CELERY_REMOTE_CONTROL", default=True)
+CELERY_TASK_EVENTS = env_bool("CELERY_TASK_EVENTS", default=False)
 CELERY_BROKER_HEARTBEAT = 20 if broker.transport(CELERY_BROKER_URL) == "amqp" else 0
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_DEFAULT_QUEUE = "supervisor"

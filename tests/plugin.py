@@ -62,6 +62,8 @@ WHOLE_SHOPS = (
     "tests/browser/test_shopfront_browser.py",
     "tests/hazards/test_deaf_workers.py",
     "tests/e2e/test_deploys.py",
+    "tests/rabbitmq/test_users.py",
+    "tests/rabbitmq/test_remote_control.py",
     "tests/browser/test_parcels_browser.py",
     "tests/browser/test_reserved_browser.py",
     "tests/hazards/test_zombies.py",

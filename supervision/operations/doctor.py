@@ -20,7 +20,7 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.timezone import now
 from kombu.utils.url import maybe_sanitize_url
 
-from supervision import conf
+from supervision import celery, conf
 from supervision.models import Alert, Incident
 from supervision.postgres import advice, db, pooling
 
@@ -213,7 +213,9 @@ def broker() -> Iterator[Finding]:
             link.default_channel.close()
         except Exception as problem:
             text = f"{address}: {first_line(problem)}"
-            todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis://, or pgmq:// after manage.py migrate)"
+            todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis:// or pgmq://)"
+            if celery.broker_is_pgmq() and "pgmq" in text.partition(": ")[2]:
+                todo = "manage.py migrate: it installs PGMQ in the database that CELERY_BROKER_URL names"
             yield Finding("broker", Level.FAIL, text, todo)
             return
     yield Finding("broker", Level.OK, f"{address} answers")

@@ -109,22 +109,19 @@ def test_a_socket_directory_may_be_percent_encoded_in_the_database_url():
 
 
 def test_the_default_broker_lives_in_the_database_and_is_not_kombus_slow_default():
-    names = "CELERY_BROKER_URL CELERY_BROKER_TRANSPORT_OPTIONS BROKER_IN_DATABASE"
+    names = "CELERY_BROKER_URL CELERY_BROKER_TRANSPORT_OPTIONS"
     values = read(names, DEBUG="1", DATABASE_URL="postgres://me@db.example/shop")
     options = values["CELERY_BROKER_TRANSPORT_OPTIONS"]
 
     assert values["CELERY_BROKER_URL"] == "pgmq://"
-    assert values["BROKER_IN_DATABASE"] is True
     assert "host=db.example" in options["conn_string"]
     assert "dbname=shop" in options["conn_string"]
     assert (options["polling_interval"], options["use_notify"], options["init_extension"]) == (0.05, True, False)
 
 
 def test_a_broker_on_another_postgresql_is_told_by_its_url():
-    names = "CELERY_BROKER_TRANSPORT_OPTIONS BROKER_IN_DATABASE"
-    values = read(names, DEBUG="1", CELERY_BROKER_URL="pgmq://q:secret@queues.example:6432/hints")
+    values = read("CELERY_BROKER_TRANSPORT_OPTIONS", DEBUG="1", CELERY_BROKER_URL="pgmq://q:secret@queues.example:6432/hints")
 
-    assert values["BROKER_IN_DATABASE"] is False
     for part in ("host=queues.example", "port=6432", "dbname=hints", "user=q", "password=secret"):
         assert part in values["CELERY_BROKER_TRANSPORT_OPTIONS"]["conn_string"]
 
