@@ -221,13 +221,14 @@ class Stack:
 
     def announce(self) -> None:
         """Show the addresses, the accounts and the log directory."""
+        shown = self.url.replace("//127.0.0.1:", "//localhost:")  # browsers permit passkeys there
         lines = [
             "",
             f"The shop is open ({time.monotonic() - self.began:.1f} s).",
             "",
-            f"  shop        {self.url}/",
-            f"  operators   {self.url}/admin/",
-            f"  API         {self.url}/api/docs/",
+            f"  shop        {shown}/",
+            f"  operators   {shown}/admin/",
+            f"  API         {shown}/api/docs/",
             *([f"  simulators  {self.simulators_url}/"] if self.simulators_url else []),
             "",
             *(f"  {name:<11} {facts['password'] or '(its password is unchanged)'}" for name, facts in self.accounts.items()),
