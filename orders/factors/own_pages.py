@@ -131,6 +131,6 @@ def account_links(request: HttpRequest) -> list[dict[str, Any]]:
     """The entries of the console's menu of the own account."""
     account: Any = request.user
     links = [{"title": _("Second factors"), "link": reverse("factors:own")}] if proofs.enters_the_console(account) else []
-    if account.has_usable_password():
+    if account.is_authenticated and account.has_usable_password():
         links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
     return links
