@@ -6,11 +6,13 @@ address or name, and has no password. Its groups are those of the provider at ea
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import jwt
 from allauth.core.exceptions import ImmediateHttpResponse
-from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, get_adapter
 from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
@@ -31,16 +33,28 @@ from orders.factors.asking_again import wait_in_words
 from orders.factors.pages import safe_next
 from sasproject.factors import OIDC_PROVIDER
 
+log = logging.getLogger(__name__)
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 class _Verified(OpenIDConnectOAuth2Adapter):
-    """Checks the signature of each identity token, also of one that came over a connection of our own."""
+    """Checks the signature of each identity token, also of one that came over a connection of our own, by one of ALGORITHMS."""
 
-    def get_access_token_data(self, *args: Any, **kwargs: Any) -> Any:
-        data = super().get_access_token_data(*args, **kwargs)
-        self.did_fetch_access_token = False
-        return data
+    def _decode_id_token(self, app: Any, id_token: str) -> dict[str, Any]:
+        with get_adapter().get_requests_session() as session:
+            answer = session.get(self.openid_config["jwks_uri"])
+        answer.raise_for_status()
+        named = jwt.get_unverified_header(id_token).get("kid")
+        keys = [key for key in jwt.PyJWKSet.from_dict(answer.json()).keys if named is None or key.key_id == named]
+        if len(keys) != 1:
+            raise jwt.InvalidTokenError(f"{len(keys)} keys of the provider are named {named!r}")
+        return dict(
+            jwt.decode(
+                id_token, keys[0].key, algorithms=ALGORITHMS, audience=app.client_id, issuer=self.openid_config["issuer"], leeway=60,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        )  # fmt: skip
 
 
 class Console(DefaultSocialAccountAdapter):
@@ -66,6 +80,7 @@ class Console(DefaultSocialAccountAdapter):
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> NoReturn:
         """Say that it did not work."""
+        log.warning("the provider of OIDC_ISSUER signed no one in: %s, %r", error, exception)
         _refuse(request, _("The provider did not sign you in. Try again, or sign in with your password."))
 
 
@@ -132,7 +147,8 @@ def _by(view: Any, request: HttpRequest) -> HttpResponseBase:
         return _refusal(request, wait_in_words(done), 429)
     try:
         answer: HttpResponseBase = view.adapter_view(_Verified(request, OIDC_PROVIDER))(request)
-    except (RequestException, KeyError, ValueError):
+    except (RequestException, jwt.PyJWTError, KeyError, ValueError) as problem:
+        log.warning("the provider of OIDC_ISSUER does not answer as it should: %r", problem)
         return _refusal(request, _("The provider does not answer as it should. Try again, or sign in with your password."), 502)
     return answer
 
