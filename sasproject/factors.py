@@ -68,6 +68,5 @@ ALLAUTH: dict[str, Any] = {
     "MFA_TOTP_TOLERANCE": 1,  # clocks of telephones differ by some seconds
     "MFA_WEBAUTHN_USER_VERIFICATION": "required",
     "SOCIALACCOUNT_ADAPTER": "orders.factors.openid.Console",
-    "SOCIALACCOUNT_PROVIDERS": OIDC_PROVIDERS,
     "SOCIALACCOUNT_LOGIN_ON_GET": True,  # a form may not lead to another site (Content-Security-Policy)
 }

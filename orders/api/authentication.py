@@ -68,7 +68,7 @@ class WholeSession(SessionAuthentication):
 
     def authenticate(self, request: Any) -> tuple[Any, Any] | None:
         """The session's account; None without a session. Raises SecondFactorNeeded."""
-        found = cast("tuple[Any, Any] | None", super().authenticate(request))
+        found = super().authenticate(request)
         if found is not None and getattr(found[0], "awaits_second_factor", False):
             raise SecondFactorNeeded
         return found

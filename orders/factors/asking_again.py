@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from allauth.mfa.models import Authenticator
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from allauth.mfa.models import Authenticator
 from orders.factors import codes, passkeys, proofs, tries
-from orders.identity.attempts import Try, TooManyTries, forgive
+from orders.identity.attempts import TooManyTries, Try, forgive
 from orders.identity.forms import refusal
 from orders.identity.hashing import HashingBusy
 from orders.middleware import THEMED

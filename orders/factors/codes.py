@@ -38,7 +38,7 @@ def _is_of(one: Authenticator, account: Any, code: str) -> bool:
             return bool(RecoveryCodes(one).validate_code(code))
         secret = get_adapter().decrypt(one.data["secret"])
     except InvalidToken:
-        log.error("the %s of %s cannot be read: SECRET_KEY is another one now; see manage.py second_factor --help", one.type, account)
+        log.warning("the %s of %s cannot be read: SECRET_KEY is another one now; see manage.py second_factor --help", one.type, account)
         return False
     return auth.validate_totp_code(secret, code) and tries.first_use(account, code)
 

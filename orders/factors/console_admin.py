@@ -33,4 +33,5 @@ class FactorFilter(admin.SimpleListFilter):
 
     def queryset(self, request: Any, queryset: QuerySet[User]) -> QuerySet[User]:
         """The accounts that fit."""
-        return queryset.filter(enrolled=self.value() == "1") if self.value() in ("0", "1") else queryset
+        enrolled: dict[str, Any] = {"enrolled": self.value() == "1"}
+        return queryset.filter(**enrolled) if self.value() in ("0", "1") else queryset

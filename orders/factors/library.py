@@ -29,5 +29,5 @@ class Factors(DefaultMFAAdapter):
 
 
 def _box() -> MultiFernet:
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(b"factors" + key.encode()).digest())) for key in keys])
+    keys = [str(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(f"factors:{key}".encode()).digest())) for key in keys])

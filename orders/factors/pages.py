@@ -113,5 +113,3 @@ def sign_in_ways(request: HttpRequest) -> dict[str, Any]:
         return {}
     providers = settings.SOCIALACCOUNT_PROVIDERS
     return {"sign_in_by": providers["openid_connect"]["APPS"][0]["name"] if providers else "", "oidc_provider": OIDC_PROVIDER}
-
-

@@ -31,7 +31,7 @@ def enters_the_console(account: Any) -> bool:
 
 def has_factor(account: Any) -> bool:
     """Whether the account has an authenticator app or a passkey."""
-    return Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
+    return bool(Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES).exists())
 
 
 def passed(request: HttpRequest) -> bool:

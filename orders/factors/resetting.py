@@ -48,8 +48,6 @@ def shell_user() -> str:
 def _end_sessions(account: User) -> int:
     live = Session.objects.filter(expire_date__gt=Now())
     keys = [
-        session.session_key
-        for session in live.iterator(chunk_size=AT_A_TIME)
-        if session.get_decoded().get(SESSION_KEY) == str(account.pk)
+        session.session_key for session in live.iterator(chunk_size=AT_A_TIME) if session.get_decoded().get(SESSION_KEY) == str(account.pk)
     ]
     return int(Session.objects.filter(session_key__in=keys).delete()[0])

@@ -30,7 +30,7 @@ from tests.support import console
 __all__ = ["bob", "olga", "shop", "store_database", "tuned"]
 pytestmark = pytest.mark.usefixtures("shop", "no_limit")
 PASSWORD = "a password for tests"
-WHY = "the customer has <called> & \"agreed\"\nto it"
+WHY = 'the customer has <called> & "agreed"\nto it'
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ PAGES: dict[str, tuple[Callable[[], Order], dict[str, str]]] = {
 }
 # Verbs that know their own stake, and pass the same gate.
 KNOWN = (REFUND, CORRECT, "settle")
-# A job asks where it starts; the change of lines is in `test_money_pages`; a signal is a verb of the order's page whose stake the shop knows; moving to another version moves no money.
+# A job asks where it starts, a signal where the shop knows its stake; `test_money_pages` changes lines. Moving moves no money.
 OTHERS = ("job", "signal", "move")
 
 
@@ -166,7 +166,9 @@ def test_a_signal_that_money_has_come_asks(olga: User) -> None:
     order = _failed()
 
     with pytest.raises(ProofNeeded):
-        operator_verbs.signal(order.public_id, "transfer-received", by=olga_with_an_old_proof(olga), reason="r", payload={"amount": "25.80"})
+        operator_verbs.signal(
+            order.public_id, "transfer-received", by=olga_with_an_old_proof(olga), reason="r", payload={"amount": "25.80"}
+        )
 
 
 def test_one_proof_is_enough_for_a_while(olga: User) -> None:

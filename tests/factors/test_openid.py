@@ -101,7 +101,12 @@ def test_no_account_is_joined_by_its_name_or_mail(client, provider) -> None:
 
 @pytest.mark.parametrize(
     ("trusted", "claims", "status"),
-    [(True, {"amr": ["pwd", "mfa"]}, 200), (True, {"acr": "urn:example:mfa"}, 200), (True, {"amr": ["pwd"]}, 302), (False, {"amr": ["mfa"]}, 302)],
+    [
+        (True, {"amr": ["pwd", "mfa"]}, 200),
+        (True, {"acr": "urn:example:mfa"}, 200),
+        (True, {"amr": ["pwd"]}, 302),
+        (False, {"amr": ["mfa"]}, 302),
+    ],
 )
 def test_the_providers_second_factor_counts_where_it_is_trusted(trusted, claims, status, client, provider, settings) -> None:
     settings.OIDC_TRUSTS_MFA = trusted
