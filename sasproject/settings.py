@@ -294,7 +294,7 @@ OPERATOR_IDLE_SECONDS = env_seconds("OPERATOR_IDLE_SECONDS", 3600.0)
 CONSOLE_SECOND_FACTOR = factors.second_factor(debug=DEBUG)
 REAUTHENTICATE_SECONDS = factors.REAUTHENTICATE_SECONDS
 OIDC_GROUPS, OIDC_TRUSTS_MFA = factors.OIDC_GROUPS, factors.OIDC_TRUSTS_MFA
-SOCIALACCOUNT_PROVIDERS = factors.OIDC_PROVIDERS
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = factors.OIDC_PROVIDERS
 globals().update(factors.ALLAUTH)
 # Orders without an account, from one network. The demo sets no limit, because one person tries everything there.
 _guest_orders = env_str("GUEST_ORDERS", "off" if DEBUG else "20/h")
