@@ -7,7 +7,7 @@ from typing import Any
 
 from allauth.mfa.models import Authenticator
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -20,7 +20,8 @@ from orders.middleware import THEMED
 from sasproject.factors import OIDC_PROVIDER
 
 MARK = "proof-kind"
-OURS = frozenset({MARK, "proof-password", "proof-code", "proof-credential", "csrfmiddlewaretoken"})
+BACK = "proof-back"  # the page that asked was only looked at
+OURS = frozenset({MARK, BACK, "proof-password", "proof-code", "proof-credential", "csrfmiddlewaretoken"})
 
 
 def wait_in_words(done: Try) -> str:
@@ -42,6 +43,7 @@ def page(request: HttpRequest, error: str = "", status: int = 403) -> HttpRespon
         "error": error,
         "kept": [(name, value) for name, values in request.POST.lists() if name not in OURS for value in values],
         "action": request.get_full_path(),
+        "back": request.method == "GET" or BACK in request.POST,
         "by_password": account.has_usable_password(),
         "by_code": bool(kinds - {Authenticator.Type.WEBAUTHN}),
         "options": passkeys.options_to_prove(account) if webauthn else None,
@@ -54,7 +56,7 @@ def page(request: HttpRequest, error: str = "", status: int = 403) -> HttpRespon
 
 
 def answered(request: HttpRequest) -> HttpResponse | None:
-    """The proof that came with the form: None where it is right, and the form's own page goes on with it; else ask again."""
+    """The proof that came with the form. Where it is right: None, and the form's own page goes on with it. Else ask again."""
     account: Any = request.user
     if not account.is_authenticated or not proofs.enters_the_console(account):
         return None
@@ -64,7 +66,9 @@ def answered(request: HttpRequest) -> HttpResponse | None:
         return page(request, refusal(many.wait), 429)
     except HashingBusy:
         return page(request, _("Many people sign in at this moment. Try again in a few seconds."), 503)
-    return page(request, error) if error else None
+    if error:
+        return page(request, error)
+    return HttpResponseRedirect(request.get_full_path()) if BACK in request.POST else None
 
 
 def _wrong(request: HttpRequest, account: Any, kind: str) -> str:

@@ -166,6 +166,23 @@ def test_the_only_second_factor_stays_where_one_is_required(client, enrolled, se
     assert not Authenticator.objects.exists()
 
 
+def test_an_old_session_proves_itself_before_it_changes_its_second_factors(client, enrolled) -> None:
+    sign_in(client)
+    enter(client, code())
+    session = client.session
+    session["proved"] = [session["proved"][0] - 901, True]
+    session.save()
+
+    for method in (client.get, client.post):
+        asked = method(f"{ASK}own/", {"new-codes": "1"})
+        assert (asked.status_code, "Is it still you?" in asked.text) == (403, True)
+    back = client.post(f"{ASK}own/", {"proof-kind": "password", "proof-password": PASSWORD, "proof-back": "1", "new-codes": "1"})
+
+    assert (back.status_code, back["Location"]) == (302, f"{ASK}own/")
+    assert codes.left(User.objects.get()) == 10
+    assert client.post(f"{ASK}own/", {"new-codes": "1"}).status_code == 201
+
+
 @pytest.mark.parametrize(("mode", "status"), [("optional", 200), ("off", 200)])
 def test_where_none_is_required_the_password_alone_is_enough(mode, status, client, ops, settings) -> None:
     settings.CONSOLE_SECOND_FACTOR = mode
