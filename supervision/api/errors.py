@@ -129,7 +129,7 @@ _ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[A
     (exceptions.ValidationError, _invalid),
     ((Http404, exceptions.NotFound, UnknownRun), not_found),
     (AwaitsApproval, _asked_for),
-    (ProofNeeded, lambda error: problem(403, str(_PROVE_AGAIN), code=error.code)),
+    (ProofNeeded, lambda error: problem(403, str(_PROVE_AGAIN), code=ProofNeeded.code)),
     (NotPermitted, lambda error: problem(403, str(error), code=error.code)),
     (Refused, _refused_verb),
     (PermissionDenied, lambda error: problem(403, str(error) or _("You may not do this."))),
