@@ -62,6 +62,13 @@ _GRANTS = (
     ),
     (Grant(_ALL, "s", hidden=("password",)), "auth_user"),
     (Grant(_ALL, "", ""), "knox_authtoken orders_tokengrant"),
+    # Second factors and sign-in by OpenID Connect: web alone asks for them.
+    (
+        Grant(_ALL, "", ""),
+        """
+        mfa_authenticator account_emailaddress account_emailconfirmation socialaccount_socialaccount socialaccount_socialapp
+        socialaccount_socialtoken""",
+    ),
     (Grant(_ALL, "sud", ""), "django_session"),
     # What `migrate` writes.
     (Grant("s", "s"), "django_migrations django_content_type auth_permission"),

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, database, languages, look
+from sasproject import broker, database, factors, languages, look
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -66,6 +66,11 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "django_celery_beat",
     "django_htmx",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "sasproject",
     "supervision",
     "orders",
@@ -86,6 +91,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "orders.identity.middleware.Identity",
+    "allauth.account.middleware.AccountMiddleware",
+    "orders.factors.middleware.SecondFactor",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 
@@ -103,6 +110,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "orders.factors.pages.sign_in_ways",
             ],
         },
     },
@@ -264,6 +272,12 @@ PASSWORD_HASHERS = ["orders.identity.hashing.OneAtATime"]
 # Operators' sessions end so long after the sign-in, and after so long without activity, in seconds.
 OPERATOR_SESSION_SECONDS = env_seconds("OPERATOR_SESSION_SECONDS", 43_200.0)
 OPERATOR_IDLE_SECONDS = env_seconds("OPERATOR_IDLE_SECONDS", 3600.0)
+# Who enters the console needs a second factor; verbs that move money ask for a proof that is not older than this, in seconds.
+CONSOLE_SECOND_FACTOR = factors.second_factor(debug=DEBUG)
+REAUTHENTICATE_SECONDS = factors.REAUTHENTICATE_SECONDS
+OIDC_GROUPS, OIDC_TRUSTS_MFA = factors.OIDC_GROUPS, factors.OIDC_TRUSTS_MFA
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = factors.OIDC_PROVIDERS
+globals().update(factors.ALLAUTH)
 # Orders without an account, from one network. The demo sets no limit, because one person tries everything there.
 _guest_orders = env_str("GUEST_ORDERS", "off" if DEBUG else "20/h")
 GUEST_ORDERS = None if _guest_orders.lower() == "off" else _guest_orders
@@ -280,7 +294,7 @@ API_THROTTLE = None if env_str("API_THROTTLE").lower() == "off" else env_str("AP
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "orders.api.authentication.TokenInOneQuery",
-        "rest_framework.authentication.SessionAuthentication",
+        "orders.api.authentication.WholeSession",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_THROTTLE_CLASSES": ["orders.api.throttling.AccountAndAddressThrottle"],

@@ -29,6 +29,7 @@ from supervision.embedded.server import EmbeddedPostgres, database_url
 os.environ.setdefault("SECRET_KEY", "for-tests-only-and-long-enough-to-be-taken-for-a-real-one")
 os.environ.setdefault("SECURE_SSL_REDIRECT", "0")
 os.environ.setdefault("GUEST_ORDERS", "off")
+os.environ.setdefault("CONSOLE_SECOND_FACTOR", "off")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
 os.environ.setdefault("ALLOW_FAILPOINTS", "1")
 os.environ.setdefault("REQUEST_LOG_DAYS", "0")  # its thread would commit beside the test's transaction
