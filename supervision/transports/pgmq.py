@@ -67,17 +67,21 @@ class Transport(pgmq.Transport):
     def _create_pgmq_client(self) -> PGMQueue:
         """The client, on a pool with every parameter of the connection string: PGMQ itself keeps five of them."""
         options = self._options
+        if "conn_string" not in options:  # another program's connection, which has kombu's own options
+            return super()._create_pgmq_client()
+        patience = float(options.get("pool_timeout", 30))
+        seen_again = int(options.get("visibility_timeout") or pgmq.Channel.default_visibility_timeout)
         pool = ConnectionPool(
             options["conn_string"],
             kwargs={"autocommit": False, "prepare_threshold": None},
             check=_check,
             min_size=1,
-            max_size=options["pool_size"],
-            timeout=float(options["pool_timeout"]),
-            reconnect_timeout=float(options["pool_timeout"]),
+            max_size=int(options.get("pool_size", pgmq.Channel.default_pool_size)),
+            timeout=patience,
+            reconnect_timeout=patience,
             open=True,
         )
-        return PGMQueue(conn_string=options["conn_string"], vt=int(options["visibility_timeout"]), init_extension=False, pool=pool)
+        return PGMQueue(conn_string=options["conn_string"], vt=seen_again, init_extension=False, pool=pool)
 
     def _get_notify_waiter(self) -> Any:
         if self._notify_waiter is None:
