@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg import sql
 
+from sasproject.database import SESSION
 from sasproject.grants import TABLES, VERBS
 
 MIGRATE, WEB, WORKER, READ = ROLES = ("migrate", "web", "worker", "read")
@@ -64,6 +66,17 @@ def statements(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {}").format(sql.Identifier(name(prefix, MIGRATE)))
     yield from transfers(cursor, prefix)
     yield from grants(cursor, prefix)
+    if "direct" in settings.DATABASES:  # a pooler in transaction mode takes no session's settings from a client
+        for role in ROLES:
+            yield from session_settings(cursor, sql.Identifier(name(prefix, role)))
+
+
+def session_settings(cursor: CursorWrapper, role: sql.Composable) -> Iterator[sql.Composable]:
+    """Give our session's settings to a role in this database."""
+    cursor.execute("SELECT current_database()")
+    database = sql.Identifier(cursor.fetchone()[0])
+    for setting, value in SESSION.items():
+        yield sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}").format(role, database, sql.Identifier(setting), sql.Literal(value))
 
 
 def _former_owners(cursor: CursorWrapper, prefix: str) -> list[str]:

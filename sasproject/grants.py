@@ -1,13 +1,14 @@
 """What each database role may do with each table. `manage.py database_roles` and `migrate` grant it; a test compares it with the tables.
 
-A table without a row here is readable and writable by no role but its owner. No role but the owner may truncate, or change the schema.
+A table without a row here is readable and writable by no role but its owner. No role but the owner may change the schema, or
+truncate, except what a readiness probe writes.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-VERBS = {"s": "SELECT", "i": "INSERT", "u": "UPDATE", "d": "DELETE"}
+VERBS = {"s": "SELECT", "i": "INSERT", "u": "UPDATE", "d": "DELETE", "t": "TRUNCATE"}
 
 
 class Grant(NamedTuple):
@@ -43,6 +44,9 @@ _GRANTS = (
         django_celery_beat_clockedschedule django_celery_beat_crontabschedule django_celery_beat_intervalschedule
         django_celery_beat_periodictask django_celery_beat_periodictasks django_celery_beat_solarschedule""",
     ),
+    # Written by a readiness probe, which makes the second table's file anew.
+    (Grant("siu", ""), "supervision_writeprobe"),
+    (Grant("sit", "", ""), "supervision_writeprobepage"),
     # Secrets that the worker needs to send; `read` sees the rows without them.
     (Grant(_ALL, _ALL, hidden=("secret",)), "supervision_webhookendpoint"),
     (Grant(_ALL, _ALL, hidden=("address", "secret")), "supervision_channel"),
@@ -58,6 +62,13 @@ _GRANTS = (
     ),
     (Grant(_ALL, "s", hidden=("password",)), "auth_user"),
     (Grant(_ALL, "", ""), "knox_authtoken orders_tokengrant"),
+    # Second factors and sign-in by OpenID Connect: web alone asks for them.
+    (
+        Grant(_ALL, "", ""),
+        """
+        mfa_authenticator account_emailaddress account_emailconfirmation socialaccount_socialaccount socialaccount_socialapp
+        socialaccount_socialtoken""",
+    ),
     (Grant(_ALL, "sud", ""), "django_session"),
     # What `migrate` writes.
     (Grant("s", "s"), "django_migrations django_content_type auth_permission"),

@@ -26,8 +26,8 @@ from django.utils.translation import get_language, override
 
 from sasproject import bodies
 
-# The liveness probe has its own thread, so that it answers even while all others wait for a database that is down.
-ALWAYS_ANSWERED = ("/healthz", "/healthz/")
+# Each probe has its own thread, so that it answers even while all others wait for a database that is down.
+PROBES = ("/healthz", "/readyz")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -40,7 +40,7 @@ class ThreadedHandler(ASGIHandler):
     def __init__(self, threads: int) -> None:
         self.load_middleware()  # the synchronous way, unlike the base class
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
-        self._spare = ThreadPoolExecutor(1, thread_name_prefix="probe")
+        self._spare = {probe: ThreadPoolExecutor(1, thread_name_prefix="probe") for probe in PROBES}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         """Answer one request."""
@@ -54,7 +54,7 @@ class ThreadedHandler(ASGIHandler):
             for message in bodies.answer(scope["path"], refused):
                 await send(message)
             return
-        threads = self._spare if scope["path"] in ALWAYS_ANSWERED else self._threads
+        threads = self._spare.get(scope["path"].rstrip("/"), self._threads)
         response, language = await asyncio.get_running_loop().run_in_executor(threads, self.answer, scope, body)
         if isinstance(response, StreamingHttpResponse):
             with override(language):
