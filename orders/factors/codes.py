@@ -16,12 +16,20 @@ from django.http import HttpRequest
 
 from orders.factors import tries
 from orders.factors.library import InvalidToken
+from orders.identity import security_log
 
 log = logging.getLogger(__name__)
 
 
 def is_right(account: Any, code: str) -> bool:
     """Whether this is a code of the account's app, or one of its recovery codes. It is used up then."""
+    right = _use(account, code)
+    if not right:
+        security_log.note("wrong_code", account=account.pk)
+    return right
+
+
+def _use(account: Any, code: str) -> bool:
     code = re.sub(r"[\s-]", "", code)
     if not re.fullmatch(r"[0-9]{6,8}", code, re.ASCII):
         return False

@@ -17,7 +17,7 @@ from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from orders.identity import devices
+from orders.identity import devices, security_log
 from sasproject.factors import OFF, REQUIRED
 
 _KEPT = "proved"  # when, and whether by a second factor
@@ -57,6 +57,7 @@ def prove(request: HttpRequest, account: Any, *, second: bool) -> None:
     second = second or passed(request)
     request.session.cycle_key()
     request.session[_KEPT] = [time.time(), second]
+    security_log.note("proved", account=account.pk, request=request, second_factor="yes" if second else "no")
     if second:
         devices.remember(request, account, proved=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db.models.signals import post_delete, post_save
@@ -85,3 +86,14 @@ def _token_made(instance: AuthToken, created: bool, **kwargs: Any) -> None:
 @receiver(post_delete, sender=AuthToken, dispatch_uid="orders.identity.security_log")
 def _token_ended(instance: AuthToken, **kwargs: Any) -> None:
     note("token_ended", account=instance.user_id)
+
+
+@receiver(post_save, sender=Authenticator, dispatch_uid="orders.identity.security_log")
+def _factor_made(instance: Authenticator, created: bool, **kwargs: Any) -> None:
+    if created:
+        note("second_factor_made", account=instance.user_id, kind=instance.type)
+
+
+@receiver(post_delete, sender=Authenticator, dispatch_uid="orders.identity.security_log")
+def _factor_removed(instance: Authenticator, **kwargs: Any) -> None:
+    note("second_factor_removed", account=instance.user_id, kind=instance.type)

@@ -6,9 +6,12 @@ import logging
 import re
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 
+from orders.factors import codes, proofs
 from orders.identity import security_log, tokens
 from sasproject import log_lines
 from tests.shopping import PASSWORD
@@ -52,6 +55,22 @@ def test_tokens_passwords_and_accounts_leave_a_line(lines):
 
     events = ["account_made", "token_made", "token_ended", "token_made", "token_ended", "password_changed"]
     assert sorted(lines()) == sorted(f"event={event} account={grace.pk} address=-" for event in events)
+
+
+def test_second_factors_leave_a_line(ada, lines, rf):
+    one = Authenticator.objects.create(user=ada, type=Authenticator.Type.TOTP, data={"secret": "kept"})
+    request = rf.get("/")
+    request.session = SessionStore()
+    proofs.prove(request, ada, second=True)
+    codes.is_right(ada, "no-such-code")
+    one.delete()
+
+    assert lines() == [
+        f"event=second_factor_made account={ada.pk} address=- kind=totp",
+        f"event=proved account={ada.pk} address=127.0.0.1 second_factor=yes",
+        f"event=wrong_code account={ada.pk} address=-",
+        f"event=second_factor_removed account={ada.pk} address=- kind=totp",
+    ]
 
 
 def test_what_is_denied_is_a_line(client, ada, lines):
