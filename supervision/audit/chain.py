@@ -6,7 +6,9 @@ history. Rows are read before the archive is: a run that is archived meanwhile i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import groupby, islice
@@ -20,6 +22,7 @@ PAGE = 500
 MARK = 4
 MOST = 200  # of the breaks of one kind that are named
 DAY = timedelta(days=1)
+LONGEST_TRANSACTION = timedelta(hours=1)  # an entry is visible so long after its number was given, at most
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _BATCHES = """
@@ -93,7 +96,10 @@ def _field(value: Any) -> bytes:
 
 
 def batches() -> Iterator[str]:
-    """Each batch that is missing, or that does not have the digest of its links and of the batch before it."""
+    """Each batch that is missing, or that does not have the digest of its links and of the batch before it; and each entry of the
+    operators' log that was added among older ones."""
+    young: deque[tuple[datetime, int]] = deque()  # the highest entry of each batch of the last hour
+    covered = 0
     after, before, known = 0, None, True
     if conf.get().keep_records is not None:
         known = False  # the oldest batches may have come to their end
@@ -114,6 +120,13 @@ def batches() -> Iterator[str]:
             elif sha256(form((number, previous, made_at, count)) + leaves).digest() != digest:
                 yield f"batch {number} was changed, or one of its {count} links"
             after, before = number, digest
+            while young and young[0][0] < made_at - LONGEST_TRANSACTION:
+                covered = max(covered, young.popleft()[1])
+            entries = [subject for kind, subject, *_ in links if kind == "entry"]
+            for subject in entries:
+                if subject < covered:
+                    yield f"entry {subject} of the operators' log: it was added when entry {covered} had been under the chain for an hour"
+            young.append((made_at, max(entries, default=0)))
 
 
 # ------------------------------------------------------------------------------------------------------------ links
@@ -157,7 +170,7 @@ def _breaks(links: Sequence[Link], now: datetime) -> Iterator[str]:
     entries = _entries([link.subject for link in links if link.kind == "entry"])
     for (kind, subject), its in groupby(links, itemgetter(0, 1)):
         rows = (events if kind == "run" else entries).get(subject)
-        name = f"run {subject}" if kind == "run" else f"entry {subject} of the operators' log"
+        name = f"run_id={subject}" if kind == "run" else f"entry {subject} of the operators' log"
         mine = list(its)
         if rows is not None:
             yield from (f"{name}: {what}" for what in _of_one(mine, rows, kind))
@@ -184,7 +197,7 @@ def _of_one(links: Sequence[Link], rows: Rows, kind: str) -> Iterator[str]:
         if not gone and not changed:
             if sha256(before + b"".join(digests[seq] for seq in seqs)).digest() != link.digest:
                 yield f"its link up to event {link.through} (batch {link.batch}) was changed, or an event in a way that keeps its mark"
-            elif link.newest_at != rows[link.through][-1 if kind == "run" else 1]:
+            elif link.through not in rows or link.newest_at != rows[link.through][-1 if kind == "run" else 1]:
                 yield f"its link up to event {link.through} (batch {link.batch}) was given another time"
         covered, before = link.through, link.digest
     beyond = sorted(seq for seq in rows if seq > covered)
@@ -214,13 +227,20 @@ def _events(ids: Sequence[int]) -> dict[int, Rows]:
         found.setdefault(row[0], {})[row[1]] = tuple(row)
     if left := [run_id for run_id in wanted if run_id not in found]:
         for run_id, events in db.run(_ARCHIVED, {"ids": left}):
-            found[run_id] = {event["seq"]: _archived(run_id, event) for event in events or ()}
+            rows = (_archived(run_id, event) for event in events) if isinstance(events, list) else ()
+            found[run_id] = {row[1]: row for row in rows}
     return found
 
 
-def _archived(run_id: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
-    facts = (event.get(name) for name in ("position", "direction", "attempt", "from_state", "to_state"))
-    return (run_id, event["seq"], *facts, datetime.fromisoformat(event["at"]))
+def _archived(run_id: int, event: Any) -> tuple[Any, ...]:
+    """The values of an event in the archive; of one that was made unreadable, what can be read."""
+    facts = event if isinstance(event, dict) else {}
+    at: Any = facts.get("at")
+    with suppress(TypeError, ValueError):
+        at = datetime.fromisoformat(at)
+    seq = facts.get("seq")
+    others = (facts.get(name) for name in ("position", "direction", "attempt", "from_state", "to_state"))
+    return (run_id, seq if isinstance(seq, int) else 0, *others, at)
 
 
 def _entries(ids: Sequence[int]) -> dict[int, Rows]:

@@ -23,7 +23,7 @@ WITH first AS MATERIALIZED (
       FROM (SELECT number, made_at FROM supervision_historybatch ORDER BY number LIMIT %(size)s) b),
 over AS MATERIALIZED (
     SELECT number FROM first
-     WHERE over AND number < coalesce((SELECT min(number) FROM first WHERE NOT over), (SELECT max(number) FROM supervision_historybatch))),
+     WHERE number < coalesce((SELECT min(number) FROM first WHERE NOT over), (SELECT max(number) FROM supervision_historybatch))),
 links AS (DELETE FROM supervision_historylink WHERE batch = ANY (ARRAY(SELECT number FROM over))),
 gone AS (DELETE FROM supervision_historybatch WHERE number = ANY (ARRAY(SELECT number FROM over)) RETURNING 1)
 SELECT count(*) FROM gone

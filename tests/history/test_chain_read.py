@@ -45,7 +45,7 @@ def test_each_column_that_the_digest_covers_is_named_when_it_was_changed(runs, c
     other = {"direction": "'undo'", "from_state": "NULL", "to_state": "'Skipped'", "at": "at + interval '1 microsecond'"}
     rewrite(EVENT.format(f"{column} = {other.get(column, f'coalesce({column}, 0) + 1')}"), {"run": runs[1]})
 
-    assert found() == [f"run {runs[1]}: event 2 was changed"]
+    assert found() == [f"run_id={runs[1]}: event 2 was changed"]
 
 
 def test_who_acted_and_why_stand_outside_of_the_chain_so_that_a_person_can_be_erased(runs):
@@ -57,7 +57,7 @@ def test_who_acted_and_why_stand_outside_of_the_chain_so_that_a_person_can_be_er
 def test_a_value_cannot_slip_into_its_neighbour(runs):
     rewrite(EVENT.format("from_state = from_state || '10:Processing', to_state = ''"), {"run": runs[0]})
 
-    assert found() == [f"run {runs[0]}: event 2 was changed"]
+    assert found() == [f"run_id={runs[0]}: event 2 was changed"]
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_a_run_that_was_rewritten_is_named_with_its_events(runs, statement, brea
     for part in statement.split(";"):
         rewrite(part, {"run": runs[1]})
 
-    named = [line for line in found() if line.startswith("run")]
+    named = [line for line in found() if line.startswith("run_id=")]
 
     assert len(named) == len(breaks)
-    assert all(re.fullmatch(f"run {runs[1]}: {what}", line) for line, what in zip(named, breaks, strict=True)), named
+    assert all(re.fullmatch(f"run_id={runs[1]}: {what}", line) for line, what in zip(named, breaks, strict=True)), named
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_link_between_two_others_that_was_removed_is_missed(engine):
 
     assert lengths[0] < lengths[1]
     assert list(chain.batches()) == ["batch 1 has 0 links, and was made of 1"]
-    assert f"run {run}: its link up to event {lengths[1]} does not begin after event 0: a link was removed or changed" in found()
+    assert f"run_id={run}: its link up to event {lengths[1]} does not begin after event 0: a link was removed or changed" in found()
 
 
 def ids_of(key: str) -> int:
@@ -145,7 +145,21 @@ def test_an_archived_run_is_compared_too(runs):
     assert found() == []
     rewrite("UPDATE supervision_archivedrun SET body = jsonb_set(body, '{events,1,to_state}', '\"Skipped\"') WHERE run_id = %s", [runs[2]])
 
-    assert found() == [f"run {runs[2]}: event 2 was changed"]
+    assert found() == [f"run_id={runs[2]}: event 2 was changed"]
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '"x"', '{"seq": "2", "at": 1}', '{"seq": 2, "at": "yesterday"}'])
+def test_an_archive_that_was_made_unreadable_is_named_and_stops_nothing(runs, value):
+    kit.fetch("UPDATE supervision_run SET finished_at = now() - interval '1 year'")
+    assert sum(moved.runs for moved in archive.batches(timedelta(days=1))) == 3
+    rewrite("UPDATE supervision_archivedrun SET body = jsonb_set(body, '{events,1}', %s::jsonb) WHERE run_id = %s", [value, runs[0]])
+    rewrite("UPDATE supervision_archivedrun SET body = jsonb_set(body, '{events}', %s::jsonb) WHERE run_id = %s", [value, runs[1]])
+
+    named = found()
+
+    assert any(re.match(f"run_id={runs[0]}: event 2 was (changed|removed)", line) for line in named)
+    assert f"run_id={runs[1]}: event 1 was removed" in named
+    assert not [line for line in named if f"run_id={runs[2]}" in line]
 
 
 def test_a_run_that_has_no_link_yet_gets_it_before_it_is_archived(engine):
@@ -177,6 +191,23 @@ def test_the_operators_log_is_in_the_same_chain(engine):
     assert first < second
 
 
+def test_an_entry_that_was_put_among_older_ones_is_named(engine):
+    account = User.objects.create_user("olga")
+    LogEntry.objects.create(user_id=account.pk, object_id="1", object_repr="x", action_flag=CHANGE, change_message="")
+    first = LogEntry.objects.get().pk
+    linking.turn()
+    rewrite("UPDATE supervision_historybatch SET made_at = now() - interval '2 hours'")
+    for forged in (first - 1, first + 1):
+        LogEntry(pk=forged, user_id=account.pk, object_id="2", object_repr="x", action_flag=CHANGE, change_message="").save(
+            force_insert=True
+        )
+        linking.link(entries=[forged])
+
+    assert [line for line in found() if "entry" in line] == [
+        f"entry {first - 1} of the operators' log: it was added when entry {first} had been under the chain for an hour"
+    ]
+
+
 def test_a_head_that_was_kept_shows_that_a_superuser_has_written_the_chain_anew(runs):
     kept = kit.said("audit", "--head").split()[0]
     kit.ran()
@@ -202,12 +233,12 @@ def test_an_event_that_was_removed_before_its_link_is_missed(runs):
     newest = StepEvent.objects.filter(run_id=runs[0]).latest("seq").seq
     rewrite("INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) VALUES (%s, %s, 'Pending', 'x')", [runs[0], newest + 2])
 
-    assert found() == [f"run {runs[0]}: event {newest + 1} was removed before it came under a link"]
+    assert found() == [f"run_id={runs[0]}: event {newest + 1} was removed before it came under a link"]
 
 
 def test_the_reader_gets_through_a_long_chain_page_by_page(runs, monkeypatch):
     monkeypatch.setattr(chain, "PAGE", 2)
     rewrite(EVENT.format("to_state = 'Skipped'"), {"run": runs[2]})
 
-    assert found() == [f"run {runs[2]}: event 2 was changed"]
+    assert found() == [f"run_id={runs[2]}: event 2 was changed"]
     assert HistoryBatch.objects.count() == 2
