@@ -1,10 +1,9 @@
-"""Links and batches of the chain over the history. Rows are written once; triggers refuse changes."""
+"""Links and batches of the chain over the history. Rows are written once; triggers refuse changes. No page shows them."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
 
 
 class HistoryBatch(models.Model):
@@ -13,15 +12,13 @@ class HistoryBatch(models.Model):
     number: counts from 1 without a gap. previous: the head of the batch before it; null for the first. links: how many it has.
     """
 
-    number = models.BigIntegerField(_("number"), primary_key=True)
-    made_at = models.DateTimeField(_("made at"), db_default=Now())
-    links = models.IntegerField(_("links"))
-    previous = models.BinaryField(_("previous head"), null=True)
-    head = models.BinaryField(_("head"))
+    number = models.BigIntegerField(primary_key=True)
+    made_at = models.DateTimeField(db_default=Now())
+    links = models.IntegerField()
+    previous = models.BinaryField(null=True)
+    head = models.BinaryField()
 
     class Meta:
-        verbose_name = _("batch of the history's chain")
-        verbose_name_plural = _("batches of the history's chain")
         default_permissions = ()
 
     def __str__(self) -> str:
@@ -36,17 +33,15 @@ class HistoryLink(models.Model):
     """
 
     pk = models.CompositePrimaryKey("kind", "subject", "through")
-    kind = models.TextField(_("kind"))
-    subject = models.BigIntegerField(_("id"))
-    through = models.IntegerField(_("up to event"))
-    newest_at = models.DateTimeField(_("time of the newest event"))
-    batch = models.BigIntegerField(_("batch"))
-    digest = models.BinaryField(_("digest"))
-    marks = models.BinaryField(_("marks"))
+    kind = models.TextField()
+    subject = models.BigIntegerField()
+    through = models.IntegerField()
+    newest_at = models.DateTimeField()
+    batch = models.BigIntegerField()
+    digest = models.BinaryField()
+    marks = models.BinaryField()
 
     class Meta:
-        verbose_name = _("link of the history's chain")
-        verbose_name_plural = _("links of the history's chain")
         default_permissions = ()
         indexes = [models.Index(name="history_link_of_batch", fields=["batch"])]
 
