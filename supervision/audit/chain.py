@@ -25,28 +25,34 @@ DAY = timedelta(days=1)
 LONGEST_TRANSACTION = timedelta(hours=1)  # an entry is visible so long after its number was given, at most
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_BATCHES = """
-SELECT b.number, b.made_at, b.links, b.previous, b.head, l.kind, l.subject, l.through, l.newest_at, l.digest
+
+def _time(column: str) -> str:
+    """The column, null if it is none that Python could hold: a time that no process wrote."""
+    return f"CASE WHEN {column} BETWEEN '1970-01-01' AND '9999-01-01' THEN {column} END"
+
+
+_BATCHES = f"""
+SELECT b.number, {_time("b.made_at")}, b.links, b.previous, b.head, l.kind, l.subject, l.through, {_time("l.newest_at")}, l.digest
   FROM (SELECT * FROM supervision_historybatch WHERE number > %(after)s ORDER BY number LIMIT 20) b
   LEFT JOIN supervision_historylink l ON l.batch = b.number ORDER BY b.number
-"""
-_LINKS = """
-SELECT kind, subject, through, newest_at, batch, digest, marks FROM supervision_historylink
+"""  # noqa: S608 - our own columns
+_LINKS = f"""
+SELECT kind, subject, through, {_time("newest_at")}, batch, digest, marks FROM supervision_historylink
  WHERE (kind, subject, through) > (%(kind)s, %(subject)s::bigint, %(through)s::int) ORDER BY kind, subject, through LIMIT %(size)s
-"""
-_EVENTS = """
-SELECT run_id, seq, position, direction, attempt, from_state, to_state, at FROM supervision_stepevent
+"""  # noqa: S608 - our own columns
+_EVENTS = f"""
+SELECT run_id, seq, position, direction, attempt, from_state, to_state, {_time("at")} FROM supervision_stepevent
  WHERE run_id = ANY (%(ids)s) ORDER BY run_id, seq
-"""
+"""  # noqa: S608 - our own columns
 _ARCHIVED = "SELECT run_id, body -> 'events' FROM supervision_archivedrun WHERE run_id = ANY (%(ids)s)"
-_ENTRIES = """
-SELECT id, action_time, user_id, content_type_id, object_id, action_flag FROM django_admin_log WHERE id = ANY (%(ids)s)
-"""
+_ENTRIES = f"""
+SELECT id, {_time("action_time")}, user_id, content_type_id, object_id, action_flag FROM django_admin_log WHERE id = ANY (%(ids)s)
+"""  # noqa: S608 - our own columns
 _HEAD = "SELECT number, made_at, head FROM supervision_historybatch ORDER BY number DESC LIMIT 1"
 _HAS_HEAD = "SELECT number FROM supervision_historybatch WHERE head = decode(%(head)s, 'hex')"
 # Before the first batch there is no chain. While batches are made, old runs wait for their turn.
 LATE = """
-SELECT r.id AS run_id, f.seq, f.at, v.newest AS newest_batch
+SELECT r.id AS run_id, f.seq, f.at::text, v.newest::text AS newest_batch
   FROM (SELECT max(made_at) AS newest FROM supervision_historybatch) v
   JOIN supervision_run r ON v.newest < now() - interval '1 hour'
   LEFT JOIN LATERAL (SELECT max(l.through) AS through FROM supervision_historylink l WHERE l.kind = 'run' AND l.subject = r.id) l ON true
@@ -120,13 +126,14 @@ def batches() -> Iterator[str]:
             elif sha256(form((number, previous, made_at, count)) + leaves).digest() != digest:
                 yield f"batch {number} was changed, or one of its {count} links"
             after, before = number, digest
-            while young and young[0][0] < made_at - LONGEST_TRANSACTION:
+            while made_at and young and young[0][0] < made_at - LONGEST_TRANSACTION:
                 covered = max(covered, young.popleft()[1])
             entries = [subject for kind, subject, *_ in links if kind == "entry"]
             for subject in entries:
                 if subject < covered:
                     yield f"entry {subject} of the operators' log: it was added when entry {covered} had been under the chain for an hour"
-            young.append((made_at, max(entries, default=0)))
+            if made_at:
+                young.append((made_at, max(entries, default=0)))
 
 
 # ------------------------------------------------------------------------------------------------------------ links
@@ -138,7 +145,7 @@ class Link(NamedTuple):
     kind: str
     subject: int
     through: int
-    newest_at: datetime
+    newest_at: datetime | None
     batch: int
     digest: bytes
     marks: bytes
@@ -213,10 +220,10 @@ def _moved_or_changed(seq: int, values: tuple[Any, ...], marks: Mapping[int, byt
     return f"{noun.format(seq)} was changed"
 
 
-def _may_be_gone(newest_at: datetime, now: datetime) -> bool:
+def _may_be_gone(newest_at: datetime | None, now: datetime) -> bool:
     """Whether what ended then may have come to its end in the archive. A day more, for the moments between the end and its event."""
     kept = conf.get().keep_records
-    return kept is not None and newest_at < now - kept + DAY
+    return kept is not None and newest_at is not None and newest_at < now - kept + DAY
 
 
 def _events(ids: Sequence[int]) -> dict[int, Rows]:

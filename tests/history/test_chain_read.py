@@ -165,6 +165,18 @@ def test_an_archive_that_was_made_unreadable_is_named_and_stops_nothing(runs, va
     assert not [line for line in named if f"run_id={runs[2]}" in line]
 
 
+def test_a_time_that_python_cannot_hold_stops_nothing(runs):
+    rewrite("UPDATE supervision_stepevent SET at = 'infinity' WHERE run_id = %s AND seq = 2", [runs[0]])
+    rewrite("UPDATE supervision_historylink SET newest_at = '-infinity' WHERE subject = %s", [runs[1]])
+    rewrite("UPDATE supervision_historybatch SET made_at = '20000-01-01' WHERE number = 2")
+
+    assert [line.partition("event")[0] for line in found()] == [
+        "batch 2 was changed, or one of its 2 links",
+        f"run_id={runs[0]}: ",
+        f"run_id={runs[1]}: its link up to ",
+    ]
+
+
 def test_a_run_that_has_no_link_yet_gets_it_before_it_is_archived(engine):
     kit.ran()
     kit.fetch("UPDATE supervision_run SET finished_at = now() - interval '1 year'")
