@@ -198,7 +198,7 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool, waiting: list[tu
     workflow_of = dict(chosen)
     held: set[int] = set()
 
-    linking.link(runs=list(workflow_of))  # the archive is read by the audit alone, which finds no run there that has no link
+    linking.link(runs=list(workflow_of))  # an archived run gets no further link
 
     def work() -> Moved:
         locked = dict(db.fetch(_LOCK, {"runs": list(workflow_of)}))
