@@ -14,6 +14,7 @@ from supervision.audit import chain, registry
 from supervision.history import ends, linking
 from supervision.models import ArchivedRun, HistoryBatch, HistoryLink, StepEvent
 from supervision.operations import archive
+from supervision.runtime import failpoints
 from tests.engine import kit
 from tests.support.history import rewrite
 
@@ -71,9 +72,11 @@ def test_two_threads_that_link_the_same_runs_make_one_link_for_each(engine):
     ended(5)
     runs = sorted(set(StepEvent.objects.values_list("run_id", flat=True)))
 
-    made = testing.at_once(*[lambda: linking.link(runs=runs)] * 3)
+    failpoints.load({"FAILPOINTS": "history.before_commit=sleep=1", "ALLOW_FAILPOINTS": "1"})  # the other one comes meanwhile
 
-    assert sorted(made, key=str) == [*[batch for batch in made if batch], None, None]
+    first, second = testing.at_once(*[lambda: linking.link(runs=runs)] * 2)
+
+    assert [batch.links for batch in (first, second) if batch is not None] == [5]
     assert (unlinked(), found()) == (0, [])
 
 
