@@ -24,6 +24,8 @@ _ALL = "siud"
 _GRANTS = (
     # The history: written once. The worker archives it, and deletes old entries of the operators' log; triggers watch both.
     (Grant("si", "sid"), "supervision_stepevent django_admin_log"),
+    # The chain over the history: made and ended by the worker, append-only by triggers.
+    (Grant("s", "sid"), "supervision_historybatch supervision_historylink"),
     # To lock a row before it is deleted takes the right to change it.
     (Grant("s", "siud"), "supervision_archivedrun"),
     # Orders on their way: accepted, cancelled and corrected by web, performed by the worker.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervision.agent import agents
-from supervision.audit import branches, children, jobs, liveness, plans
+from supervision.audit import branches, chain, children, jobs, liveness, plans
 from supervision.audit.registry import Check, register
 
 
@@ -350,3 +350,14 @@ def _standing_still() -> Iterator[str]:
 
 
 register(Check("every unfinished order makes progress, or an open incident or a bounded wait explains why not", find=_standing_still))
+
+register(
+    Check("each batch of the history's chain is as it was made and follows the one before it", find=lambda: chain.bounded(chain.batches()))
+)
+register(
+    Check(
+        "the history of runs and the operators' log are as they were when they came under the chain",
+        find=lambda: chain.bounded(chain.histories()),
+    )
+)
+register(Check("what happens comes under the chain within an hour", chain.LATE))

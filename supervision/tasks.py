@@ -13,6 +13,8 @@ from supervision.deadletters import bounds, dead_letters
 from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
 from supervision.execution import handback, runner
+from supervision.history import ends as chain_ends
+from supervision.history import linking
 from supervision.jobs import working
 from supervision.ledger import exchanges, reconciliation
 from supervision.operations import archive
@@ -98,6 +100,7 @@ def sweep() -> None:
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
         if report.overdue:
             log.info("swept: %s", report)
+        linking.turn()
         _tidy()
     else:
         supervisor.sweep_for_the_leader()
@@ -156,6 +159,7 @@ def deliver() -> None:
 
 __all__ = [
     "archive_finished",
+    "chain_ends",
     "consume",
     "deliver",
     "lifecycle",

@@ -39,8 +39,10 @@ TABLES = (
     "workflowversion", "receipt", "finding", "reconciliation", "journalentry", "journalfile", "writerlease", "cachedresult", "delivery",
     "replytoken", "webhookendpoint", "signal", "scheduleprogress", "child", "incidentnote", "pulse", "job", "jobresult",
     "approval", "telling", "channel",
-    "runnote", "assignee", "exchange", "apirequest",
+    "runnote", "assignee", "exchange", "apirequest", "historylink", "historybatch",
 )  # fmt: skip
+CHAIN = ("supervision_historylink", "supervision_historybatch")  # of digests of times
+APPEND_ONLY = ("supervision_stepevent", *CHAIN)
 _NEXT = """
 SELECT extract(epoch FROM min(at) FILTER (WHERE at > now()) - now())::float8, coalesce(bool_or(claim AND at <= now()), false) FROM (
     SELECT not_before AS at, false AS claim FROM supervision_stepstate WHERE process_state = 'Pending'
@@ -154,18 +156,23 @@ def let_pass(seconds: float) -> None:
         for table, names in columns.items()
         if names
     ]
-    _rewrite(moves)
+    _rewrite([*moves, *(f"DELETE FROM {table}" for table in CHAIN)])  # noqa: S608 - the names above
     circuit_breaker.forget()
 
 
 def _rewrite(statements: list[str]) -> None:
-    """Execute these in one transaction. Those on the history, which is append-only, run without its triggers."""
+    """Execute these in one transaction. Those on append-only tables run without their triggers."""
     connection.ensure_connection()
-    off, on = "ALTER TABLE supervision_stepevent DISABLE TRIGGER USER", "ALTER TABLE supervision_stepevent ENABLE TRIGGER USER"
-    if connection.connection.info.parameter_status("is_superuser") == "on":  # cheaper
-        off, on = "SET LOCAL session_replication_role = replica", "SET LOCAL session_replication_role = origin"
+    superuser = connection.connection.info.parameter_status("is_superuser") == "on"
+    parts = []
+    for statement in statements:
+        table = next((table for table in APPEND_ONLY if f" {table}" in statement), None)
+        off, on = f"ALTER TABLE {table} DISABLE TRIGGER USER", f"ALTER TABLE {table} ENABLE TRIGGER USER"
+        if superuser:  # cheaper
+            off, on = "SET LOCAL session_replication_role = replica", "SET LOCAL session_replication_role = origin"
+        parts.append(f"{off};{statement};{on}" if table else statement)
     with connection.cursor() as cursor:
-        cursor.execute(";".join(f"{off};{one};{on}" if " supervision_stepevent" in one else one for one in statements))
+        cursor.execute(";".join(parts))
 
 
 def others_succeed(resource: str) -> None:

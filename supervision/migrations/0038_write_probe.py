@@ -11,7 +11,7 @@ _PAGE = "CREATE UNLOGGED TABLE supervision_writeprobepage (filler text NOT NULL)
 class Migration(migrations.Migration):
     """Makes two small tables."""
 
-    dependencies = [("supervision", "0035_append_only")]
+    dependencies = [("supervision", "0037_chain_kept")]
     operations = [
         migrations.CreateModel(
             name="WriteProbe",

@@ -1,6 +1,7 @@
 """The tables of the engine. Only `store` and its neighbouring modules write runs, steps and events."""
 
 from supervision.models.archive import ArchivedRun
+from supervision.models.history.rows import HistoryBatch, HistoryLink
 from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
 from supervision.models.incidents import Alert, Assignee, Incident, IncidentNote, Pulse, RunNote
 from supervision.models.jobs import Job, JobResult, SavedView
@@ -42,6 +43,8 @@ __all__ = [
     "Exchange",
     "Finding",
     "Heartbeat",
+    "HistoryBatch",
+    "HistoryLink",
     "Incident",
     "IncidentNote",
     "Job",

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from supervision import conf
 from supervision.errors import UnreadableSubmission
+from supervision.history import linking
 from supervision.plans import personal
 from supervision.postgres import db
 from supervision.runtime import failpoints
@@ -196,6 +197,8 @@ def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool, waiting: list[tu
     """One batch, in one transaction. Runs that their application holds are counted, or appended to `waiting`."""
     workflow_of = dict(chosen)
     held: set[int] = set()
+
+    linking.link(runs=list(workflow_of))  # an archived run gets no further link
 
     def work() -> Moved:
         locked = dict(db.fetch(_LOCK, {"runs": list(workflow_of)}))

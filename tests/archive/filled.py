@@ -58,6 +58,9 @@ INSERT INTO supervision_pause (scope, name, reason, paused_by, paused_at, lifted
 SELECT 'agent', public_id, 'r', 'a', created_at, created_at FROM orders_order WHERE id %% 5 = 0;
 INSERT INTO supervision_deadletter (source, body, reason, public_id, created_at, resolved_at)
 SELECT 's', 'x', 'r', 'd' || public_id, created_at, created_at FROM orders_order WHERE id %% 5 = 0;
+INSERT INTO supervision_historybatch (number, made_at, links, head) SELECT run_id, finished_at, 1, '' FROM supervision_archivedrun;
+INSERT INTO supervision_historylink (kind, subject, through, newest_at, batch, digest, marks)
+SELECT 'run', run_id, 1, finished_at, run_id, '', '' FROM supervision_archivedrun;
 INSERT INTO django_session (session_key, session_data, expire_date) SELECT public_id, 'x', created_at FROM orders_order;
 """
 TABLES = sorted({line.split()[2] for line in FILL.splitlines() if line.startswith("INSERT INTO")})

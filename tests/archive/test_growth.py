@@ -15,6 +15,7 @@ from orders.parcels import events as parcel_events
 from orders.payments import events as payment_events
 from orders.records import expired, facts, leaving
 from supervision import tasks
+from supervision.history import ends as chain_ends
 from supervision.ledger import exchanges
 from supervision.runtime import tidying
 from supervision.worker import records
@@ -23,7 +24,7 @@ from .filled import TABLES, explained, fill
 
 ORDERS, FEW = 20_000, 2_000
 BIG = {f"orders_{name}" for name in ("order", "orderline", "parcel", "parcelevent", "paymentevent", "document")}
-BIG |= {"supervision_archivedrun", "django_session"}
+BIG |= {"supervision_archivedrun", "supervision_historybatch", "supervision_historylink", "django_session"}
 SMALL = {"orders_documentcounter", "supervision_channel"}  # a row a year, a row a channel
 
 
@@ -63,6 +64,7 @@ STATEMENTS = {
     "sessions": (expired._SESSIONS, {"size": 500}),
     "payment events": (payment_events._FORGET, {"seconds": 2_592_000}),
     "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
+    "the history's chain": (chain_ends._DELETE_OLD, {"days": 3650, "size": 50}),
     "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
     **{table: (records.deletion(table), {"after": 0, "size": 500, "days": 3650}) for table in records.RECORDS},
 }
@@ -79,7 +81,7 @@ def test_every_tidier_is_among_these_statements():
     assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
-        *records.RECORDS,
+        "the history's chain", *records.RECORDS,
     }  # fmt: skip
 
 
@@ -99,6 +101,7 @@ def test_a_turn_deletes_batch_by_batch_what_is_over_and_nothing_else(monkeypatch
     after = sizes[-1]
 
     assert after["supervision_archivedrun"] == pytest.approx(FEW * 3650 / 3700, abs=1)
+    assert after["supervision_historybatch"] == after["supervision_historylink"] == pytest.approx(after["supervision_archivedrun"], abs=1)
     assert after["orders_parcel"] == after["orders_order"] == after["supervision_archivedrun"]
     assert after["supervision_incident"] == after["supervision_incidentnote"] == after["supervision_telling"]
     assert after["supervision_incident"] == pytest.approx(before["supervision_incident"] * 3650 / 3700, abs=1)

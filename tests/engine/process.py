@@ -15,6 +15,7 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from supervision.dispatch import scheduler  # noqa: E402
+from supervision.history import linking  # noqa: E402
 from supervision.insight import directory  # noqa: E402
 from supervision.jobs import steering, working  # noqa: E402
 from supervision.operations import archive  # noqa: E402
@@ -68,6 +69,15 @@ def job_that_freezes() -> int:
     return job()
 
 
+def link(size: str) -> int:
+    """Link all that rests, in batches of this size; returns how many turns that took."""
+    linking.SIZE = int(size)
+    turns = 1
+    while linking.turn(60.0):
+        turns += 1
+    return turns
+
+
 if __name__ == "__main__":
     database, verb, *arguments = sys.argv[1:]
     connection.settings_dict["NAME"] = database
@@ -77,5 +87,5 @@ if __name__ == "__main__":
     print("ready", flush=True)
     sys.stdin.readline()
     verbs = {"claim": claim, "sweep": sweep, "schedule": schedule, "archive": archived}
-    verbs |= {"job": job, "start_job": start_job, "job_that_freezes": job_that_freezes}
+    verbs |= {"job": job, "start_job": start_job, "job_that_freezes": job_that_freezes, "link": link}
     print(json.dumps(verbs[verb](*arguments)))

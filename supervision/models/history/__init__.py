@@ -1,0 +1,1 @@
+"""The tables of the chain over the history (`supervision.history`)."""
