@@ -28,6 +28,7 @@ from sasproject.env import (
     env_seconds,
     env_secret_key,
     env_str,
+    env_template,
 )
 from supervision.embedded.server import database_url
 
@@ -73,6 +74,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "supervision.telemetry.middleware.measured",
     "django.middleware.security.SecurityMiddleware",
     "supervision.requestlog.middleware.recorded",
     "orders.middleware.content_security_policy",
@@ -184,6 +186,8 @@ SUPERVISION = {
     "APPROVAL_SECONDS": env_seconds("APPROVAL_WITHIN", 86_400.0),
     "LIVENESS_SECONDS": env_seconds("LIVENESS_SECONDS", 900.0),
     "PAUSE_BOUND": env_seconds("PAUSE_BOUND", 14_400.0),
+    # The address of a trace in the tool that shows traces, with {trace_id} in it. Empty: no links.
+    "TRACE_URL": env_template("TRACE_URL", "{trace_id}"),
     # The receivers of mails about incidents. The demo's mail simulator takes any address.
     "OPERATOR_EMAILS": env_list("OPERATOR_EMAILS", ["operators@shop.example"] if env_bool("DEBUG", default=False) else []),
 }
