@@ -1,6 +1,7 @@
 """The ASGI entry point of the web role: `gunicorn -k asgi sasproject.asgi`."""
 
 import atexit
+import logging
 import os
 
 import django
@@ -19,6 +20,9 @@ identity.set_role("web")
 failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
 guard.refuse_other_plans()
+for name in ("gunicorn.error", "gunicorn.access"):  # in the form of all other lines
+    logging.getLogger(name).handlers.clear()
+    logging.getLogger(name).propagate = True
 spans.start("web")
 measures.keep_flushing()
 atexit.register(spans.stop)

@@ -7,14 +7,13 @@ one line that names the variable.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, languages, look
+from sasproject import broker, languages, logs, look, sentry
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -370,18 +369,6 @@ TIME_ZONE = "UTC"
 
 # --- Logging ----------------------------------------------------------------------------------------------------------
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["console"], "level": os.environ.get("LOG_LEVEL", "INFO").upper()},
-    "loggers": {
-        "celery.worker.strategy": {"level": "WARNING"},  # one line per message received and per task done is noise
-        "celery.app.trace": {"level": "WARNING"},
-        "httpx2": {"level": "WARNING"},
-        "stripe": {"level": "WARNING"},
-        "kombu.connection": {"level": "ERROR"},  # warns of a missing host whenever pgmq:// connects
-        "stamina": {"level": "ERROR"},  # every retry within a call would be a line
-    },
-}
+# A person reads lines at a terminal, a collector reads JSON.
+LOGGING = logs.settings(env_choice("LOG_FORMAT", "line", ("line", "json")), env_str("LOG_LEVEL", "INFO").upper())
+sentry.start(env_str("SENTRY_DSN"), env_str("SENTRY_ENVIRONMENT", "production"))

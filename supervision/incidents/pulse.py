@@ -41,7 +41,7 @@ ended AS (
               FROM supervision_run r
              WHERE r.finished_at >= (SELECT first FROM span) AND r.finished_at < (SELECT last FROM span) + interval '1 minute'
                AND r.parent_key IS NULL
-             GROUP BY 1, 2, 4) one
+             GROUP BY 1, 2, 5) one
      GROUP BY minute),
 failed AS (
     SELECT date_trunc('minute', a.raised_at) AS minute, count(*) AS n FROM supervision_alert a

@@ -38,6 +38,13 @@ def leave(token: Token[Work | None]) -> None:
     _work.reset(token)
 
 
+def facts() -> dict[str, str | int | None]:
+    """What this thread works on now, with the trace and the role of this process."""
+    work = _work.get()
+    about = {} if work is None else {**work._asdict(), "trace": trace_ids.trace_id(work.order)}
+    return {"role": identity.role(), **about}
+
+
 class Context(logging.Filter):
     """Adds role, host, order, run, step, attempt and trace to each record; None where they do not apply. Lets every record pass."""
 

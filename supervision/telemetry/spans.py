@@ -61,3 +61,8 @@ def trace_of(key: str) -> str | None:
 def link_to(key: str) -> str | None:
     """The address of this order's trace; None without TRACE_URL."""
     return conf.get().trace_url.replace(PLACE, trace_ids.trace_id(key)) or None
+
+
+def shown(key: str) -> dict[str, str | None] | None:
+    """The id and the address of this order's trace, as the API tells them; None if this installation has no traces."""
+    return {"id": trace, "url": link_to(key)} if (trace := trace_of(key)) else None

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.test import Client
 
+from supervision import testing
+from supervision.models import Run
 from supervision.telemetry.trace_ids import trace_id
+from tests.shopping import a_product, place
+from tests.support import console
 from tests.support.otlp import Receiver, receiver
 from tests.support.shop import Shop, open_shop, until
 
@@ -98,3 +103,18 @@ def test_operators_find_the_trace_at_the_api_and_owners_see_none(traced):
         "url": f"https://traces.example/trace/{trace_id(key)}",
     }
     assert "trace" not in shop.get(key, shop.headers())
+
+
+def test_the_console_leads_from_the_order_to_its_trace(db, settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "TRACE_URL": "https://traces.example/trace/{trace_id}"}
+    a_product()
+    key = place()
+    testing.schedule()
+    run = Run.objects.get(key=key)
+
+    visitor = Client()
+    visitor.force_login(console.person("vera", "viewer"))
+
+    page = visitor.get(f"/admin/supervision/run/{run.pk}/change/").content.decode()
+
+    assert f'href="https://traces.example/trace/{trace_id(key)}"' in page
