@@ -10,6 +10,7 @@ The SDK sends on a thread of its own. While the receiver does not answer, spans 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,8 +68,7 @@ class Tracing:
         if str(resource.attributes["service.name"]).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": f"sas-{role}"}))
         self._provider = TracerProvider(resource=resource, id_generator=_Ids(), shutdown_on_exit=False)
-        self._processor = BatchSpanProcessor(OTLPSpanExporter())
-        self._provider.add_span_processor(self._processor)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("supervision")
         self._request: ContextVar[Request | None] = ContextVar("request", default=None)
 
@@ -166,9 +166,10 @@ class Tracing:
         self.told(key, f"deliver {kind}", {"sas.outcome": outcome}, seconds, kind=SpanKind.PRODUCER)
 
     def stop(self) -> None:
-        """Send what is left, for a moment."""
-        self._processor.force_flush(int(STOP_SECONDS * 1000))
-        self._provider.shutdown()
+        """Send what is left, for a moment. The SDK itself waits for a receiver that hangs, so its end has a thread of its own."""
+        stopping = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS)
 
     # ---------------------------------------------------------------------------------------------------------- the ids
 
