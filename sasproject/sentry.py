@@ -1,8 +1,9 @@
 """Sends unexpected errors to Sentry, if SENTRY_DSN is set: where and what they were, and nothing about people.
 
-What leaves: the type of the error, its place in our code, the logger, role, trace and order id. What does not: request bodies,
-cookies, headers, query strings, addresses, accounts, the values of local variables, the words of the error and of log lines. These
-may quote a customer. The log has the words, found by the trace or the time.
+What leaves: the type of the error, its place in our code, the logger, role, trace, run, step and attempt. What does not: the order's
+public id, with which its page can be seen; bodies, cookies, headers and query strings of requests; addresses, accounts, the values
+of local variables, the words of the error and of log lines, which may quote a customer. The log has the words, found by the trace
+or the time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def stripped(event: dict[str, Any], _hint: object) -> dict[str, Any]:
         error["value"] = HIDDEN
         for frame in (error.get("stacktrace") or {}).get("frames") or ():
             frame.pop("vars", None)
-    kept["tags"] = {name: str(value) for name, value in log_context.facts().items() if value}
+    kept["tags"] = {name: str(value) for name, value in log_context.facts().items() if value and name != "order"}
     if "exception" not in kept:
         kept["message"] = HIDDEN
     return kept

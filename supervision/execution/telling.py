@@ -39,7 +39,6 @@ def attempts(
 
 def _facts(place: StepPosition, item: Started, waited: float) -> dict[str, Any]:
     return {
-        "sas.order.id": item.key,
         "sas.run.id": item.run_id,
         "sas.workflow": place.workflow,
         "sas.step": place.step.name,

@@ -5,6 +5,8 @@ placed the order, or its acceptance. Below it are the acceptance, each attempt o
 the supervisor recovered, and each delivery of a status message. A request that brings a `traceparent` stays in its caller's trace,
 and a link leads from there to the order's.
 
+No span has the order's public id: whoever knows it may see the order's page, and traces are often kept elsewhere.
+
 The SDK sends on a thread of its own. While the receiver does not answer, spans are dropped and no work waits.
 """
 
@@ -89,7 +91,7 @@ class Tracing:
         name, links = f"{method} {route}", [Link(self._root(key)) for key in request.orders]
         if request.orders and self._begins_trace(request):
             key = request.orders[0]
-            span = self._start_root(key, name, SpanKind.SERVER, {**facts, "sas.order.id": key}, request.began)
+            span = self._start_root(key, name, SpanKind.SERVER, facts, request.began)
         else:
             context = request.caller or Context()
             span = self._tracer.start_span(name, context, SpanKind.SERVER, facts, links, request.began)
@@ -103,10 +105,10 @@ class Tracing:
     def accepted(self, workflow: str, keys: Sequence[str]) -> None:
         """Tell that these orders were committed."""
         request = self._request.get()
+        facts = {"sas.workflow": workflow}
         if request is not None:
             request.orders += keys
         for key in keys:
-            facts = {"sas.order.id": key, "sas.workflow": workflow}
             if request is not None and len(keys) == 1 and self._begins_trace(request):
                 span = self._tracer.start_span("accept order", self._of_order(key), SpanKind.INTERNAL, facts, start_time=request.began)
             else:
@@ -138,7 +140,8 @@ class Tracing:
     @contextmanager
     def call(self, service: str, method: str, host: str, number: int) -> Iterator[tuple[Any, dict[str, str]]]:
         """The span of one call of a service, with the headers that carry the trace to it. number: how many calls came before it."""
-        facts = {"http.request.method": method, "peer.service": service, "server.address": host, "http.request.resend_count": number}
+        facts: dict[str, Any] = {"http.request.method": method, "peer.service": service, "server.address": host}
+        facts["http.request.resend_count"] = number
         span = self._tracer.start_span(f"{method} {service}", kind=SpanKind.CLIENT, attributes=facts)
         headers: dict[str, str] = {}
         with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
@@ -159,7 +162,7 @@ class Tracing:
         """Tell of something in an order's trace that has ended now and took so long."""
         now = time.time_ns()
         began = now - int(seconds * 1e9)
-        self._tracer.start_span(name, self._of_order(key), kind, {"sas.order.id": key, **facts}, start_time=began).end(now)
+        self._tracer.start_span(name, self._of_order(key), kind, facts, start_time=began).end(now)
 
     def delivered(self, key: str, kind: str, outcome: str, seconds: float) -> None:
         """Tell of one try to deliver a status message."""

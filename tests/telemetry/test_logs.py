@@ -138,7 +138,8 @@ def test_sentry_gets_the_error_and_nothing_about_the_customer(sentry):
     assert SECRET not in told
     assert "cookies" not in told
     logged = next(event for event in events if event.get("logger") == "orders")
-    assert logged["tags"]["order"] == "public-id"
+    assert "public-id" not in told, "with it the order's page can be seen"
+    assert (logged["tags"]["run"], logged["tags"]["step"], logged["tags"]["attempt"]) == ("12", "charge-payment", "3")
     assert logged["tags"]["trace"] == trace_id("public-id")
 
 

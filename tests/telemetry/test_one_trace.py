@@ -56,7 +56,9 @@ def test_one_trace_leads_from_the_shops_request_to_the_carriers_call(traced):
     assert [span.name for span in steps] == STEPS
     assert {span.parent for span in steps} == {root.id}
     assert {(span.service, span.facts["sas.outcome"], span.facts["sas.attempt"]) for span in steps} == {("sas-agents", "done", 1)}
-    assert {span.facts["sas.order.id"] for span in spans if "sas.order.id" in span.facts} == {key}
+    [[run]] = shop.rows("SELECT id FROM supervision_run WHERE key = %s", key)
+    assert {span.facts["sas.run.id"] for span in steps} == {run}
+    assert not [span for span in found.spans if key in f"{span.name} {span.facts}"], "with its public id an order's page can be seen"
     [carrier] = [span for span in spans if span.facts.get("peer.service") == "carrier"]
     assert (carrier.kind, carrier.facts["http.response.status_code"], carrier.facts["http.request.resend_count"]) == (CLIENT, 201, 0)
     assert carrier.parent == next(span.id for span in steps if span.name == "do book-shipment")
