@@ -20,7 +20,7 @@ from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
 from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal, TransientFailure
-from supervision.execution import counting, first_operations, handback, inputs, notes, telling
+from supervision.execution import first_operations, handback, inputs, notes, observed
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
 from supervision.governance import admission, resources
@@ -33,10 +33,8 @@ from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Done, Handover, Started, UnfitResult, checked
+from supervision.store.records import Done, Handover, Started, UnfitResult, checked, together
 from supervision.store.step_verbs import Successor
-from supervision.telemetry import log_context, spans
-from supervision.telemetry.log_context import Work
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
 
@@ -172,18 +170,8 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
     gathering, handed_over = Gathering(len(started), process.late.put), time.monotonic()
 
     def call(item: Started) -> None:
-        began = time.monotonic()
-        counting.waited(place, began - handed_over)
-        token = log_context.enter(Work(item.key, item.run_id, place.step.name, item.claim.attempt))
-        try:
-            request = requests.get(item.run_id) or ask(item)
-            if spans.on:
-                answer = telling.attempt(place, item, began - handed_over, lambda: _call(agent, place, item, request, steps))
-            else:
-                answer = _call(agent, place, item, request, steps)
-        finally:
-            log_context.leave(token)
-        gathering.report(answer._replace(seconds=answer.ended - began) if answer.ended else answer)
+        request = requests.get(item.run_id) or ask(item)
+        gathering.report(observed.call(place, item, handed_over, lambda: _call(agent, place, item, request, steps)))
 
     todo = process.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
@@ -219,9 +207,7 @@ def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> H
     # Written before the attempts end: if this process dies, it must not lose what is known about external effects.
     if settled := [effect_rows.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
         effect_rows.settle(settled)
-    for answer in answers:
-        if answer.seconds is not None:
-            counting.worked(place, answer.seconds)
+    observed.answered(place, answers)
     done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
     failed = [(a.started.claim, a.failure) for a in answers if a.failure is not None]
     if failed:
@@ -247,25 +233,16 @@ def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handov
         why = personal.words_of(place.step, error)
         log.exception("could not record %d answers of %s: %s", len(done), place, why, exc_info=not place.step.personal)
         if len(done) > 1:
-            return _together([_finish(place, [item], go_on=go_on) for item in done])
+            return together([_finish(place, [item], go_on=go_on) for item in done])
         _report_failures(place, [(done[0][0].claim, decisions.unrecorded(place, error, why))])
         return Handover([], [], [])
-    counting.done(place, len(done) - len(handed.stale))
+    observed.done(place, len(done) - len(handed.stale))
     return handed
-
-
-def _together(parts: Sequence[Handover]) -> Handover:
-    return Handover(
-        [claim for part in parts for claim in part.claims],
-        [item for part in parts for item in part.started],
-        [claim for part in parts for claim in part.stale],
-        any(part.wake_scheduler for part in parts),
-    )
 
 
 def _report_failures(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> None:
     tally = failures.fail(place, failed)
-    counting.failed(place, failed)
+    observed.failed(place, failed)
     if tally.compensating or tally.skipped or any(failure.awaits for _, failure in failed):
         hints.send(hints.SCHEDULE)
     if tally.errors or tally.compensating or tally.skipped or tally.waiting:
@@ -389,7 +366,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
     def after_loss() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         handed, failed = work()
         before = step_verbs.finished_before(place, successor, [(item, {}) for item in started if item.run_id not in asked])
-        return _together([before, handed]), failed
+        return together([before, handed]), failed
 
     began = time.monotonic()
     try:
@@ -397,14 +374,11 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
     except Exception as error:
         log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
         if len(started) > 1:  # one by one, so that only the faulty one fails
-            return _together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
+            return together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
         _report_failures(place, [(item.claim, decisions.rolled_back(place, error)) for item in started])
         return Handover([], [], [])
-    if spans.on:
-        telling.attempts(place, [item for item in started if item.run_id in asked], failed, handed.stale, time.monotonic() - began)
-    counting.worked(place, time.monotonic() - began, len(asked))
-    counting.done(place, len(asked) - len(failed) - len(handed.stale))
-    counting.failed(place, failed)
+    ours = [item for item in started if item.run_id in asked]
+    observed.committed(place, ours, failed, handed.stale, time.monotonic() - began)
     if failpoints.armed:
         failpoints.hit("agent.after_finish", [place.label])
     if failed or handed.wake_scheduler:

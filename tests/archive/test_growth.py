@@ -85,7 +85,7 @@ def test_every_tidier_is_among_these_statements():
     assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
-        *records.RECORDS,
+        "metrics", *records.RECORDS,
     }  # fmt: skip
 
 
