@@ -377,7 +377,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
             return together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
         _report_failures(place, [(item.claim, decisions.rolled_back(place, error)) for item in started])
         return Handover([], [], [])
-    ours = [item for item in started if item.run_id in asked]
+    ours = [item for item in started if item.claim.run_id in asked]
     observed.committed(place, ours, failed, handed.stale, time.monotonic() - began)
     if failpoints.armed:
         failpoints.hit("agent.after_finish", [place.label])
