@@ -16,7 +16,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 # A live page queries now and then, on a thread of its own. So the web role uses a pool; workers keep a connection per thread.
 os.environ.setdefault("DATABASE_POOL", "1")
 
-identity.set_role("web")
+identity.set_role(os.environ.get("SAS_ROLE") or "web")
 failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
 guard.refuse_other_plans()
