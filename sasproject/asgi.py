@@ -1,5 +1,7 @@
 """The ASGI entry point of the web role: `gunicorn -k asgi sasproject.asgi`."""
 
+import atexit
+import logging
 import os
 
 import django
@@ -8,14 +10,22 @@ from django.conf import settings
 from sasproject.handler import ThreadedHandler
 from supervision.plans import guard
 from supervision.postgres import pooling
-from supervision.runtime import failpoints
+from supervision.runtime import failpoints, identity
+from supervision.telemetry import measures, spans
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
 # A live page queries now and then, on a thread of its own. So the web role uses a pool; workers keep a connection per thread.
 os.environ.setdefault("DATABASE_POOL", "1")
 
+identity.set_role(os.environ.get("SAS_ROLE") or "web")
 failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
 pooling.refuse_lost_sessions()
 guard.refuse_other_plans()
+for name in ("gunicorn.error", "gunicorn.access"):  # in the form of all other lines
+    logging.getLogger(name).handlers.clear()
+    logging.getLogger(name).propagate = True
+spans.start("web")
+measures.keep_flushing()
+atexit.register(spans.stop)
 application = ThreadedHandler(settings.WEB_THREADS)

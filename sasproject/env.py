@@ -107,6 +107,14 @@ def env_limits(name: str) -> dict[str, Decimal]:
     return limits
 
 
+def env_template(name: str, place: str) -> str:
+    """An http(s) address that contains `place`, which a value replaces later; empty if it is not set."""
+    value = env_str(name)
+    if value and (place not in value or not value.startswith(("http://", "https://"))):
+        raise ImproperlyConfigured(f"{name} must be an http(s) address that contains {place}, not {value!r}.")
+    return value
+
+
 def env_choice(name: str, default: str | None, choices: tuple[str, ...]) -> str | None:
     """One of `choices`, or the default."""
     value = env_str(name) or default

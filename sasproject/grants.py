@@ -49,6 +49,9 @@ _GRANTS = (
     # Written by a readiness probe, which makes the second table's file anew.
     (Grant("siu", ""), "supervision_writeprobe"),
     (Grant("sit", "", ""), "supervision_writeprobepage"),
+    # Every process adds its counts; the supervisor adds the minutes up.
+    (Grant("siu", "siud"), "supervision_metric"),
+    (Grant("s", "siu"), "supervision_pulsetotal"),
     # Secrets that the worker needs to send; `read` sees the rows without them.
     (Grant(_ALL, _ALL, hidden=("secret",)), "supervision_webhookendpoint"),
     (Grant(_ALL, _ALL, hidden=("address", "secret")), "supervision_channel"),

@@ -7,14 +7,13 @@ one line that names the variable.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, database, factors, languages, log_lines, look
+from sasproject import broker, database, factors, languages, logs, look, sentry
 from sasproject.env import (
     env_bool,
     env_choice,
@@ -28,6 +27,7 @@ from sasproject.env import (
     env_seconds,
     env_secret_key,
     env_str,
+    env_template,
 )
 from supervision.embedded.server import database_url
 
@@ -79,6 +79,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "supervision.telemetry.middleware.measured",
     "django.middleware.security.SecurityMiddleware",
     "supervision.requestlog.middleware.recorded",
     "orders.middleware.content_security_policy",
@@ -177,6 +178,8 @@ SUPERVISION = {
     "APPROVAL_SECONDS": env_seconds("APPROVAL_WITHIN", 86_400.0),
     "LIVENESS_SECONDS": env_seconds("LIVENESS_SECONDS", 900.0),
     "PAUSE_BOUND": env_seconds("PAUSE_BOUND", 14_400.0),
+    # The address of a trace in the tool that shows traces, with {trace_id} in it. Empty: no links.
+    "TRACE_URL": env_template("TRACE_URL", "{trace_id}"),
     # The receivers of mails about incidents. The demo's mail simulator takes any address.
     "OPERATOR_EMAILS": env_list("OPERATOR_EMAILS", ["operators@shop.example"] if env_bool("DEBUG", default=False) else []),
 }
@@ -370,18 +373,6 @@ TIME_ZONE = "UTC"
 
 # --- Logging ----------------------------------------------------------------------------------------------------------
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "sasproject.log_lines.OneLine", "format": log_lines.FORMAT, "datefmt": log_lines.DATE_FORMAT}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["console"], "level": os.environ.get("LOG_LEVEL", "INFO").upper()},
-    "loggers": {
-        "celery.worker.strategy": {"level": "WARNING"},  # one line per message received and per task done is noise
-        "celery.app.trace": {"level": "WARNING"},
-        "httpx2": {"level": "WARNING"},
-        "stripe": {"level": "WARNING"},
-        "kombu.connection": {"level": "ERROR"},  # warns of a missing host whenever pgmq:// connects
-        "stamina": {"level": "ERROR"},  # every retry within a call would be a line
-    },
-}
+# A person reads lines at a terminal, a collector reads JSON.
+LOGGING = logs.settings(env_choice("LOG_FORMAT", "line", ("line", "json")), env_str("LOG_LEVEL", "INFO").upper())
+sentry.start(env_str("SENTRY_DSN"), env_str("SENTRY_ENVIRONMENT", "production"))

@@ -44,6 +44,7 @@ DEFAULTS: dict[str, Any] = {
     "APPROVAL_SECONDS": 86_400.0,  # a request that no operator decides within this time expires
     "LIVENESS_SECONDS": 900.0,  # an order that stands still for longer without an explanation is named by `audit`
     "PAUSE_BOUND": 14_400.0,  # seconds; a pause without an end that holds orders for longer is an incident
+    "TRACE_URL": "",  # the address of a trace in the tool that shows them, with {trace_id} in it
     "ARCHIVE_DAYS": 90,  # orders that ended this long ago are archived every night; None: never
     "EXCHANGE_DAYS": 14,  # requests to services and their answers are kept for this long; 0: none is recorded
     "REQUEST_LOG_DAYS": 14,  # what API clients changed, and what they were refused, is listed for this long; 0: nothing is recorded
@@ -93,6 +94,7 @@ class Conf:
     approval_within: timedelta
     liveness: timedelta
     pause_bound: timedelta
+    trace_url: str
     archive_after: timedelta | None
     keep_keys: timedelta
     keep_records: timedelta | None
@@ -145,6 +147,7 @@ def get() -> Conf:
         approval_within=_seconds(value["APPROVAL_SECONDS"]),
         liveness=_seconds(value["LIVENESS_SECONDS"]),
         pause_bound=_seconds(value["PAUSE_BOUND"]),
+        trace_url=str(value["TRACE_URL"]),
         archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),
         keep_keys=timedelta(days=float(value["KEY_DAYS"])),
         keep_records=None if value["RECORD_DAYS"] is None else timedelta(days=float(value["RECORD_DAYS"])),

@@ -47,6 +47,7 @@ _server: EmbeddedPostgres | None = None
 
 # Files that start whole shops, the longest first. A shop is a dozen processes, and its tests wait for deadlines.
 WHOLE_SHOPS = (
+    "tests/telemetry/test_one_trace.py",
     "tests/governed/test_at_the_simulators.py",
     "tests/e2e/test_payments_under_fire.py",
     "tests/chaos/test_short_chaos.py",

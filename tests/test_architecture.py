@@ -43,7 +43,8 @@ FOR_THE_SHOP = {FACADE} | {
         "agent errors states workflow models testing postgres.db postgres.advice"
         " operations.acting operations.audit_log operations.pauses operations.resource_limits"
         " operations.operator_verbs operations.previews operations.doctor store.runs.locked_run api.operator_views"
-        " insight.waiting insight.autoscaling insight.metrics insight.directory insight.filters insight.queries insight.live_events"
+        " insight.waiting insight.autoscaling insight.metrics insight.totals insight.directory insight.filters"
+        " insight.queries insight.live_events"
         " audit.registry approvals.stakes approvals.gate approvals.rights"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
         " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
@@ -51,6 +52,7 @@ FOR_THE_SHOP = {FACADE} | {
         " console.bounded_lists console.bulk.preview console.lists.searching console.shared console.run_lists console.sidebar"
         " console.verb_forms"
         " management.acting management.base management.planned management.progress runtime.tidying"
+        " telemetry.measures telemetry.spans"
     ).split()
 }
 WRITERS = {

@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from orders.api.readiness import readiness
 from supervision.insight import metrics as metrics_of_the_engine
 from supervision.insight import queries
+from supervision.insight.totals import Totals
 
 _BACKLOG = """
 SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8
@@ -52,6 +53,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus text, read from the tables: every web process gives the same values."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Tables())
+    registry.register(Totals())
     try:
         return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
     except Error:

@@ -149,8 +149,17 @@ class FirstEventsAnswer(Shape):
     next = serializers.CharField(allow_null=True)
 
 
+class TraceAnswer(Shape):
+    """The order's trace."""
+
+    id = serializers.CharField(help_text="32 hexadecimal digits, as in W3C Trace Context")
+    url = serializers.CharField(allow_null=True, help_text="the page that shows it, if one is set")
+
+
 class ExpandedOrderAnswer(OrderAnswer):
     """An order, with what `expand` asks for."""
+
+    trace = TraceAnswer(required=False, allow_null=True, help_text="for operators; null where no traces are kept")
 
     events = FirstEventsAnswer(required=False)
     returns = ReturnAnswer(many=True, required=False)

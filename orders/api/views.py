@@ -38,6 +38,7 @@ from supervision.api.permissions import Clients, sees_all
 from supervision.api.requests import PAGING, demand_match, filter_parameters, filtered, page_of, refuse_unknown, tagged
 from supervision.api.shapes import ReasonSerializer, or_pending
 from supervision.approvals import rights
+from supervision.telemetry import spans
 
 PLACED = OpenApiResponse(OrderAnswer, description="Accepted: the order is committed and will be processed. `Location` is its address.")
 LIST = OrderFilters()
@@ -132,8 +133,10 @@ class OrderDetailView(Door):
         wanted = _expanded(request)
         order = self.visible_order(request, public_id)
         answer = queries.answer(order)
+        trace = {"trace": spans.shown(order.public_id)} if sees_all(request.user) else {}
         if not wanted:
-            return tagged(answer, request)
+            return tagged(answer, request, trace)
+        answer |= trace
         if "events" in wanted:
             answer["events"] = first_events(order.public_id, reverse("api:events", args=[order.public_id]), reader_of(request))
         if "returns" in wanted:

@@ -185,7 +185,7 @@ def rates(country: str) -> Delivery:
 
 def _call(method: str, path: str, order: str = "", content: str | None = None, headers: Mapping[str, str] | None = None) -> Reply:
     authorised = {"Authorization": f"Bearer {settings.CARRIER_API_KEY}", **({"X-Order-ID": order} if order else {}), **(headers or {})}
-    reply = http.send(method, settings.CARRIER_URL + path, authorised, content)
+    reply = http.send("carrier", method, settings.CARRIER_URL + path, authorised, content)
     if reply.status in (429, 503):
         raise Unavailable(f"is not available ({reply.status})", reply.retry_after)
     if reply.status in (401, 403):

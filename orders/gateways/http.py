@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from supervision.telemetry import measures, spans
+
 CALL_SECONDS = 10.0  # the most that one call may take
 CONNECT_SECONDS = 3.0
 MAX_BODY = 1_000_000
@@ -28,6 +30,7 @@ _deadline: ContextVar[float] = ContextVar("deadline")
 _pace: ContextVar[Callable[[], bool] | None] = ContextVar("pace", default=None)
 _keep: ContextVar[Keep | None] = ContextVar("keep", default=None)
 _trouble: ContextVar[float | None] = ContextVar("trouble", default=None)
+_calls: ContextVar[int] = ContextVar("calls", default=0)  # those of this budget so far
 
 
 class GatewayError(Exception):
@@ -74,6 +77,7 @@ def budget(deadline: float, pace: Callable[[], bool] | None = None, keep: Keep |
     """
     tokens = _deadline.set(deadline), _pace.set(pace), _keep.set(keep)
     _trouble.set(None)
+    _calls.set(0)
     try:
         yield
     finally:
@@ -97,14 +101,14 @@ def _note_trouble() -> None:
         _trouble.set(time.monotonic())
 
 
-def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
-    """Make one call within the budget and the service's rate limit. Raises NotSent or NoAnswer."""
+def send(service: str, method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
+    """Make one call of this service within the budget and the service's rate limit. Raises NotSent or NoAnswer."""
     if (keep := _keep.get()) is None:
-        return _send(method, url, headers, content)
+        return _measured(service, method, url, headers, content)
     began, call = time.monotonic(), f"{method.upper()} {urlsplit(url).path}"
     asked = content.decode("utf-8", "replace") if isinstance(content, bytes) else content or ""
     try:
-        reply = _send(method, url, headers, content)
+        reply = _measured(service, method, url, headers, content)
     except NoTime:
         raise  # no call was made
     except GatewayError as problem:
@@ -112,6 +116,40 @@ def send(method: str, url: str, headers: Mapping[str, str], content: bytes | str
         raise
     keep(call, asked, reply.body.decode("utf-8", "replace"), reply.status, time.monotonic() - began)
     return reply
+
+
+def _measured(service: str, method: str, url: str, headers: Mapping[str, str], content: bytes | str | None) -> Reply:
+    """Make the call, and count how long it took. With spans on, tell of it, and carry the trace to the service."""
+    number = _calls.get()
+    _calls.set(number + 1)
+    if not spans.on:
+        return _counted(service, method, url, headers, content)
+    with spans.active.call(service, method.upper(), urlsplit(url).hostname or "", number) as (span, trace):
+        try:
+            reply = _counted(service, method, url, {**headers, **trace}, content)
+        except GatewayError as problem:
+            spans.active.answered(span, None, _kind(problem))
+            raise
+        spans.active.answered(span, reply.status)
+        return reply
+
+
+def _counted(service: str, method: str, url: str, headers: Mapping[str, str], content: bytes | str | None) -> Reply:
+    began, status = time.monotonic(), ""
+    try:
+        reply = _send(method, url, headers, content)
+        status = f"{reply.status // 100}xx"
+    except GatewayError as problem:
+        status = _kind(problem)
+        raise
+    finally:
+        if status not in ("", "no_time"):
+            measures.CALLS.observe(time.monotonic() - began, service, status)
+    return reply
+
+
+def _kind(problem: GatewayError) -> str:
+    return "no_time" if isinstance(problem, NoTime) else "not_sent" if isinstance(problem, NotSent) else "no_answer"
 
 
 def _send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:

@@ -257,7 +257,7 @@ class _Transport(stripe.HTTPClient):
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None, **_: Any
     ) -> tuple[str, int, Mapping[str, str]]:
-        reply = http.send(method, url, headers or {}, post_data)
+        reply = http.send("payment", method, url, headers or {}, post_data)
         return reply.body.decode("utf-8", "replace"), reply.status, reply.headers
 
     def close(self) -> None:

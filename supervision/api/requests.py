@@ -191,11 +191,15 @@ def tag_of(answer: Mapping[str, Any]) -> str:
     return f'"{hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:32]}"'
 
 
-def tagged(answer: Mapping[str, Any], request: Request) -> Response:
-    """The answer with its ETag; 304 without a body if the client has it already (If-None-Match)."""
+def tagged(answer: Mapping[str, Any], request: Request, more: Mapping[str, Any] | None = None) -> Response:
+    """The answer with its ETag; 304 without a body if the client has it already (If-None-Match). more: what the ETag does not cover."""
     tag = tag_of(answer)
     known = [one.removeprefix("W/") for one in parse_etags(request.headers.get("If-None-Match", ""))]
-    return Response(headers={"ETag": tag}, status=304) if tag in known or "*" in known else Response(answer, headers={"ETag": tag})
+    return (
+        Response(headers={"ETag": tag}, status=304)
+        if tag in known or "*" in known
+        else Response({**answer, **(more or {})}, headers={"ETag": tag})
+    )
 
 
 def demand_match(answer: Mapping[str, Any], request: Request) -> bool:

@@ -49,6 +49,7 @@ from supervision.plans import personal
 from supervision.postgres import db
 from supervision.runtime.retold import retold
 from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
+from supervision.telemetry import spans
 
 EVENTS_SHOWN = 200
 SIGNALS_SHOWN = 20  # the newest; each may have 64 kB
@@ -307,7 +308,7 @@ class RunConsole(SavedViews, RunNotes):
             request, "run.html", title=str(obj), object=obj, original=obj, run=run,
             approvals=waiting.of_order(run.key), steps=personal.steps_shown(run.workflow, steps),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
-            facts=[(label, value) for label, value in self.facts(obj) if value not in (None, "")],
+            facts=[(label, value) for label, value in (*self.facts(obj), (_("Trace"), _trace(run.key))) if value not in (None, "")],
             lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),
             waiting_because=why_waiting([run.pk])[run.pk],
             bar=step_bar(run, steps, history, now, exchanges.of(run.pk)),
@@ -331,3 +332,9 @@ class RunConsole(SavedViews, RunNotes):
         verbs = [(verb, self._address("operate", obj.pk, verb.name)) for verb in verbs_for(run) if rights.may(request.user, verb.name, at)]
         pausing = pause_verb(run, self._address("change", obj.pk)) if rights.may(request.user, "pause") else None
         return [*verbs, pausing] if pausing else verbs
+
+
+def _trace(key: str) -> str | None:
+    """The id of the order's trace, as a link if there is a tool that shows traces."""
+    link, trace = spans.link_to(key), spans.trace_of(key)
+    return format_html('<a class="sc-link sc-break" href="{}" rel="noreferrer">{}</a>', link, trace) if link else trace

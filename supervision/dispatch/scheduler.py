@@ -23,6 +23,7 @@ from supervision.intake import consuming
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import claiming
+from supervision.telemetry import measures
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
 
@@ -55,6 +56,7 @@ def dispatch(place: StepPosition, claims: Sequence[Claim]) -> None:
             told = f"({len(part)} orders, {place})"  # for logs; Celery's default would print every claim
             _chain(place, ((place.position, queue), *onward)).apply_async(([list(claim) for claim in part],), argsrepr=told)
     except Exception as error:
+        measures.UNSENT.add("chain")
         log.warning("could not dispatch %d claims of %s: %s", len(claims), place, error)
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """One call's end. ended: when, a `time.monotonic()` value."""
+    """One call's end. ended: when, a `time.monotonic()` value. seconds: how long the agent worked; None: it was not called."""
 
     place: StepPosition
     started: Started
@@ -43,6 +43,7 @@ class Answer(NamedTuple):
     failure: Failure | None
     settled: Sequence[Settlement] = ()
     ended: float = 0.0
+    seconds: float | None = None
 
 
 class AgentsProcess:

@@ -20,7 +20,7 @@ from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
 from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal, TransientFailure
-from supervision.execution import first_operations, handback, inputs, notes
+from supervision.execution import first_operations, handback, inputs, notes, observed
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
 from supervision.governance import admission, resources
@@ -33,7 +33,7 @@ from supervision.retry import Failure, Outcome
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
-from supervision.store.records import Done, Handover, Started, UnfitResult, checked
+from supervision.store.records import Done, Handover, Started, UnfitResult, checked, together
 from supervision.store.step_verbs import Successor
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
@@ -167,10 +167,11 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
         admission.over(place, [item.claim for item in lost])
         started = [item for item, _ in noted]
         requests = {item.run_id: request for item, request in noted}
-    gathering = Gathering(len(started), process.late.put)
+    gathering, handed_over = Gathering(len(started), process.late.put), time.monotonic()
 
     def call(item: Started) -> None:
-        gathering.report(_call(agent, place, item, requests.get(item.run_id) or ask(item), steps))
+        request = requests.get(item.run_id) or ask(item)
+        gathering.report(observed.call(place, item, handed_over, lambda: _call(agent, place, item, request, steps)))
 
     todo = process.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
@@ -206,6 +207,7 @@ def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> H
     # Written before the attempts end: if this process dies, it must not lose what is known about external effects.
     if settled := [effect_rows.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
         effect_rows.settle(settled)
+    observed.answered(place, answers)
     done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
     failed = [(a.started.claim, a.failure) for a in answers if a.failure is not None]
     if failed:
@@ -224,29 +226,23 @@ def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> H
 def _finish(place: StepPosition, done: Sequence[Done], *, go_on: bool) -> Handover:
     """FINISH these together. If a result cannot be stored or a hook fails, FINISH one by one, so that only the faulty one fails."""
     try:
-        return step_verbs.finish_at(place, _successor(place, go_on=go_on))(done)
+        handed = step_verbs.finish_at(place, _successor(place, go_on=go_on))(done)
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:
         why = personal.words_of(place.step, error)
         log.exception("could not record %d answers of %s: %s", len(done), place, why, exc_info=not place.step.personal)
         if len(done) > 1:
-            return _together([_finish(place, [item], go_on=go_on) for item in done])
+            return together([_finish(place, [item], go_on=go_on) for item in done])
         _report_failures(place, [(done[0][0].claim, decisions.unrecorded(place, error, why))])
         return Handover([], [], [])
-
-
-def _together(parts: Sequence[Handover]) -> Handover:
-    return Handover(
-        [claim for part in parts for claim in part.claims],
-        [item for part in parts for item in part.started],
-        [claim for part in parts for claim in part.stale],
-        any(part.wake_scheduler for part in parts),
-    )
+    observed.done(place, len(done) - len(handed.stale))
+    return handed
 
 
 def _report_failures(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> None:
     tally = failures.fail(place, failed)
+    observed.failed(place, failed)
     if tally.compensating or tally.skipped or any(failure.awaits for _, failure in failed):
         hints.send(hints.SCHEDULE)
     if tally.errors or tally.compensating or tally.skipped or tally.waiting:
@@ -370,16 +366,19 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
     def after_loss() -> tuple[Handover, list[tuple[Claim, Failure]]]:
         handed, failed = work()
         before = step_verbs.finished_before(place, successor, [(item, {}) for item in started if item.run_id not in asked])
-        return _together([before, handed]), failed
+        return together([before, handed]), failed
 
+    began = time.monotonic()
     try:
         handed, failed = db.transact(work, after_loss=after_loss)
     except Exception as error:
         log.exception("agent %s failed for a cohort of %d", agent.name, len(started))
         if len(started) > 1:  # one by one, so that only the faulty one fails
-            return _together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
+            return together([_perform_in_transaction(place, [item], go_on=go_on) for item in started])
         _report_failures(place, [(item.claim, decisions.rolled_back(place, error)) for item in started])
         return Handover([], [], [])
+    ours = [item for item in started if item.claim.run_id in asked]
+    observed.committed(place, ours, failed, handed.stale, time.monotonic() - began)
     if failpoints.armed:
         failpoints.hit("agent.after_finish", [place.label])
     if failed or handed.wake_scheduler:

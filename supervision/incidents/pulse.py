@@ -14,6 +14,7 @@ from supervision.postgres import db
 
 BASE, FACTOR, LAST = 0.1, 1.25, 80  # class n holds the durations up to BASE * FACTOR ** n seconds
 EVERY = "interval '10 seconds'"
+FINAL = "interval '10 minutes'"  # so long before the newest minute nothing is counted again
 COUNTED_AT_ONCE = 50  # incidents whose worth one look adds up
 
 _MINUTES = f"""
@@ -30,28 +31,30 @@ span AS MATERIALIZED (SELECT first, least(this, first + interval '1 hour') AS la
 ended AS (
     SELECT minute, sum(n) FILTER (WHERE process_state = 'Processed') AS processed,
            sum(n) FILTER (WHERE process_state = 'Cancelled') AS cancelled,
+           sum(seconds) FILTER (WHERE process_state = 'Processed') AS seconds,
            array_agg(class ORDER BY class) FILTER (WHERE process_state = 'Processed') AS classes,
            array_agg(n ORDER BY class) FILTER (WHERE process_state = 'Processed') AS counts
       FROM (SELECT date_trunc('minute', r.finished_at) AS minute, r.process_state, count(*)::int AS n,
+                   sum(extract(epoch FROM r.finished_at - r.created_at)::float8) AS seconds,
                    greatest(0, least({LAST}, ceil(ln(greatest(extract(epoch FROM r.finished_at - r.created_at)::float8, {BASE}) / {BASE})
                                                   / ln({FACTOR}::float8))))::smallint AS class
               FROM supervision_run r
              WHERE r.finished_at >= (SELECT first FROM span) AND r.finished_at < (SELECT last FROM span) + interval '1 minute'
                AND r.parent_key IS NULL
-             GROUP BY 1, 2, 4) one
+             GROUP BY 1, 2, 5) one
      GROUP BY minute),
 failed AS (
     SELECT date_trunc('minute', a.raised_at) AS minute, count(*) AS n FROM supervision_alert a
      WHERE a.kind = 'error' AND a.raised_at >= (SELECT first FROM span) AND a.raised_at < (SELECT last FROM span) + interval '1 minute'
      GROUP BY 1)
-INSERT INTO supervision_pulse (minute, recorded_at, processed, cancelled, stopped, classes, counts)
+INSERT INTO supervision_pulse (minute, recorded_at, processed, cancelled, stopped, classes, counts, seconds)
 SELECT m.minute, now(), coalesce(e.processed, 0), coalesce(e.cancelled, 0), coalesce(f.n, 0),
-       coalesce(e.classes, '{{}}'), coalesce(e.counts, '{{}}')
+       coalesce(e.classes, '{{}}'), coalesce(e.counts, '{{}}'), coalesce(e.seconds, 0)
   FROM span CROSS JOIN LATERAL generate_series(span.first, span.last, interval '1 minute') m(minute)
   LEFT JOIN ended e ON e.minute = m.minute
   LEFT JOIN failed f ON f.minute = m.minute
 ON CONFLICT (minute) DO UPDATE SET recorded_at = now(), processed = excluded.processed, cancelled = excluded.cancelled,
-       stopped = excluded.stopped, classes = excluded.classes, counts = excluded.counts
+       stopped = excluded.stopped, classes = excluded.classes, counts = excluded.counts, seconds = excluded.seconds
 RETURNING minute = date_trunc('minute', now())
 """  # noqa: S608 - constants of ours
 
@@ -67,6 +70,22 @@ UPDATE supervision_pulse p
        incidents = coalesce((SELECT jsonb_object_agg(i.id, i.orders) FROM supervision_incident i WHERE i.closed_at IS NULL), '{}')
  WHERE p.minute = date_trunc('minute', now())
 """
+# The totals hold the minutes that are not counted again, so that a scrape of `/metrics` adds up few rows.
+_BEGIN_TOTAL = "INSERT INTO supervision_pulsetotal (id, until) VALUES (1, 'epoch') ON CONFLICT DO NOTHING"
+_FOLD = f"""
+WITH p AS MATERIALIZED (
+    SELECT p.* FROM supervision_pulse p, supervision_pulsetotal t
+     WHERE p.minute >= t.until AND p.minute < (SELECT max(minute) FROM supervision_pulse) - {FINAL}),
+s AS (SELECT max(minute) AS newest, sum(processed) AS processed, sum(cancelled) AS cancelled, sum(stopped) AS stopped,
+             sum(coalesce(seconds, 0)) AS seconds FROM p),
+c AS (SELECT c.class, sum(c.n) AS n FROM p CROSS JOIN LATERAL unnest(p.classes, p.counts) c(class, n) GROUP BY c.class)
+UPDATE supervision_pulsetotal t
+   SET until = s.newest + interval '1 minute', processed = t.processed + s.processed, cancelled = t.cancelled + s.cancelled,
+       stopped = t.stopped + s.stopped, seconds = t.seconds + s.seconds,
+       counts = ARRAY(SELECT coalesce(t.counts[i + 1], 0) + coalesce(c.n, 0)
+                        FROM generate_series(0, {LAST}) i LEFT JOIN c ON c.class = i ORDER BY i)
+  FROM s WHERE s.newest IS NOT NULL
+"""  # noqa: S608 - constants of ours
 _FORGET = "DELETE FROM supervision_pulse WHERE minute < now() - interval '8 days'"
 
 _TO_COUNT = f"""
@@ -83,6 +102,8 @@ def record() -> None:
     written = [now for (now,) in db.fetch(_MINUTES)]
     if any(written):
         db.fetch(_NOW)
+        db.fetch(_BEGIN_TOTAL)
+        db.fetch(_FOLD)
         db.fetch(_FORGET)
 
 

@@ -32,6 +32,7 @@ from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import claiming, epochs, run_verbs, sessions, step_verbs
 from supervision.store.records import NOTHING, LockedSubmission, Start, Started
+from supervision.telemetry import measures
 from supervision.wakeup import hints
 from supervision.workflow import AcceptedRun, NewRun, StepPosition, Workflow, newest, unconfirmed, version_of
 
@@ -90,6 +91,10 @@ def consume_batch(limit: int | None = None, *, born: bool = True, performs: Perf
         report = _in_parts(sorted(batch.clean), error)
     if batch.suspects:
         report.add(_one_by_one(sorted(batch.suspects)))
+    if report.consumed:
+        measures.CONSUMED.add("run", number=report.consumed)
+    if report.dead_letters:
+        measures.CONSUMED.add("dead_letter", number=report.dead_letters)
     if report.consumed and failpoints.armed:
         failpoints.hit("submit.after_commit")
     if report.forked:

@@ -11,14 +11,16 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 
 from supervision.models import Submission
 from supervision.postgres import db
 from supervision.runtime import failpoints
+from supervision.telemetry import measures, spans
 from supervision.wakeup import hints
 
 log = logging.getLogger(__name__)
@@ -120,6 +122,8 @@ def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
         failpoints.hit("web.after_submission_commit")
     hints.send(hints.CONSUME)
     created: dict[str, tuple[datetime, int]] = {public_id: (at, number) for public_id, at, number in rows}
+    if created:
+        transaction.on_commit(partial(_tell, [item for item in submissions if item.public_id in created]))
     return [
         Accepted(
             id=created[item.public_id][1],
@@ -133,6 +137,17 @@ def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
         else _first_under_key(item)
         for item in submissions
     ]
+
+
+def _tell(accepted: Sequence[NewSubmission]) -> None:
+    """Count these orders, which are committed, and tell of them in their traces."""
+    by_workflow: dict[str, list[str]] = {}
+    for item in accepted:
+        by_workflow.setdefault(item.workflow, []).append(item.public_id)
+    for workflow, keys in by_workflow.items():
+        measures.ACCEPTED.add(workflow, number=len(keys))
+        if spans.on:
+            spans.active.accepted(workflow, keys)
 
 
 def _first_under_key(item: NewSubmission) -> Accepted:

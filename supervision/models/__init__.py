@@ -3,7 +3,7 @@
 from supervision.models.archive import ArchivedRun
 from supervision.models.history.rows import HistoryBatch, HistoryLink
 from supervision.models.inbound import Child, ChildState, Receipt, ScheduleProgress, Signal
-from supervision.models.incidents import Alert, Assignee, Incident, IncidentNote, Pulse, RunNote
+from supervision.models.incidents import Alert, Assignee, Incident, IncidentNote, Metric, Pulse, PulseTotal, RunNote
 from supervision.models.jobs import Job, JobResult, SavedView
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch, Exchange
@@ -52,9 +52,11 @@ __all__ = [
     "JournalEntry",
     "JournalFile",
     "LeaderLease",
+    "Metric",
     "Notification",
     "Pause",
     "Pulse",
+    "PulseTotal",
     "Receipt",
     "Reconciliation",
     "ReplyToken",

@@ -121,7 +121,8 @@ class Assignee(models.Model):
 class Pulse(models.Model):
     """The figures of one minute. `incidents.pulse` writes a row for each, also for those in which nothing happened.
 
-    stopped: errors that stopped an order. oldest_seconds: how long the work that waited longest had waited; null: not looked at.
+    stopped: errors that stopped an order. seconds: the times to Processed, added up. oldest_seconds: how long the work that waited
+    longest had waited; null: not looked at.
     classes, counts: how many orders became Processed within which class of time. incidents: the orders that each open
     incident held; null: not looked at.
     """
@@ -135,6 +136,7 @@ class Pulse(models.Model):
     classes = ArrayField(models.SmallIntegerField(), verbose_name=_("classes of duration"), db_default=[])
     counts = ArrayField(models.IntegerField(), verbose_name=_("orders in each class"), db_default=[])
     incidents = models.JSONField(_("orders held by each incident"), null=True)
+    seconds = models.FloatField(_("seconds to Processed, added up"), null=True)
 
     class Meta:
         verbose_name = _("minute")
@@ -143,6 +145,44 @@ class Pulse(models.Model):
 
     def __str__(self) -> str:
         return f"{self.minute:%Y-%m-%d %H:%M}"
+
+
+class PulseTotal(models.Model):
+    """What all minutes before `until` add up to: one row. counts: the orders in each class of duration, from class 0."""
+
+    until = models.DateTimeField(_("until"))
+    processed = models.BigIntegerField(_("processed"), db_default=0)
+    cancelled = models.BigIntegerField(_("cancelled"), db_default=0)
+    stopped = models.BigIntegerField(_("stopped by an error"), db_default=0)
+    seconds = models.FloatField(_("seconds to Processed, added up"), db_default=0)
+    counts = ArrayField(models.BigIntegerField(), verbose_name=_("orders in each class"), db_default=[])
+
+    class Meta:
+        verbose_name = _("total of the minutes")
+        verbose_name_plural = _("totals of the minutes")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.processed} until {self.until:%Y-%m-%d %H:%M}"
+
+
+class Metric(models.Model):
+    """One series of a counter or histogram, added up over all processes. labels: a JSON list. buckets: the counts of a histogram's."""
+
+    pk = models.CompositePrimaryKey("name", "labels")
+    name = models.TextField(_("name"))
+    labels = models.TextField(_("labels"))
+    buckets = ArrayField(models.BigIntegerField(), verbose_name=_("buckets"), db_default=[])
+    total = models.FloatField(_("total"), db_default=0)
+    added_at = models.DateTimeField(_("added at"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("metric")
+        verbose_name_plural = _("metrics")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.labels}"
 
 
 class Alert(models.Model):

@@ -21,6 +21,7 @@ from supervision.outbox import deliveries
 from supervision.outbox.deliveries import Due, Try
 from supervision.outbox.reply_queues import Post, Reply
 from supervision.outbox.webhooks import Caller
+from supervision.telemetry import measures, spans
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class Sending:
             counts[endpoint] -= 1
             if counts[endpoint] <= 0:
                 del counts[endpoint]
+        _count("webhook", tried)
         if tried and sum(each.seconds for each in tried) / len(tried) > SLOW_SECONDS:
             self._slow.add(endpoint)
         else:
@@ -138,6 +140,7 @@ class Sending:
 
     def _replies_ended(self, tried: list[Try], untried: Sequence[Due]) -> None:
         self._replying = False
+        _count("reply", tried)
         failed = any(not each.delivered for each in tried)
         self._broker_failures = self._broker_failures + 1 if failed else 0
         pause = min(2.0 ** min(self._broker_failures, 10), LONGEST_BROKER_PAUSE_SECONDS)
@@ -187,6 +190,14 @@ class Sending:
         self._pool.shutdown(cancel_futures=True)
         self._replier.shutdown(cancel_futures=True)
         self._post.close()
+
+
+def _count(kind: str, tried: Sequence[Try]) -> None:
+    for each in tried:
+        outcome = "delivered" if each.delivered else "refused" if each.answered else "no_answer"
+        measures.DELIVERIES.observe(each.seconds, kind, outcome)
+        if spans.on and each.due.run_id is not None:
+            spans.active.delivered(each.due.order, kind, outcome, each.seconds)
 
 
 def _tell(caller: Caller, due: Due) -> Try:

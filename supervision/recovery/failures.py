@@ -30,6 +30,7 @@ from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, ProcessState, RunState
 from supervision.store import failure_sql, run_verbs, sleeping
 from supervision.store.step_verbs import addressed, lock_earlier, record_strays
+from supervision.telemetry import spans
 from supervision.workflow import StepPosition, known_labels
 
 CLOCK_SLACK = timedelta(minutes=1)  # a clock that was ahead by less is not corrected for: it costs no more than this delay
@@ -84,14 +85,17 @@ def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence
     """
     known = known_labels() if versions is None else list(versions)
     left = set() if passed_over is None else passed_over
+    recovered: list[Facts] = []
 
     def work() -> tuple[Tally, list[str], set[int]]:
         overdue = db.fetch(failure_sql.HOLD_OVERDUE, {"limit": limit, "passed_over": sorted(left), "known": known})
         settled: set[int] = set()
         tally, steps = Tally(), list[str]()
+        recovered.clear()
         for rows in _each_run_once(_with_earlier(_whole(overdue))):
             facts = _facts(rows)
             tally.add(_settle([(fact, _expired(fact)) for fact in facts], settled))
+            recovered.extend(facts)
             steps += [StepPosition(fact.workflow, fact.version, fact.direction, fact.position).label for fact in facts]
         if steps:
             failpoints.hit("supervisor.before_commit", steps)
@@ -99,9 +103,21 @@ def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence
 
     tally, steps, unsettled = db.transact(work)
     left |= unsettled
+    if steps and spans.on:
+        _tell(recovered)
     if steps:
         failpoints.hit("supervisor.after_commit", steps)
     return tally
+
+
+def _tell(recovered: Sequence[Facts]) -> None:
+    """Tell of these recoveries in the traces of their orders."""
+    keys: dict[int, str] = dict(
+        db.run("SELECT id, key FROM supervision_run WHERE id = ANY(%(runs)s)", {"runs": [fact.run_id for fact in recovered]})
+    )
+    for fact in recovered:
+        facts = {"sas.attempt": fact.attempt, "sas.direction": fact.direction, "sas.position": fact.position, "sas.started": fact.started}
+        spans.active.told(keys[fact.run_id], "recover expired attempt", facts)
 
 
 def _expired(fact: Facts) -> Failure:

@@ -7,6 +7,7 @@ Safe to repeat and safe to run twice at once: each recovery locks the row and na
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from supervision.recovery.decisions import Tally
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
 from supervision.store import epochs, run_verbs, sessions, sleeping
+from supervision.telemetry import measures
 from supervision.wakeup import hints
 
 log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ def sweep_once() -> SweepReport:
     If a part raises, the parts after it still run; the first error is raised at the end.
     """
     report = SweepReport()
-    size = conf.get().sweep_batch
+    size, began = conf.get().sweep_batch, time.monotonic()
     errors: list[Exception] = []
     for part in (
         epochs.look,
@@ -81,12 +83,22 @@ def sweep_once() -> SweepReport:
             part()
         except Exception as error:
             if db.passes(error):
+                _count(report, began, "cut_short")
                 raise
             log.exception("a part of the sweep failed; the others go on")
             errors.append(error)
+    _count(report, began, "failed" if errors else "done")
     if errors:
         raise errors[0]
     return report
+
+
+def _count(report: SweepReport, began: float, outcome: str) -> None:
+    measures.SWEEPS.add(outcome)
+    measures.SWEEP_SECONDS.observe(time.monotonic() - began)
+    for decision in ("retried", "redispatched", "waiting", "compensating", "errors", "relayed"):
+        if number := getattr(report, decision):
+            measures.RECOVERED.add(decision, number=number)
 
 
 def sweep_for_the_leader() -> int:

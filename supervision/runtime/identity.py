@@ -45,3 +45,8 @@ def role_and_process(actor: str) -> tuple[str, str]:
     """The role in a process's name, and its name as a Celery worker, `agents-4711@host`. No role: not from `me`."""
     found = _ME.fullmatch(actor)
     return (found[1], f"{found[1]}-{found[3]}@{found[2]}") if found else ("", actor)
+
+
+def role() -> str:
+    """This process's role, such as `agents`; empty before it is known."""
+    return _role

@@ -19,6 +19,7 @@ from supervision.runtime.identity import me
 from supervision.states import Claim
 from supervision.store import step_sql
 from supervision.store.records import Gate, LockedSubmission
+from supervision.telemetry import measures
 from supervision.workflow import StepPosition, Workflow, known_labels, known_names
 
 SLOW_SECONDS = 0.02
@@ -150,8 +151,10 @@ def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[StepP
 
 def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[StepPosition, list[Claim]]:
     places: dict[StepPosition, list[Claim]] = {}
-    for run_id, attempt, direction, position, workflow, version, _ in rows:
-        places.setdefault(StepPosition(workflow, version, direction, position), []).append(Claim(run_id, attempt))
+    for run_id, attempt, direction, position, workflow, version, age, _ in rows:
+        place = StepPosition(workflow, version, direction, position)
+        places.setdefault(place, []).append(Claim(run_id, attempt))
+        measures.QUEUE_AGE.observe(age, place.agent.name)
     return places
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -100,6 +100,16 @@ class Handover:
     started: list[Started]
     stale: list[Claim]
     wake_scheduler: bool = False
+
+
+def together(parts: Sequence[Handover]) -> Handover:
+    """The results of several parts of a cohort as one."""
+    return Handover(
+        [claim for part in parts for claim in part.claims],
+        [item for part in parts for item in part.started],
+        [claim for part in parts for claim in part.stale],
+        any(part.wake_scheduler for part in parts),
+    )
 
 
 Done = tuple[Started, Mapping[str, Any]]

@@ -126,7 +126,7 @@ ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.ag
 def _claim(which: str, order: str) -> str:
     return f"""
 WITH c AS MATERIALIZED (
-    SELECT s.run_id, s.direction, s.position, s.turn_at
+    SELECT s.run_id, s.direction, s.position, s.turn_at, s.not_before
       FROM supervision_stepstate s
      WHERE {DUE} AND {which}
      ORDER BY {order} LIMIT %(limit)s
@@ -140,7 +140,7 @@ u AS (
       FROM c
      WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
        AND s.process_state || '' = 'Pending'
-    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.turn_at, s.after IS NOT NULL AS branched),
+    RETURNING s.run_id, s.direction, s.position, s.attempt, s.seq, c.turn_at, c.not_before, s.after IS NOT NULL AS branched),
 r AS (
     UPDATE supervision_run r SET process_state = 'Processing'
       FROM u WHERE r.id = u.run_id AND r.process_state || '' = 'Pending' AND NOT u.branched),
@@ -159,7 +159,7 @@ ev AS (
     UNION ALL
     SELECT b.id, b.before + o.number, o.position, o.direction, o.attempt, 'Pending', 'Processing', %(me)s
       FROM b, unnest(b.positions, b.directions, b.attempts) WITH ORDINALITY o(position, direction, attempt, number))
-SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, u.turn_at
+SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, extract(epoch FROM now() - u.not_before)::float8, u.turn_at
   FROM u JOIN supervision_run r ON r.id = u.run_id ORDER BY u.run_id
 """
 

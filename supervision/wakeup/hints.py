@@ -19,6 +19,7 @@ from celery import current_app
 from django.db import connection, transaction
 
 from supervision import conf
+from supervision.telemetry import measures
 from supervision.wakeup import notify
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def publish(task: str) -> bool:
     try:
         current_app.send_task(task, queue=QUEUES[task], ignore_result=True, retry=False)
     except Exception as error:
+        measures.UNSENT.add("hint")
         log.warning("could not send the hint %s: %s", task, error)
         return False
     return True

@@ -10,6 +10,7 @@ from typing import Any
 from supervision.postgres import db
 from supervision.runtime.identity import me
 from supervision.runtime.periodic import PeriodicLoop
+from supervision.telemetry import measures
 
 EVERY_SECONDS = 5.0
 
@@ -22,8 +23,9 @@ ON CONFLICT (incarnation) DO UPDATE SET seen_at = now(), role = excluded.role, d
 
 
 def beat(role: str, detail: Mapping[str, Any] | None = None, *, name: str | None = None) -> None:
-    """Write this process's heartbeat; `detail`: what it is doing. `name`: write the heartbeat of something else."""
+    """Write this process's heartbeat, and what it has counted. detail: what it is doing. name: write the heartbeat of something else."""
     db.run(_BEAT, {"me": name or me(), "role": role, "detail": json.dumps(dict(detail or {}))})
+    measures.flush()
 
 
 def delete_old(days: int = 1) -> None:

@@ -22,6 +22,7 @@ from supervision.postgres import db, pooling
 from supervision.recovery import leader_lease
 from supervision.runtime import failpoints, identity
 from supervision.runtime.periodic import PeriodicLoop
+from supervision.telemetry import measures, spans
 from supervision.wakeup import notify
 from supervision.worker import consumption_check, heartbeats
 
@@ -38,6 +39,7 @@ def learn_queues(sender: str, instance: Any, **_: Any) -> None:
     """Remember which queues this worker serves: a cohort goes on in this process if it serves the next agent's queue."""
     failpoints.load()
     identity.set_role(_role(sender))
+    spans.start(_role(sender))
     for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
         instance.app.amqp.queues.select_add(queue)
     runner.process.serve(queue for queue in instance.app.amqp.queues.consume_from if queue.startswith("agent."))
@@ -138,6 +140,8 @@ def resign(**_: Any) -> None:
         leader_lease.resign("supervisor")
     except Exception as error:
         log.info("could not resign: %s", error)
+    measures.at_end()
+    spans.stop()
 
 
 @signals.beat_init.connect

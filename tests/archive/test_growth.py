@@ -81,7 +81,7 @@ def test_every_tidier_is_among_these_statements():
     assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
-        "the history's chain", *records.RECORDS,
+        "metrics", "the history's chain", *records.RECORDS,
     }  # fmt: skip
 
 

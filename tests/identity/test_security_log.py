@@ -13,7 +13,7 @@ from django.test import Client
 
 from orders.factors import codes, proofs
 from orders.identity import security_log, tokens
-from sasproject import log_lines
+from sasproject import logs
 from tests.shopping import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -97,7 +97,7 @@ def test_what_strangers_write_makes_no_line_of_the_log():
     reason = "late\n2026-01-01T00:00:00Z INFO shop: paid\x1b[2J\u2028"
     record = logging.LogRecord("shop", logging.INFO, "", 0, "reason: %s", (reason,), None)
 
-    line = log_lines.OneLine(log_lines.FORMAT, log_lines.DATE_FORMAT).format(record)
+    line = logs.Line(logs.FORMAT, logs.DATE_FORMAT).format(record)
 
     assert line.splitlines() == [line]
     assert line.endswith(r"reason: late\n2026-01-01T00:00:00Z INFO shop: paid\x1b[2J\u2028")
@@ -108,7 +108,7 @@ def test_each_line_of_a_log_has_the_time_in_utc(settings):
     record.created, record.msecs = 1_767_225_600.25, 250.0
 
     made = settings.LOGGING["formatters"]["line"]
-    line = log_lines.OneLine(made["format"], made["datefmt"]).format(record)
+    line = logs.Line(made["format"], made["datefmt"]).format(record)
 
-    assert made["()"] == "sasproject.log_lines.OneLine"
+    assert made["()"] == "sasproject.logs.Line"
     assert line == "2026-01-01T00:00:00.250Z INFO shop: begins"
