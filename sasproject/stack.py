@@ -106,7 +106,7 @@ class Stack:
             "PORT": str(port),
             "SAS_STATE_DIR": str(self.options.state_dir),
             "DEBUG": os.environ.get("DEBUG") or "1",
-            "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or "pgmq://",
+            **({} if os.environ.get("CELERY_BROKER_URL_FILE") else {"CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or "pgmq://"}),
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
@@ -119,11 +119,12 @@ class Stack:
                 "STRIPE_API_BASE": self.simulators_url,
                 "CARRIER_URL": self.simulators_url,
                 "EMAIL_URL": f"smtp://127.0.0.1:{self.smtp_port}",
+                "EMAIL_URL_FILE": "",
             }
 
     def start_database(self) -> None:
         """Use the server that DATABASE_URL names, or start an embedded one."""
-        if self.env.get("DATABASE_URL"):
+        if self.env.get("DATABASE_URL") or self.env.get("DATABASE_URL_FILE"):
             return
         self.postgres = EmbeddedPostgres(self.options.state_dir)
         fresh = not (self.options.state_dir / "pg").exists()
