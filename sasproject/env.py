@@ -93,11 +93,16 @@ def env_list(name: str, default: list[str]) -> list[str]:
 
 def env_counts(name: str) -> dict[str, int]:
     """`payment=4,shipping=2` as a dictionary; every count at least 1."""
+    return counts_of(env_str(name), name)
+
+
+def counts_of(text: str, name: str, example: str = "payment=4,shipping=2") -> dict[str, int]:
+    """The same of a text. name and example: what an error names and shows."""
     counts = {}
-    for part in env_list(name, []):
+    for part in (part.strip() for part in text.split(",") if part.strip()):
         key, equals, number = part.partition("=")
         if not equals or not key.strip() or not number.strip().isdigit() or int(number) < 1:
-            raise ImproperlyConfigured(f"{name} must look like payment=4,shipping=2, not {part!r}.")
+            raise ImproperlyConfigured(f"{name} must look like {example}, not {part!r}.")
         counts[key.strip()] = int(number)
     return counts
 

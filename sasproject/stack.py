@@ -141,6 +141,8 @@ class Stack:
             arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
             ledger = ["--ledger", str(self.options.state_dir / "ledger.jsonl")]
             webhook = ["--payment-webhook", f"{self.url}/hooks/stripe/", "--carrier-webhook", f"{self.url}/hooks/carrier/"]
+            places = {"url": self.simulators_url, "smtp_port": self.smtp_port}
+            (self.options.state_dir / "simulators.json").write_text(json.dumps(places))  # `manage.py doctor` reads it
             self.start_child("simulators", [*self.manage("simulators"), *arguments, *ledger, *webhook])
         self.say("demo", "preparing tables, products and accounts")
         prepare = self.start_child("prepare", [sys.executable, "-m", "sasproject.prepare"], keep=False)

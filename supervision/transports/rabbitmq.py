@@ -100,10 +100,11 @@ class SSLTransport(pyamqp.SSLTransport):
     Connection = Connection
 
     def establish_connection(self) -> Any:
-        given = self.client.ssl
+        client: Any = self.client
+        given = client.ssl
         options = given if isinstance(given, dict) else {}
-        self.client.ssl = {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": self.client.hostname, **options}
+        client.ssl = {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": client.hostname, **options}
         try:
             return super().establish_connection()
         finally:
-            self.client.ssl = given
+            client.ssl = given
