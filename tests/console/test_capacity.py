@@ -20,7 +20,8 @@ from sasproject import capacity, doctor_probes
 from supervision.agent import agents
 from supervision.operations.doctor import Level
 from supervision.worker import heartbeats
-from tests.console.test_deploy import COMPOSE, objects
+from tests.console.test_image import COMPOSE
+from tests.console.test_kubernetes import objects
 from tests.support.shop import open_shop
 
 FEWEST = {"web": 2, "scheduler": 2, "supervisor": 2, "beat": 1}
