@@ -12,6 +12,7 @@ from typing import overload
 
 from django.core.exceptions import ImproperlyConfigured
 
+MOST_BYTES = 1_000_000  # of a secret's or a certificate's file
 MAKE_A_KEY = "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
 DEMO_SECRET_KEY = "demo-only-secret-key-that-DEBUG-alone-permits"  # noqa: S105 - public on purpose, refused outside DEBUG
 
@@ -164,9 +165,13 @@ def _secret_file(name: str, *, lines: bool = False) -> str:
 
 def _read(variable: str, path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as problem:
         raise ImproperlyConfigured(f"{variable} cannot be read: {path}: {getattr(problem, 'strerror', None) or problem}.") from None
+    if len(content) > MOST_BYTES:
+        raise ImproperlyConfigured(f"{variable} names a file of more than {MOST_BYTES} bytes: {path}.")
+    return content
 
 
 def _number(name: str, default: float, minimum: float, kind: type[int] | type[float]) -> float:

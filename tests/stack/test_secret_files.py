@@ -68,6 +68,7 @@ def test_a_secret_that_is_given_twice_stops_the_start(tmp_path: Path, name: str)
 def test_a_file_that_gives_no_secret_stops_the_start_with_its_name(tmp_path: Path):
     for name, content in (("empty", b" \n"), ("two", b"s3cret\ns3cret\n"), ("binary", b"\xff\xfes3cret")):
         (tmp_path / name).write_bytes(content)
+    (tmp_path / "endless").symlink_to("/dev/zero")
 
     for name, words in (
         ("none", "No such file"),
@@ -75,6 +76,7 @@ def test_a_file_that_gives_no_secret_stops_the_start_with_its_name(tmp_path: Pat
         ("empty", "empty file"),
         ("two", "more than one line"),
         ("binary", "UTF-8"),
+        ("endless", "more than 1000000 bytes"),
     ):
         said = stopped(SECRET_KEY="key", STRIPE_API_KEY_FILE=str(tmp_path / name))
         assert "STRIPE_API_KEY_FILE" in said
