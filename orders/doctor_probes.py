@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
 
 import httpx2
 from django.conf import settings
@@ -11,13 +14,34 @@ from django.core.mail import get_connection
 from supervision.operations.doctor import Finding, Level, first_line, register
 
 PATIENCE = 5.0  # seconds
-SIMULATORS = "start manage.py simulators"
+USUAL = "http://127.0.0.1:8010"  # where `manage.py simulators` listens
+
+
+def _or_simulators(advice: str) -> str:
+    """With DEBUG, the simulators are another way. Their mail server is in the demo's packages alone."""
+    if not settings.DEBUG:
+        return advice
+    lacking = "" if find_spec("aiosmtpd") else "pip install -r requirements-embedded.txt, and "
+    return f"{advice}, or {lacking}start manage.py simulators"
+
+
+def _demo() -> dict[str, Any]:
+    """The addresses of the running demo's simulators, which takes other ports where the usual ones are in use."""
+    try:
+        found = json.loads((settings.STATE_DIR / "simulators.json").read_text()) if settings.DEBUG else {}
+    except (OSError, ValueError):
+        found = {}
+    return found if isinstance(found, dict) else {}
+
+
+def _place(address: str) -> str:
+    return str(_demo().get("url", address)) if address == USUAL else address
 
 
 def payment() -> Iterator[Finding]:
     """Ask for a payment that does not exist: 404 means that address and API key are right."""
-    url = f"{settings.STRIPE_API_BASE}/v1/payment_intents/pi_doctor"
-    advice = f"set STRIPE_API_BASE and STRIPE_API_KEY, or {SIMULATORS}"
+    url = f"{_place(settings.STRIPE_API_BASE)}/v1/payment_intents/pi_doctor"
+    advice = _or_simulators("set STRIPE_API_BASE and STRIPE_API_KEY")
     yield _ask("payment", url, settings.STRIPE_API_KEY, "STRIPE_API_KEY", advice)
     if not settings.STRIPE_WEBHOOK_SECRET:
         text = f"without a secret every webhook is refused; a payment that waits is looked at every {settings.PAYMENT_LOOK_AFTER:g} s"
@@ -26,8 +50,8 @@ def payment() -> Iterator[Finding]:
 
 def carrier() -> Iterator[Finding]:
     """Ask for a shipment that does not exist."""
-    url = f"{settings.CARRIER_URL}/v1/shipments/by-key/doctor"
-    advice = f"set CARRIER_URL and CARRIER_API_KEY, or {SIMULATORS}"
+    url = f"{_place(settings.CARRIER_URL)}/v1/shipments/by-key/doctor"
+    advice = _or_simulators("set CARRIER_URL and CARRIER_API_KEY")
     yield _ask("carrier", url, settings.CARRIER_API_KEY, "CARRIER_API_KEY", advice)
     if not settings.CARRIER_WEBHOOK_SECRET:
         text = f"without a secret every webhook is refused; a parcel is looked at after {settings.PARCEL_LOOK_AFTER:g} s"
@@ -36,13 +60,16 @@ def carrier() -> Iterator[Finding]:
 
 def mail() -> Iterator[Finding]:
     """Open an SMTP session and close it again."""
-    address = f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}"
-    door = get_connection(fail_silently=False)
+    host, port = settings.EMAIL_HOST, settings.EMAIL_PORT
+    if (host, port) == ("127.0.0.1", 8025):
+        port = _demo().get("smtp_port", port)
+    address = f"{host}:{port}"
+    door = get_connection(fail_silently=False, host=host, port=port)
     try:
         door.open()
         door.close()
     except OSError as problem:  # smtplib's errors are OSErrors too
-        advice = f"set EMAIL_URL=smtp://host:port, or {SIMULATORS}"
+        advice = _or_simulators("set EMAIL_URL=smtp://host:port")
         yield Finding("mail", Level.FAIL, f"{address}: {first_line(problem)}", advice)
     else:
         yield Finding("mail", Level.OK, f"{address} answers")

@@ -14,9 +14,9 @@ SCHEMES = ("amqp", "amqps", "redis", "rediss", "pgmq", "memory")  # memory: test
 
 def transport(url: str) -> str:
     """The kind of broker: `amqp`, `redis`, `pgmq` or `memory`, with or without TLS."""
-    scheme = url.partition("://")[0]
+    scheme = url.partition("://")[0] if "://" in url else ""
     if scheme not in SCHEMES:
-        raise ImproperlyConfigured(f"CELERY_BROKER_URL must start with amqp://, redis:// or pgmq://, not {scheme or url!r}.")
+        raise ImproperlyConfigured(f"CELERY_BROKER_URL must start with amqp://, redis:// or pgmq://, not {scheme!r}.")
     return {"amqps": "amqp", "rediss": "redis"}.get(scheme, scheme)
 
 

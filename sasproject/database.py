@@ -16,7 +16,7 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
-from sasproject.env import env_bool, env_int, env_seconds, env_str
+from sasproject.env import env_bool, env_int, env_seconds, env_secret
 
 SCHEMES = ("postgres", "postgresql")
 ENGINE = "supervision.postgres.backend"
@@ -41,8 +41,8 @@ def entries(default: str, threads: int) -> dict[str, Any]:
 
     With DATABASE_DIRECT_URL, DATABASE_URL is a pooler in transaction mode, and `direct` is the way around it.
     """
-    pooled, direct_url = env_bool("DATABASE_POOL", default=False), env_str("DATABASE_DIRECT_URL")
-    entry = from_url(env_str("DATABASE_URL", default), "DATABASE_URL", purpose="requests" if pooled else "work")
+    pooled, direct_url = env_bool("DATABASE_POOL", default=False), env_secret("DATABASE_DIRECT_URL")
+    entry = from_url(env_secret("DATABASE_URL", default), "DATABASE_URL", purpose="requests" if pooled else "work")
     entry["CONN_MAX_AGE"] = None  # a worker's thread keeps its connection
     options, session = entry["OPTIONS"], dict(SESSION)
     if pooled:  # set by asgi.py: the web role's requests share connections
@@ -65,7 +65,7 @@ def from_url(url: str, name: str, *, purpose: str) -> dict[str, Any]:
     """Django's entry for this URL. name: the variable that an error names. purpose: what pg_stat_activity says these connections do."""
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme not in SCHEMES:
-        raise ImproperlyConfigured(f"{name} must start with postgres://, not {scheme or url!r}: only PostgreSQL holds the state.")
+        raise ImproperlyConfigured(f"{name} must start with postgres://, not {scheme!r}: only PostgreSQL holds the state.")
     try:
         given: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.ProgrammingError as problem:

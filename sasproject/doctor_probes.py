@@ -1,14 +1,19 @@
-"""The doctor's check of the database role that this process connects as."""
+"""The doctor's checks of the database role that this process connects as, and of the connections that all processes need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.conf import settings
 from django.db import connection
 
+from sasproject import capacity
 from sasproject.database_roles import MIGRATE, ROLES, name, prefix_in_use
+from sasproject.env import env_int
 from sasproject.grants import TABLES, VERBS
-from supervision.operations.doctor import Finding, Level, register
+from supervision.operations.doctor import SILENT_AFTER, Finding, Level, register
+from supervision.postgres import db
+from supervision.postgres.params import DIRECT
 
 ABOUT = "database role"
 MAKE = "manage.py database_roles --apply, then give each process the URL of its role (docs/operations.md, 'Database roles')"
@@ -57,3 +62,39 @@ def database_role() -> Iterator[Finding]:
 
 
 register(ABOUT, database_role, needs_database=True)
+
+
+def connections() -> Iterator[Finding]:
+    """Whether PostgreSQL can hold the connections of all processes: those of SAS_PROCESSES, else those that live now."""
+    if DIRECT in settings.DATABASES:
+        yield Finding("connections", Level.OK, "a pooler shares them: docs/capacity.md says how many reach the server")
+        return
+    counts, whose = capacity.configured(), f"{capacity.PROCESSES} needs"
+    if not counts:
+        counts, whose = _living(), "the living processes need"
+    needed = sum(need.connections for need in capacity.needs(counts))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('max_connections')::int,"
+            " current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true), '0')::int"
+        )
+        most, reserved = cursor.fetchone()
+    text = f"{whose} up to {needed}, and max_connections is {most}, of which {reserved} are reserved"
+    if needed + capacity.COMMANDS > most - reserved:
+        todo = f"max_connections = {needed + capacity.COMMANDS + reserved} or more, fewer processes, or PgBouncer (docs/capacity.md)"
+        yield Finding("connections", Level.WARN, text, todo)
+    else:
+        yield Finding("connections", Level.OK, text)
+
+
+def _living() -> dict[str, int]:
+    """The processes of each role with a heartbeat, and those of one `web`, which has none."""
+    rows = db.fetch(
+        "SELECT split_part(role, '-', 1), count(*) FROM supervision_heartbeat"
+        " WHERE seen_at > clock_timestamp() - make_interval(secs => %(seconds)s) GROUP BY 1",
+        {"seconds": SILENT_AFTER},
+    )
+    return {"web": env_int("WEB_CONCURRENCY", 1, minimum=1), **{role: count for role, count in rows if role in capacity.ROLES}}
+
+
+register("connections", connections, needs_database=True)

@@ -1,27 +1,47 @@
 """Reads the environment. Each helper returns a typed value, or stops the start with an error that names the variable.
 
-django-environ parses the values. The error messages are our own, one line each, because an operator reads them in the
-log of a container that does not start.
+The error messages are one line each, because an operator reads them in the log of a container that does not start.
 """
 
 from __future__ import annotations
 
 import os
 from decimal import Decimal
-from typing import Any, overload
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import overload
 
-import environ
 from django.core.exceptions import ImproperlyConfigured
 
-_env = environ.Env()
-
+MOST_BYTES = 1_000_000  # of a secret's or a certificate's file
+MAKE_A_KEY = "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
 DEMO_SECRET_KEY = "demo-only-secret-key-that-DEBUG-alone-permits"  # noqa: S105 - public on purpose, refused outside DEBUG
 
 
 def env_str(name: str, default: str = "") -> str:
     """The text of `name`; an empty variable counts as unset."""
     return os.environ.get(name, "").strip() or default
+
+
+def env_secret(name: str, default: str = "") -> str:
+    """A secret: the text of `name`, or the one line of the file that `name_FILE` names, without the spaces around it.
+
+    An error names the variable and the file, and never says what stands in them.
+    """
+    return _secret_file(name) or env_str(name, default)
+
+
+def env_secrets(name: str) -> list[str]:
+    """Several secrets, separated by commas; in the file of `name_FILE` by commas or lines."""
+    text = _secret_file(name, lines=True) or env_str(name)
+    return [part.strip() for part in text.replace("\n", ",").split(",") if part.strip()]
+
+
+def env_file(name: str) -> str | None:
+    """The path of a file that this process can read, such as a certificate; None where the variable is not set."""
+    path = env_str(name)
+    if path:
+        _read(name, path)
+    return path or None
 
 
 def env_bool(name: str, *, default: bool) -> bool:
@@ -82,11 +102,16 @@ def env_ports(name: str, default: list[int]) -> list[int]:
 
 def env_counts(name: str) -> dict[str, int]:
     """`payment=4,shipping=2` as a dictionary; every count at least 1."""
+    return counts_of(env_str(name), name)
+
+
+def counts_of(text: str, name: str, example: str = "payment=4,shipping=2") -> dict[str, int]:
+    """The same of a text. name and example: what an error names and shows."""
     counts = {}
-    for part in env_list(name, []):
+    for part in (part.strip() for part in text.split(",") if part.strip()):
         key, equals, number = part.partition("=")
         if not equals or not key.strip() or not number.strip().isdigit() or int(number) < 1:
-            raise ImproperlyConfigured(f"{name} must look like payment=4,shipping=2, not {part!r}.")
+            raise ImproperlyConfigured(f"{name} must look like {example}, not {part!r}.")
         counts[key.strip()] = int(number)
     return counts
 
@@ -125,23 +150,44 @@ def env_choice(name: str, default: str | None, choices: tuple[str, ...]) -> str 
 
 def env_secret_key(*, debug: bool) -> str:
     """SECRET_KEY; outside DEBUG a real one must be given."""
-    key = env_str("SECRET_KEY")
+    key = env_secret("SECRET_KEY")
     if debug:
         return key or DEMO_SECRET_KEY
     if not key:
-        raise ImproperlyConfigured("SECRET_KEY is not set: with DEBUG off a real one must be given (DEBUG=1 to try things out).")
+        text = f"such as the output of {MAKE_A_KEY} (DEBUG=1 to try things out)."
+        raise ImproperlyConfigured(f"SECRET_KEY is not set: with DEBUG off a real one must be given, {text}")
     if key == DEMO_SECRET_KEY or key.startswith("django-insecure-"):
         raise ImproperlyConfigured("SECRET_KEY is a public demo value: with DEBUG off a real one must be given.")
     return key
 
 
-def env_email(name: str, default: str) -> dict[str, Any]:
-    """Django's EMAIL_* settings from `smtp://user:pass@host:port` (or smtp+tls, smtp+ssl, consolemail)."""
-    url = env_str(name, default)
-    if "://" not in url or urlsplit(url).scheme not in _env.EMAIL_SCHEMES:
-        raise ImproperlyConfigured(f"{name} must look like smtp://host:port, not {url!r}.")
-    config = dict(_env.email_url_config(url))
-    return {key: value for key, value in config.items() if key.startswith("EMAIL_") and key != "EMAIL_FILE_PATH"}
+def _secret_file(name: str, *, lines: bool = False) -> str:
+    variable = f"{name}_FILE"
+    path = env_str(variable)
+    if not path:
+        return ""
+    if env_str(name):
+        raise ImproperlyConfigured(f"{name} and {variable} are both set: set one of them.")
+    try:
+        text = _read(variable, path).decode().strip()
+    except UnicodeDecodeError:
+        raise ImproperlyConfigured(f"{variable} cannot be read: {path}: expected text in UTF-8.") from None
+    if not text:
+        raise ImproperlyConfigured(f"{variable} names an empty file: {path}.")
+    if not lines and len(text.splitlines()) > 1:
+        raise ImproperlyConfigured(f"{variable} names a file with more than one line: {path}.")
+    return text
+
+
+def _read(variable: str, path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        raise ImproperlyConfigured(f"{variable} cannot be read: {path}: {getattr(problem, 'strerror', None) or problem}.") from None
+    if len(content) > MOST_BYTES:
+        raise ImproperlyConfigured(f"{variable} names a file of more than {MOST_BYTES} bytes: {path}.")
+    return content
 
 
 def _number(name: str, default: float, minimum: float, kind: type[int] | type[float]) -> float:

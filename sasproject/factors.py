@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sasproject.env import env_bool, env_choice, env_list, env_seconds, env_str
+from sasproject.env import env_bool, env_choice, env_list, env_seconds, env_secret, env_str
 
 REQUIRED, OPTIONAL, OFF = "required", "optional", "off"
 GROUPS = ("operator", "viewer")  # those that may enter the console
@@ -36,7 +36,7 @@ def _provider(groups: dict[str, str]) -> dict[str, Any]:
     parts = urlsplit(issuer)
     if not parts.hostname or (parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1")):
         raise ImproperlyConfigured(f"OIDC_ISSUER must be an https:// address, not {issuer!r}.")
-    client, secret = env_str("OIDC_CLIENT_ID"), env_str("OIDC_CLIENT_SECRET")
+    client, secret = env_str("OIDC_CLIENT_ID"), env_secret("OIDC_CLIENT_SECRET")
     for name, value in (("OIDC_CLIENT_ID", client), ("OIDC_CLIENT_SECRET", secret), ("OIDC_GROUPS", groups)):
         if not value:
             raise ImproperlyConfigured(f"{name} must be given where OIDC_ISSUER is.")

@@ -13,19 +13,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, database, factors, languages, logs, look, sentry
+from sasproject import broker, database, factors, languages, logs, look, mail, sentry, tls
 from sasproject.env import (
     env_bool,
     env_choice,
     env_counts,
-    env_email,
     env_int,
     env_limits,
     env_list,
     env_percent,
     env_ports,
     env_seconds,
+    env_secret,
     env_secret_key,
+    env_secrets,
     env_str,
     env_template,
 )
@@ -36,7 +37,8 @@ from supervision.embedded.server import database_url
 BASE_DIR = Path(__file__).resolve().parent.parent
 DEBUG = env_bool("DEBUG", default=False)
 SECRET_KEY = env_secret_key(debug=DEBUG)
-SECRET_KEY_FALLBACKS = env_list("SECRET_KEY_FALLBACKS", [])
+# Older keys: what was signed with one of them stays valid while it is listed.
+SECRET_KEY_FALLBACKS = env_secrets("SECRET_KEY_FALLBACKS")
 if Path(sys.argv[0]).name == "celery":
     DEBUG = False  # a worker shows no pages, and DEBUG would keep every SQL statement in memory
 HOST = env_str("HOST", "127.0.0.1")
@@ -137,8 +139,9 @@ CACHES = {
 # --- Broker and Celery ------------------------------------------------------------------------------------------------
 
 # `supervision.celery` has the other options, with their reasons.
-CELERY_BROKER_URL = env_str("CELERY_BROKER_URL", "pgmq://")
+CELERY_BROKER_URL = env_secret("CELERY_BROKER_URL", "pgmq://")
 CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, DATABASES.get("direct", DATABASES["default"]))
+CELERY_BROKER_USE_SSL = tls.for_broker(CELERY_BROKER_URL, broker.transport(CELERY_BROKER_URL))
 # With 0, what the processes use at RabbitMQ is declared beforehand, by `manage.py broker_topology`.
 CELERY_BROKER_DECLARE = env_bool("CELERY_BROKER_DECLARE", default=True)
 # Celery's remote control (`celery inspect`, `celery control`, Flower) and its events. There are none on pgmq.
@@ -191,9 +194,9 @@ ALLOW_FAILPOINTS = env_bool("ALLOW_FAILPOINTS", default=False)
 
 # The defaults are the simulators of `manage.py simulators`.
 STRIPE_API_BASE = env_str("STRIPE_API_BASE", "http://127.0.0.1:8010").rstrip("/")
-STRIPE_API_KEY = env_str("STRIPE_API_KEY", "sk_test_simulator")
+STRIPE_API_KEY = env_secret("STRIPE_API_KEY", "sk_test_simulator")
 # The secret under which Stripe signs its webhooks. Without one, every webhook is refused. The demo and its simulator share one.
-STRIPE_WEBHOOK_SECRET = env_str("STRIPE_WEBHOOK_SECRET", "whsec_demo_only" if env_bool("DEBUG", default=False) else "")
+STRIPE_WEBHOOK_SECRET = env_secret("STRIPE_WEBHOOK_SECRET", "whsec_demo_only" if env_bool("DEBUG", default=False) else "")
 # How long a customer has to confirm a payment that the bank asks for, and how often the payment is looked at meanwhile, in seconds.
 PAYMENT_ACTION_WITHIN = env_seconds("PAYMENT_ACTION_WITHIN", 3600.0)
 PAYMENT_LOOK_AFTER = env_seconds("PAYMENT_LOOK_AFTER", 300.0)
@@ -216,13 +219,13 @@ PAYMENT_MAIL_AFTER = env_seconds("PAYMENT_MAIL_AFTER", 600.0)
 # How often the payment of one order may be tried again after refusals.
 PAYMENT_TRIES = env_int("PAYMENT_TRIES", 5, minimum=1)
 CARRIER_URL = env_str("CARRIER_URL", "http://127.0.0.1:8010").rstrip("/")
-CARRIER_API_KEY = env_str("CARRIER_API_KEY", "carrier_test_simulator")
+CARRIER_API_KEY = env_secret("CARRIER_API_KEY", "carrier_test_simulator")
 # The secret under which the carrier signs its webhooks. Without one, every webhook is refused.
-CARRIER_WEBHOOK_SECRET = env_str("CARRIER_WEBHOOK_SECRET", "carrier_demo_only" if env_bool("DEBUG", default=False) else "")
+CARRIER_WEBHOOK_SECRET = env_secret("CARRIER_WEBHOOK_SECRET", "carrier_demo_only" if env_bool("DEBUG", default=False) else "")
 # The carrier is asked for a parcel without news after so many seconds, until its journey has ended or this time is over.
 PARCEL_LOOK_AFTER = env_seconds("PARCEL_LOOK_AFTER", 21_600.0)
 PARCEL_WATCHED_FOR = env_seconds("PARCEL_WATCHED_FOR", 2_592_000.0)
-globals().update(env_email("EMAIL_URL", "smtp://127.0.0.1:8025"))
+globals().update(mail.from_environment("EMAIL_URL", "smtp://127.0.0.1:8025"))
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env_str("DEFAULT_FROM_EMAIL", "Shop <orders@shop.example>")
 WEBHOOK_ALLOW_PRIVATE = env_bool("WEBHOOK_ALLOW_PRIVATE", default=False)
@@ -375,4 +378,4 @@ TIME_ZONE = "UTC"
 
 # A person reads lines at a terminal, a collector reads JSON.
 LOGGING = logs.settings(env_choice("LOG_FORMAT", "line", ("line", "json")), env_str("LOG_LEVEL", "INFO").upper())
-sentry.start(env_str("SENTRY_DSN"), env_str("SENTRY_ENVIRONMENT", "production"))
+sentry.start(env_secret("SENTRY_DSN"), env_str("SENTRY_ENVIRONMENT", "production"))

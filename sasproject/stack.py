@@ -108,7 +108,7 @@ class Stack:
             "PORT": str(port),
             "SAS_STATE_DIR": str(self.options.state_dir),
             "DEBUG": os.environ.get("DEBUG") or "1",
-            "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or "pgmq://",
+            **({} if os.environ.get("CELERY_BROKER_URL_FILE") else {"CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or "pgmq://"}),
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
@@ -121,11 +121,12 @@ class Stack:
                 "STRIPE_API_BASE": self.simulators_url,
                 "CARRIER_URL": self.simulators_url,
                 "EMAIL_URL": f"smtp://127.0.0.1:{self.smtp_port}",
+                "EMAIL_URL_FILE": "",
             }
 
     def start_database(self) -> None:
         """Use the server that DATABASE_URL names, or start an embedded one."""
-        if self.env.get("DATABASE_URL"):
+        if self.env.get("DATABASE_URL") or self.env.get("DATABASE_URL_FILE"):
             return
         self.postgres = EmbeddedPostgres(self.options.state_dir)
         fresh = not (self.options.state_dir / "pg").exists()
@@ -142,6 +143,8 @@ class Stack:
             arguments = ["--port", str(self.simulators_port), "--smtp-port", str(self.smtp_port)]
             ledger = ["--ledger", str(self.options.state_dir / "ledger.jsonl")]
             webhook = ["--payment-webhook", f"{self.url}/hooks/stripe/", "--carrier-webhook", f"{self.url}/hooks/carrier/"]
+            places = {"url": self.simulators_url, "smtp_port": self.smtp_port}
+            (self.options.state_dir / "simulators.json").write_text(json.dumps(places))  # `manage.py doctor` reads it
             self.start_child("simulators", [*self.manage("simulators"), *arguments, *ledger, *webhook])
         self.say("demo", "preparing tables, products and accounts")
         prepare = self.start_child("prepare", [sys.executable, "-m", "sasproject.prepare"], keep=False)

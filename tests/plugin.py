@@ -60,6 +60,7 @@ WHOLE_SHOPS = (
     "tests/governed/test_poisonous_orders.py",
     "tests/e2e/test_one_orders_life.py",
     "tests/e2e/test_database_roles.py",
+    "tests/console/test_capacity.py",
     "tests/browser/test_storefront_browser.py",
     "tests/browser/test_shopfront_browser.py",
     "tests/hazards/test_deaf_workers.py",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shlex
+import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -68,21 +70,25 @@ class Ctl:
 
 
 class Api:
-    """The management plugin's HTTP API. url: `http://user:password@host:15672`, of an administrator."""
+    """The management plugin's HTTP API. url: `http://user:password@host:15672`, of an administrator.
 
-    def __init__(self, url: str) -> None:
+    tls: Celery's `broker_use_ssl`, whose authorities and certificate are used for https, too. The server is always checked.
+    """
+
+    def __init__(self, url: str, tls: Any = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or not parts.username:
             raise ServerError("--api: expected http://user:password@host:15672")
         self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/api"
         known = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        self._context = _context(tls if isinstance(tls, dict) else {}) if parts.scheme == "https" else None
         self._headers = {"Authorization": f"Basic {b64encode(known.encode()).decode()}", "Content-Type": "application/json"}
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._base}{path}", data, self._headers, method=method)  # noqa: S310 - the scheme is checked
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=self._context) as answer:  # noqa: S310
                 content = answer.read()
                 return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
@@ -92,8 +98,8 @@ class Api:
                 else error.read(300).decode("utf-8", "replace")
             )
             raise ServerError(f"{self._base}: {error.code}: {why}") from None
-        except (OSError, ValueError) as error:
-            raise ServerError(f"{self._base}: {getattr(error, 'reason', error)}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise ServerError(f"{self._base}: {getattr(error, 'reason', None) or str(error).strip() or type(error).__name__}") from None
 
     def users(self) -> dict[str, list[str]]:
         tags = {row["name"]: row["tags"] for row in self._ask("GET", "/users")}
@@ -104,3 +110,10 @@ class Api:
 
     def delete_user(self, name: str) -> None:
         self._ask("DELETE", f"/users/{quote(name, safe='')}")
+
+
+def _context(tls: dict[str, Any]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.get("ca_certs"))
+    if tls.get("certfile"):
+        context.load_cert_chain(tls["certfile"], tls.get("keyfile"))
+    return context

@@ -7,6 +7,7 @@ and ends the next worker.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from struct import pack, unpack_from
 from typing import Any
@@ -91,6 +92,19 @@ class Transport(pyamqp.Transport):
 
 
 class SSLTransport(pyamqp.SSLTransport):
-    """The same over TLS."""
+    """The same over TLS. The server's certificate and its name are checked, unless `broker_use_ssl` says otherwise.
+
+    kombu would check no name, or the one of the first of several brokers.
+    """
 
     Connection = Connection
+
+    def establish_connection(self) -> Any:
+        client: Any = self.client
+        given = client.ssl
+        options = given if isinstance(given, dict) else {}
+        client.ssl = {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": client.hostname, **options}
+        try:
+            return super().establish_connection()
+        finally:
+            client.ssl = given

@@ -1,10 +1,14 @@
-"""Heartbeats: one row per process incarnation, timed by the database's clock. Operators and readiness checks read them."""
+"""Heartbeats: one row per process incarnation, timed by the database's clock. Operators and readiness checks read them.
+
+A worker in a container also touches a file, SAS_ALIVE_FILE, which a probe looks at without a connection to anything.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from supervision.postgres import db
@@ -42,3 +46,10 @@ def keep_beating(role: str, describe: Callable[[], Mapping[str, Any]] = dict) ->
     if _beats_in != os.getpid():
         _beats_in = os.getpid()
         PeriodicLoop("heartbeat", EVERY_SECONDS, lambda: beat(role, describe()), at_once=True).start()
+
+
+def touch_file() -> None:
+    """Touch SAS_ALIVE_FILE every few seconds, if it is set, as long as this process runs. It needs neither database nor broker."""
+    path = os.environ.get("SAS_ALIVE_FILE", "").strip()
+    if path:
+        PeriodicLoop("alive", EVERY_SECONDS, Path(path).touch, at_once=True).start()

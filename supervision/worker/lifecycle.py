@@ -38,6 +38,7 @@ SWEEP_TASK = "look for overdue steps"
 def learn_queues(sender: str, instance: Any, **_: Any) -> None:
     """Remember which queues this worker serves: a cohort goes on in this process if it serves the next agent's queue."""
     failpoints.load()
+    heartbeats.touch_file()  # before the worker waits for its database and its broker
     identity.set_role(_role(sender))
     spans.start(_role(sender))
     for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
@@ -147,6 +148,7 @@ def resign(**_: Any) -> None:
 @signals.beat_init.connect
 def adopt_interval(**_: Any) -> None:
     """If SUPERVISION_SWEEP_SECONDS is set for this process, it overrides the interval stored in the database."""
+    heartbeats.touch_file()
     if os.environ.get("SUPERVISION_SWEEP_SECONDS"):
         set_sweep_interval(conf.get().sweep_every.total_seconds())
     heartbeats.keep_beating("beat")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,6 +86,26 @@ def test_services_that_are_away_are_failures_with_what_to_set(settings: Any):
 
     assert [finding.level for finding in findings] == [Level.FAIL] * 3
     assert [finding.advice.split()[1].split("=")[0] for finding in findings] == ["STRIPE_API_BASE", "CARRIER_URL", "EMAIL_URL"]
+
+
+def test_simulators_are_advised_where_they_are_wanted_and_can_start(settings: Any, monkeypatch: pytest.MonkeyPatch):
+    settings.STRIPE_API_BASE = "http://127.0.0.1:1"
+    settings.DEBUG = False
+    assert "simulators" not in next(iter(doctor_probes.payment())).advice
+    settings.DEBUG = True
+    assert "start manage.py simulators" in next(iter(doctor_probes.payment())).advice
+    monkeypatch.setattr(doctor_probes, "find_spec", lambda name: None)
+    assert "requirements-embedded.txt, and start manage.py simulators" in next(iter(doctor_probes.payment())).advice
+
+
+def test_the_demos_simulators_are_found_on_other_ports(services: Any, settings: Any, tmp_path: Path):
+    settings.STATE_DIR, settings.DEBUG = tmp_path, True
+    (tmp_path / "simulators.json").write_text(json.dumps({"url": settings.STRIPE_API_BASE, "smtp_port": settings.EMAIL_PORT}))
+    settings.STRIPE_API_BASE = settings.CARRIER_URL = doctor_probes.USUAL
+    settings.EMAIL_PORT = 8025
+
+    for probe in (doctor_probes.payment, doctor_probes.carrier, doctor_probes.mail):
+        assert next(iter(probe())).level is Level.OK
 
 
 def test_webhooks_without_a_secret_are_a_warning(services: Any, settings: Any):

@@ -53,7 +53,7 @@ class Command(Base):
         for name in (*accounts, *options["revoke"]):
             self._check(name)
         try:
-            server: Server = Api(options["api"]) if options["api"] else Ctl(options["rabbitmqctl"])
+            server: Server = Api(options["api"], current_app.conf.broker_use_ssl) if options["api"] else Ctl(options["rabbitmqctl"])
             if options["revoke"]:
                 if accounts or options["rotate"]:
                     raise CommandError("--revoke stands alone")
