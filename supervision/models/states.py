@@ -339,7 +339,10 @@ class Notification(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A message or submission that could not be used, kept byte for byte with the reason. delivery: its queue and properties."""
+    """A message or submission that could not be used, kept byte for byte with the reason. delivery: its queue and properties.
+
+    blanked_at: when its bytes, headers and properties were erased; digest: the SHA-256 of the bytes that it had, empty before that.
+    """
 
     source = models.TextField(_("source"))
     body = models.BinaryField(_("body"))
@@ -352,6 +355,8 @@ class DeadLetter(models.Model):
     created_at = models.DateTimeField(_("created at"), db_default=Now())
     resolved_at = models.DateTimeField(_("resolved at"), null=True)
     resolution = models.TextField(_("resolution"), db_default="")
+    blanked_at = models.DateTimeField(_("blanked at"), null=True)
+    digest = models.TextField(_("digest"), db_default="", default="")
 
     class Meta:
         verbose_name = _("dead letter")

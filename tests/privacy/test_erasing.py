@@ -1,0 +1,126 @@
+"""Erasing a person leaves no byte of name, mail and address, in any column of any table and in no file, but what the law keeps."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+from django.test import Client
+
+from orders.accounts.tables import SavedAddress, VerifiedEmail
+from orders.documents.tables import Document
+from orders.mails.resending import resend
+from orders.models import Erasure, Order
+from orders.privacy import erasing, people
+from orders.queries import order_view
+from orders.refunds.asking import refund
+from orders.returns.asking import ask
+from orders.services import cancel_order
+from supervision import conf
+from supervision.approvals.actors import Exempt
+from supervision.audit import registry
+from supervision.deadletters import dead_letters
+from supervision.desk import notes
+from supervision.models import ArchivedRun, Exchange, Incident, IncidentNote, Notification, Run, SavedView, StrayReply
+from supervision.outbox import notifications
+from tests.orders.test_returns import goods, shop
+from tests.shopping import a_request, an_account, place
+
+from .kit import ADDRESS, EMAIL, LINE1, NAME, PHONE, SURNAME, hits, in_files
+
+__all__ = ["shop"]
+
+KEPT = {"orders_document.body"}  # by law, for DOCUMENT_YEARS
+
+
+def told(shop) -> None:
+    for _ in range(3):
+        Notification.objects.filter(delivered_at=None).update(not_before=Now())  # reminders, too
+        notifications.deliver_due()
+        shop.run()
+
+
+@pytest.fixture
+def zoe(shop) -> User:
+    """A customer whose username is the address, as sign-up makes it."""
+    account = an_account("zoe", "customer")
+    User.objects.filter(pk=account.pk).update(username=EMAIL.lower(), email=EMAIL, first_name=NAME, last_name=SURNAME)
+    account.refresh_from_db()
+    VerifiedEmail.objects.create(account=account, address=EMAIL.lower())
+    SavedAddress.objects.create(account=account, **ADDRESS)
+    return account
+
+
+def lived(shop, zoe: User) -> dict[str, str]:
+    """Orders of an account and of a guest, and everything that may come of them. Returns public ids."""
+    lines = [{"sku": "MUG-BLUE", "quantity": 2}, {"sku": "TOTE-OCHRE", "quantity": 3}]
+    mine = {"email": EMAIL, "shipping_address": ADDRESS, "lines": lines}
+    own = place(zoe, **mine)
+    guest = place(None, **{**mine, "email": EMAIL.upper()})
+    refused = place(zoe, **mine, payment_method="pm_card_chargeDeclined")
+    shop.run()
+    cancel_order(refused, by=Exempt(zoe), reason=f"call {PHONE}")
+    shop.run()
+    told(shop)
+
+    back = ask(order_view(own), [{"sku": "MUG-BLUE", "quantity": 1}], f"too small, {SURNAME}", by=zoe.username).public_id
+    shop.run()
+    goods(shop, back, ("MUG-BLUE", 1, 0))
+    told(shop)
+    olga = an_account("olga", "operator")
+    refund(own, amount=Decimal("5.00"), reason=f"Mrs {SURNAME} was kind", by=olga, idempotency_key="one")
+    resend(own, email=f"{SURNAME}@other.canary.example", reason=f"{NAME} lost it", by=olga, idempotency_key="two")
+    shop.run()
+    told(shop)
+    notes.add(own, f"{SURNAME} called from {PHONE}", by=olga)
+    run = Run.objects.get(key=own)
+    StrayReply.objects.create(run_id=run.pk, direction="do", position=0, attempt=9, outcome="late", detail=f"for {LINE1}", actor="x")
+    Exchange.objects.create(
+        run_id=run.pk, direction="do", position=2, attempt=1, service="carrier", call="POST", asked="", answered=f"to {NAME}", seconds=1
+    )
+    letter = json.dumps({**a_request(**mine), "phone": PHONE}).encode()
+    dead_letters.keep("intake", letter, f"cannot be read: {EMAIL}", headers={"x-from": EMAIL})
+    dead_letters.keep("queue agent", gzip.compress(letter), "not JSON")
+    incident = Incident.objects.create(kind="step_error", cause=f"mail to {EMAIL} refused", title="x")
+    IncidentNote.objects.create(incident=incident, author="olga", text=f"wrote to {EMAIL}")
+    SavedView.objects.create(owner=olga, of="orders", name="hers", query=f"email={EMAIL}")
+    visitor = Client()
+    visitor.force_login(zoe)
+    session = Client().session
+    session["sign_up"] = {"email": EMAIL}
+    session.save()
+    return {"own": own, "guest": guest, "refused": refused, "return": back}
+
+
+def erase(person: people.Person, **how) -> Erasure:
+    erasure = erasing.begin(person, by="olga", reason=f"{NAME} asked for it", **how)
+    for _ in range(5):
+        notifications.deliver_due()
+        while erasing.work(erasure.pk, 60):
+            pass
+    erasure.refresh_from_db()
+    return erasure
+
+
+def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
+    lives = lived(shop, zoe)
+    before = dict(Order.objects.values_list("public_id", "total"))
+    found = hits()
+    assert {"orders_order.email", "supervision_deadletter.body", "supervision_run.payload", "auth_user.username"} <= found.keys()
+
+    erasure = erase(people.by_account(zoe.username))
+
+    assert erasure.state == "done", (erasure.step, erasure.waits)
+    assert hits().keys() <= KEPT, hits()
+    assert list(in_files(conf.get().journal_dir)) == []
+    assert dict(Order.objects.values_list("public_id", "total")) == before
+    assert set(Order.objects.values_list("email", flat=True)) == {erasure.pseudonym}
+    kept = ArchivedRun.objects.get(key=lives["own"])
+    assert kept.run.payload["shipping_address"]["country"] == "IT"
+    assert [line["sku"] for line in kept.run.payload["lines"]] == ["MUG-BLUE", "TOTE-OCHRE"]
+    assert Document.objects.filter(order_key=lives["own"]).exists()
+    assert list(registry.violations()) == []
