@@ -15,7 +15,7 @@ from orders.privacy import rows
 from orders.privacy.people import Person
 from supervision.models import ArchivedRun, DeadLetter, Submission
 from supervision.postgres import db
-from supervision.privacy.words import Words
+from supervision.privacy.words import MASK, Words
 
 PAGE = 500
 _ARCHIVED = """
@@ -23,7 +23,8 @@ WITH page AS MATERIALIZED (
     SELECT run_id, key, body FROM supervision_archivedrun WHERE run_id > %(after)s ORDER BY run_id LIMIT %(page)s),
 mine AS (
     SELECT key, body FROM page
-     WHERE lower(body->'application'->>'email') = ANY (%(emails)s) OR body->'application'->>'account' = ANY (%(accounts)s)
+     WHERE lower(body->'application'->>'email') = ANY (%(emails)s)
+        OR (body->'application'->>'account' = ANY (%(accounts)s) AND body->'application'->>'email' <> %(mask)s)
         OR (lower(body->'run'->'payload'->>'email') = ANY (%(emails)s) AND body->'application' ? 'order'))
 SELECT (SELECT max(run_id) FROM page), (SELECT count(*) FROM page), (SELECT coalesce(jsonb_object_agg(key, body), '{}') FROM mine)
 """
@@ -35,7 +36,7 @@ def archived(person: Person, after: int) -> tuple[dict[str, tuple[list[str], boo
 
     Of each: its names and addresses, and whether it is an order. Others came later for an order.
     """
-    params = {"after": after, "page": PAGE, "emails": person.emails, "accounts": [str(pk) for pk in person.accounts]}
+    params = {"after": after, "page": PAGE, "emails": person.emails, "accounts": [str(pk) for pk in person.accounts], "mask": MASK}
     last, count, found = db.fetch(_ARCHIVED, params)[0]
     runs = {key: (list(rows.words_in(body)), "lines" in (body.get("application") or {})) for key, body in found.items()}
     return runs, last if count == PAGE else None

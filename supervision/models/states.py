@@ -339,10 +339,7 @@ class Notification(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A message or submission that could not be used, kept byte for byte with the reason. delivery: its queue and properties.
-
-    blanked_at: when its bytes, headers and properties were erased; digest: the SHA-256 of the bytes that it had, empty before that.
-    """
+    """A message or submission that could not be used, kept byte for byte with the reason. digest: of the bytes, once they are blanked."""
 
     source = models.TextField(_("source"))
     body = models.BinaryField(_("body"))

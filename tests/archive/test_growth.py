@@ -15,6 +15,7 @@ from orders.parcels import events as parcel_events
 from orders.payments import events as payment_events
 from orders.records import expired, facts, leaving
 from supervision import tasks
+from supervision.deadletters import ending
 from supervision.ledger import exchanges
 from supervision.runtime import tidying
 from supervision.worker import records
@@ -63,6 +64,7 @@ STATEMENTS = {
     "sessions": (expired._SESSIONS, {"size": 500}),
     "payment events": (payment_events._FORGET, {"seconds": 2_592_000}),
     "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
+    "bytes of dead letters": (ending._OLD, {"after": 0, "size": 200, "days": 90}),
     "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
     **{
         table: (
@@ -85,7 +87,7 @@ def test_every_tidier_is_among_these_statements():
     assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
-        *records.RECORDS,
+        "bytes of dead letters", *records.RECORDS,
     }  # fmt: skip
 
 

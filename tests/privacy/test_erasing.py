@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import mail
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -15,25 +18,28 @@ from orders.accounts.tables import SavedAddress, VerifiedEmail
 from orders.documents.tables import Document
 from orders.mails.resending import resend
 from orders.models import Erasure, Order
-from orders.privacy import erasing, people
+from orders.privacy import again, erasing, held, people, rows
 from orders.queries import order_view
 from orders.refunds.asking import refund
 from orders.returns.asking import ask
 from orders.services import cancel_order
-from supervision import conf
+from supervision import conf, testing
 from supervision.approvals.actors import Exempt
 from supervision.audit import registry
-from supervision.deadletters import dead_letters
+from supervision.deadletters import dead_letters, ending
 from supervision.desk import notes
-from supervision.models import ArchivedRun, Exchange, Incident, IncidentNote, Notification, Run, SavedView, StrayReply
+from supervision.errors import Refused
+from supervision.models import ArchivedRun, DeadLetter, Exchange, Incident, IncidentNote, Notification, Run, SavedView, StrayReply
+from supervision.operations import archive, requeue
 from supervision.outbox import notifications
 from tests.orders.test_returns import goods, shop
-from tests.shopping import a_request, an_account, place
+from tests.shopping import a_client, a_request, an_account, order, place
 
 from .kit import ADDRESS, EMAIL, LINE1, NAME, PHONE, SURNAME, hits, in_files
 
 __all__ = ["shop"]
 
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 KEPT = {"orders_document.body"}  # by law, for DOCUMENT_YEARS
 
 
@@ -124,3 +130,114 @@ def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
     assert [line["sku"] for line in kept.run.payload["lines"]] == ["MUG-BLUE", "TOTE-OCHRE"]
     assert Document.objects.filter(order_key=lives["own"]).exists()
     assert list(registry.violations()) == []
+
+
+def test_each_place_where_a_person_was_found_is_declared(shop, zoe):
+    lived(shop, zoe)
+    testing.schedule()
+    no_columns = {"orders_requestcount.bucket"}
+
+    assert hits().keys() - no_columns <= held.personal()
+    for moved in archive.batches(timedelta(0), keep_orders=True):
+        assert moved is not None
+    assert hits().keys() - no_columns <= held.personal()
+
+
+def test_another_person_of_the_same_name_keeps_everything(shop, zoe):
+    lived(shop, zoe)
+    other = an_account("yann", "customer")
+    theirs = place(other, email="yann@example.com", shipping_address=ADDRESS)
+    to_zoe = place(other, email=EMAIL, shipping_address={**ADDRESS, "name": "Yann Quoxley"})
+    shop.run()
+    told(shop)
+
+    erase(people.by_account(zoe.username))
+
+    kept = order_view(theirs)
+    assert (kept.email, kept.shipping_address["name"]) == ("yann@example.com", f"{NAME} {SURNAME}")
+    named = order_view(to_zoe)
+    assert named.email == "[erased]"
+    assert named.shipping_address["name"] == "Yann Quoxley"
+    assert not hits([EMAIL.lower()])
+
+
+def test_an_order_that_has_not_ended_is_refused_or_waits(shop, zoe, services):
+    mine = {"email": EMAIL, "shipping_address": ADDRESS}
+    place(None, **mine)
+    with pytest.raises(Refused, match="1 orders"):
+        erasing.begin(people.by_email(EMAIL), by="olga", reason="asked")
+    assert not Erasure.objects.exists()
+
+    erasure = erase(people.by_email(EMAIL), when_ended=True)
+    assert (erasure.state, erasure.waits) == ("working", 1)
+    assert erasing.progress(erasure).startswith("1 order")
+
+    shop.run()
+    told(shop)
+    place(None, **mine)  # placed meanwhile: found, too
+    erasing.turn()
+    shop.run()
+    told(shop)
+    erasing.turn()
+    erasure.refresh_from_db()
+    assert erasure.state == "done"
+    assert hits().keys() <= KEPT, hits()
+
+
+def test_a_closed_account_signs_in_no_more_and_is_told_once(shop, zoe):
+    order(a_client(zoe), email=EMAIL)
+    shop.run()
+    told(shop)
+    client, mail.outbox = a_client(zoe), []
+
+    erasing.begin(people.by_account(zoe.username), by="olga", reason="asked")
+
+    assert client.get("/api/v1/orders/").status_code == 401
+    assert client.post("/api/v1/orders/", a_request()).status_code == 401
+    erase(people.by_account(zoe.username))
+    assert [(one.subject, one.to) for one in mail.outbox] == [("Your account is closed", [EMAIL])]
+    zoe.refresh_from_db()
+    assert (zoe.username, zoe.email, zoe.is_active, zoe.has_usable_password()) == (f"erased-{zoe.pk}", "", False, False)
+
+
+def test_the_bytes_of_an_old_dead_letter_go_and_the_digest_stays(shop):
+    kept = [dead_letters.keep("intake", f'{{"email": "{EMAIL}"}}'.encode(), "not an order") for _ in range(3)]
+    settled, young, stands = (letter.pk for letter in kept)
+    DeadLetter.objects.filter(pk=settled).update(created_at=LONG_AGO, resolved_at=LONG_AGO, resolution="discarded")
+    DeadLetter.objects.filter(pk=young).update(created_at=LONG_AGO, resolved_at=Now(), resolution="discarded")
+    DeadLetter.objects.filter(pk=stands).update(created_at=LONG_AGO)
+
+    ending.blank_old()
+
+    assert [bool(row.body) for row in DeadLetter.objects.order_by("pk")] == [False, True, True]
+    blanked = DeadLetter.objects.get(pk=settled)
+    assert blanked.digest == hashlib.sha256(bytes(kept[0].body)).hexdigest()
+    assert not requeue.can_go_back(blanked)
+
+
+def test_what_a_restore_brings_back_is_found_by_the_list(shop, zoe):
+    place(zoe, email=EMAIL, shipping_address=ADDRESS)
+    place(None, email="ada@example.com")
+    shop.run()
+    told(shop)
+    erase(people.by_account(zoe.username))
+    hashes = list(again.listed())
+    assert again.found(hashes) == []
+
+    place(None, email=EMAIL.upper(), shipping_address=ADDRESS)
+    shop.run()
+    assert [person.emails for person in again.found(hashes)] == [[EMAIL.lower()]]
+
+
+def test_many_orders_are_erased_in_bounded_batches(shop, zoe, monkeypatch):
+    for _ in range(3):
+        place(zoe, email=EMAIL, shipping_address=ADDRESS)
+    shop.run()
+    told(shop)
+    monkeypatch.setattr(erasing, "BATCH", 1)
+    seen = []
+    monkeypatch.setattr(rows, "erase", lambda keys, *rest, real=rows.erase: seen.append(len(keys)) or real(keys, *rest))
+
+    assert erase(people.by_account(zoe.username)).state == "done"
+
+    assert seen == [1, 1, 1]
