@@ -59,13 +59,16 @@ class Words:
         return self._pattern.sub(MASK, text) if self._pattern is not None else text
 
     def out_of_json(self, value: Any, fields: Collection[str] = ()) -> Any:
-        """The JSON value without the words. Of these fields, at every depth, all texts go; of an address all but its country."""
+        """The JSON value without the words. Of these fields, at every depth, all texts go, and of addresses all but the country.
+
+        Without fields only the words go: the value may be another person's.
+        """
         if isinstance(value, str):
             return self._text(value, fields)
         if isinstance(value, list):
             return [self.out_of_json(part, fields) for part in value]
         if isinstance(value, Mapping):
-            whole = is_address(value)
+            whole = bool(fields) and is_address(value)
             return {
                 self.out_of(name): part
                 if name in GOODS

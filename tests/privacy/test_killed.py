@@ -21,9 +21,22 @@ from .test_erasing import KEPT, told, zoe
 __all__ = ["shop", "zoe"]
 
 
+CODE = """
+import sys, django
+django.setup()
+from django.core.management import call_command
+from supervision.runtime import failpoints
+failpoints.load()
+call_command(*sys.argv[1:])
+"""
+
+
 def command(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "DATABASE_URL": database_url(connection.settings_dict["NAME"]), "DEBUG": "1", **variables}
-    return subprocess.Popen([sys.executable, "manage.py", *arguments], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    """`manage.py` with these arguments, which its failpoints may kill."""
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "sasproject.settings", "DEBUG": "1", **variables}
+    env["DATABASE_URL"] = database_url(connection.settings_dict["NAME"])
+    words = [sys.executable, "-c", CODE, *arguments]
+    return subprocess.Popen(words, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def bought(shop, zoe) -> None:
