@@ -8,6 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
@@ -68,7 +69,7 @@ class ErasureAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         return [path("person/", self.admin_site.admin_view(self.person_view), name="orders_erasure_person"), *super().get_urls()]
 
-    def person_view(self, request: HttpRequest) -> HttpResponse:
+    def person_view(self, request: HttpRequest) -> HttpResponseBase:
         """Look a person up; then export, or erase after the plan was shown."""
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -89,7 +90,7 @@ class ErasureAdmin(ReadOnlyAdmin):
         context["back"] = reverse("admin:orders_erasure_changelist")
         return TemplateResponse(request, "admin/orders/person.html", context, status=400 if form.errors else 200)
 
-    def _export(self, request: HttpRequest, person: people.Person) -> HttpResponse:
+    def _export(self, request: HttpRequest, person: people.Person) -> HttpResponseBase:
         if not request.user.has_perm(EXPORTS):
             raise PermissionDenied
         last = Erasure(pk=0)

@@ -241,7 +241,7 @@ def _sessions(erasure: Erasure, person: Person) -> tuple[int, bool]:
 
 
 def _elsewhere(erasure: Erasure, person: Person) -> tuple[int, bool]:
-    number, after, changed = engine.page(*erasure.place, person.surely)
+    number, after, changed = engine.page(erasure.place[0], erasure.place[1], person.surely)
     if number > engine.pages():
         _go_on(erasure, "log", [0])
         changed += traces.counts_of(person)

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -17,13 +18,13 @@ from django.views.decorators.http import require_http_methods
 from orders.accounts.forms import OwnPasswordForm
 from orders.privacy import erasing, exporting, people
 from orders.privacy.people import Person
-from supervision.approvals.gate import Exempt
 from supervision.errors import Refused
+from supervision.operations.audit_log import Exempt
 
 SPOOLED = 2_000_000  # bytes that are kept in memory; a longer file goes to the disk
 
 
-def zipped(person: Person) -> FileResponse:
+def zipped(person: Person) -> HttpResponseBase:
     """The export of this person, as a download."""
     out = tempfile.SpooledTemporaryFile(SPOOLED)  # noqa: SIM115 - the response closes it
     exporting.write(person, out)
@@ -35,7 +36,7 @@ def zipped(person: Person) -> FileResponse:
 @sensitive_post_parameters("password")
 @never_cache
 @require_http_methods(["GET", "POST"])
-def own_data(request: HttpRequest) -> HttpResponse:
+def own_data(request: HttpRequest) -> HttpResponseBase:
     """Download the data, or close the account; a wrong password changes nothing."""
     account: Any = request.user
     form = OwnPasswordForm(request.POST or None, account=account)

@@ -85,7 +85,7 @@ def _no_persons() -> Q:
     return Q(account=None) | Q(account__in=User.objects.filter(groups__name="client").values("pk"))
 
 
-def digest(email: str, secret: str | None = None) -> str:
+def digest(email: str, secret: Any = None) -> str:
     """A hash of this address that tells it to those who know the address and the SECRET_KEY, and to no others."""
     return salted_hmac(_SALT, email.strip().lower(), secret=secret, algorithm="sha256").hexdigest()
 

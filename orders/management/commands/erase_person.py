@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -71,10 +70,9 @@ class Command(Base):
             self._say(options, {"persons": 0}, "no person of the list is in the database")
 
     def _work(self, erasure: Erasure, options: dict[str, Any]) -> None:
-        with self.progress(None, "batches") as progress:
-            while erasing.work(erasure.pk, 1.0):
-                progress.add(1)
-                time.sleep(0)
+        while erasing.work(erasure.pk, 60.0):
+            erasure.refresh_from_db()
+            self.stderr.write(f"erasure {erasure.pk}: {erasing.progress(erasure)}", style_func=str)
         erasure.refresh_from_db()
         facts = {"erasure": erasure.pk, "state": erasure.state, "step": erasure.step, "waits": erasure.waits or 0, "rows": erasure.counts}
         self._say(options, facts, f"erasure {erasure.pk}: {erasing.progress(erasure)}")
