@@ -55,9 +55,7 @@ class Submission(models.Model):
             # Not `unique=True`: that makes a second index, for LIKE, which no query uses.
             models.UniqueConstraint(name="a_public_id_names_one_submission", fields=["public_id"]),
             models.UniqueConstraint(
-                name="a_client_key_names_one_submission",
-                fields=["client", "client_key"],
-                condition=Q(client_key__isnull=False),
+                name="a_client_key_names_one_submission", fields=["client", "client_key"], condition=Q(client_key__isnull=False)
             ),
         ]
         indexes = [
