@@ -89,7 +89,7 @@ def begin(person: Person, *, by: Actor, reason: str, when_ended: bool = False) -
     waiting = _unfinished(person)
     if waiting and not when_ended:
         raise Refused(
-            _("%(n)d orders of this person have not ended, such as %(first)s. Cancel them, or let the erasure wait for them.")
+            _("Orders of this person that have not ended: %(n)d, such as %(first)s. Cancel them, or let the erasure wait.")
             % {"n": len(waiting), "first": waiting[0]},
             "orders_run",
         )
@@ -286,7 +286,7 @@ def progress(erasure: Erasure) -> str:
     if erasure.state == Erasure.State.DONE:
         return _("done")
     if erasure.waits:
-        return _("%(n)d orders have not ended; it goes on when they have") % {"n": erasure.waits}
+        return _("waits for orders that have not ended, or cannot leave yet: %(n)d") % {"n": erasure.waits}
     return _("at work: step %(step)s") % {"step": erasure.step}
 
 

@@ -61,4 +61,4 @@ def _waiting(account: Any) -> str:
         count = erasing.plan(people.of_account(account)).waiting
     except Refused:
         return ""
-    return _("%(n)d of your orders are on their way. They still reach you, and are erased after that.") % {"n": count} if count else ""
+    return _("Your orders that are on their way: %(n)d. They still reach you, and are erased after that.") % {"n": count} if count else ""
