@@ -20,7 +20,7 @@ from celery import Celery
 from chaos import servers
 from chaos.servers import Server
 from sasproject.broker import transport_options
-from sasproject.env import database_from_url
+from sasproject.database import from_url
 
 AMQP_URL = os.environ.get("TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:5672//")
 REDIS_URL = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
@@ -49,7 +49,7 @@ class Broker:
         with psycopg.connect(self.database_url, autocommit=True, connect_timeout=5) as database:
             rows = database.execute(OLD_CLAIMS, [REPLAYED]).fetchall()
         with Celery("chaos", broker=self.url, set_as_current=False) as app:
-            app.conf.broker_transport_options = transport_options(self.url, database_from_url(self.database_url, "DATABASE_URL"))
+            app.conf.broker_transport_options = transport_options(self.url, from_url(self.database_url, "DATABASE_URL", purpose="queues"))
             with app.connection_for_write() as connection:
                 for run_id, attempt, *place, agent in rows * 2:
                     args = [[[run_id, attempt]], *place]

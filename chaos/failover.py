@@ -41,11 +41,15 @@ PREFERRED = ("adopt", "cancel", "refund")  # an operator chooses the first of th
 
 @dataclass
 class Customer:
-    """One customer with one order. key: its idempotency key. ids: every public id that the shop accepted it under, newest last."""
+    """One customer with one order. key: its idempotency key. ids: every public id that the shop accepted it under, newest last.
+
+    accepted_at: the monotonic times of these answers.
+    """
 
     number: int
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     ids: list[str] = field(default_factory=list)
+    accepted_at: list[float] = field(default_factory=list)
 
     @property
     def body(self) -> dict[str, Any]:
@@ -101,6 +105,7 @@ class Customers:
                 continue
             if answer.status_code == 202:
                 one.ids.append(str(answer.json()["id"]))
+                one.accepted_at.append(time.monotonic())
                 return
             time.sleep(0.3)
 
@@ -142,30 +147,31 @@ def drill(directory: Path, broker: str, *, rate: float, lost_seconds: float, res
             shop.manage("epoch", "--begin", "--reason", "restored from the backup")
         else:
             follower.fail_over()
-        _start_again_who_ended(shop)
+        start_again_who_ended(shop)
         time.sleep(3.0)
         customers.stop()
         lost = customers.order_lost_ones_again()
-        _rest(shop)
-        kinds, settled = _settle(shop)
-        wrong = list(_judge(shop, customers.all))
+        rest(shop)
+        kinds, settled = settle(shop)
+        wrong = list(judge(shop, customers.all))
         audit = shop.manage("audit", check=False)
         wrong += [] if "all hold" in audit else [f"audit: {line}" for line in audit.splitlines()]
         figures = {"customers": len(customers.all), "lost": lost, "findings": dict(kinds), "settled": settled, "wrong": len(wrong)}
         return figures, wrong
 
 
-def _start_again_who_ended(shop: Shop) -> None:
+def start_again_who_ended(shop: Shop) -> None:
+    """Start every process that has ended, as a service manager would."""
     for name, process in list(shop.processes.items()):
         if process.poll() is not None:
             shop.spawn(name)
 
 
-def _rest(shop: Shop) -> None:
+def rest(shop: Shop) -> None:
     """Wait until no order is under way. Resubmit orders in Error, as an operator would."""
     deadline = time.monotonic() + REST_SECONDS
     while time.monotonic() < deadline:
-        _start_again_who_ended(shop)
+        start_again_who_ended(shop)
         try:
             open_runs = shop.rows("SELECT key, process_state FROM supervision_run WHERE process_state NOT IN ('Processed', 'Cancelled')")
             waiting = shop.rows("SELECT count(*) FROM supervision_submission WHERE consumed_at IS NULL")[0][0]
@@ -180,7 +186,7 @@ def _rest(shop: Shop) -> None:
         time.sleep(1.0)
 
 
-def _settle(shop: Shop) -> tuple[Counter[str], int]:
+def settle(shop: Shop) -> tuple[Counter[str], int]:
     """Settle the findings of reconciliation, as an operator would; returns the findings by kind and how many were settled."""
     kinds: Counter[str] = Counter()
     settled = 0
@@ -199,11 +205,11 @@ def _settle(shop: Shop) -> tuple[Counter[str], int]:
         for verb, ids in by_verb.items():
             shop.manage("reconcile", "--settle", verb, "--reason", "after the failover", *ids, check=False)
             settled += len(ids)
-        _rest(shop)
+        rest(shop)
     return kinds, settled
 
 
-def _judge(shop: Shop, customers: list[Customer]) -> Iterator[str]:
+def judge(shop: Shop, customers: list[Customer]) -> Iterator[str]:
     """Compare charges and parcels in the services' ledgers with each customer's orders. Yields differences and unknown orders."""
     states = dict(shop.rows("SELECT key, process_state FROM supervision_run"))
     totals = {key: int(total * 100) for key, total in shop.rows("SELECT public_id, total FROM orders_order")}

@@ -14,6 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 
@@ -54,6 +55,41 @@ class Follower:
         self._until(lambda: self._one("SELECT pg_is_in_recovery()") is False, "the promotion")
         self._stop()
         self._take_over()
+
+    def promote(self, after: float = 0.0) -> float:
+        """Kill the primary with SIGKILL and let the follower take over at its own address; returns when that was, a monotonic time.
+
+        after: seconds without any server that takes writes, as long as the site's failover takes to notice.
+        """
+        self._kill_primary()
+        time.sleep(after)
+        with self._connect() as connection:
+            connection.execute("SELECT pg_promote()")
+        self._until(lambda: self._one("SELECT pg_is_in_recovery()") is False, "the promotion")
+        return time.monotonic()
+
+    @property
+    def url_of_both(self) -> str:
+        """A URL with both servers' hosts."""
+        place = quote(str(self.primary.socket_dir), safe="")
+        return f"postgres://{USER}@{place}:{PORT},{place}:{FOLLOWER_PORT}/{DATABASE}"
+
+    def restore_to(self, moment: str, archive: Path) -> None:
+        """Kill the primary and recover the copy from the archived log up to this time, in the primary's place."""
+        self._kill_primary()
+        with (self.data_dir / "postgresql.auto.conf").open("a") as configuration:
+            configuration.write(
+                f"archive_mode = off\nrestore_command = 'cp {archive}/%f %p'\nrecovery_target_time = '{moment}'\n"
+                "recovery_target_action = 'promote'\n"
+            )
+        (self.data_dir / "recovery.signal").touch()
+        self._take_over()
+        self._until(lambda: self._primary_one("SELECT pg_is_in_recovery()") is False, "the recovery")
+
+    def _primary_one(self, query: str) -> Any:
+        with psycopg.connect(self.primary.url, autocommit=True) as connection:
+            row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+        return row[0] if row else None
 
     def back_up(self) -> None:
         """Copy the primary once, without streaming. Later commits are not in the copy."""

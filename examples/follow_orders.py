@@ -39,7 +39,8 @@ def follow(connection: Connection, name: str, patience: float | None = None) -> 
         content = json.loads(body) if isinstance(body, str | bytes) else body
         arrived.append(({"id": message.properties.get("message_id") or message.headers["webhook-id"], **content}, message))
 
-    queue = Queue(name, durable=True)
+    on_rabbitmq = connection.transport.driver_type == "amqp"  # there the shop declares it, and your user may only read it
+    queue = Queue(name, durable=True, no_declare=on_rabbitmq)
     with Consumer(connection.default_channel, [queue], callbacks=[keep], accept=["json"], prefetch_count=20):
         while True:
             while arrived:

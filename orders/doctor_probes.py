@@ -1,4 +1,4 @@
-"""The doctor's checks of the services behind the agents: payment, carrier, mail. They only read and change nothing."""
+"""The doctor's checks of the services behind the agents and of the console's sign-in. They only read and change nothing."""
 
 from __future__ import annotations
 
@@ -48,6 +48,24 @@ def mail() -> Iterator[Finding]:
         yield Finding("mail", Level.OK, f"{address} answers")
 
 
+def console() -> Iterator[Finding]:
+    """Say whether the console asks for a second factor, and whether its provider of sign-ins answers."""
+    mode = settings.CONSOLE_SECOND_FACTOR
+    if mode == "required":
+        yield Finding("second factor", Level.OK, "the console requires one")
+    else:
+        text = f"CONSOLE_SECOND_FACTOR is {mode}: a password alone {'opens' if mode == 'off' else 'may open'} the console"
+        yield Finding("second factor", Level.OK if settings.DEBUG else Level.WARN, text, "" if settings.DEBUG else "set it to required")
+    for app in settings.SOCIALACCOUNT_PROVIDERS.get("openid_connect", {}).get("APPS", []):
+        address = f"{app['settings']['server_url']}/.well-known/openid-configuration"
+        try:
+            issuer = httpx2.get(address, timeout=PATIENCE).raise_for_status().json()["issuer"]
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as problem:
+            yield Finding("sign-in", Level.FAIL, f"{address}: {first_line(problem)}", "set OIDC_ISSUER")
+        else:
+            yield Finding("sign-in", Level.OK, f"{issuer} answers")
+
+
 def _ask(about: str, url: str, key: str, key_name: str, advice: str) -> Finding:
     address = url.split("/v1/")[0]
     try:
@@ -65,3 +83,4 @@ def _ask(about: str, url: str, key: str, key_name: str, advice: str) -> Finding:
 register("payment", payment)
 register("carrier", carrier)
 register("mail", mail)
+register("console", console)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from knox.models import AuthToken
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from orders.factors import console_admin
 from orders.identity.tables import OPERATE, SCOPES
 from supervision.console.bounded_lists import ReadOnlyAdmin
 
-for model in (User, Group, AuthToken):
+for model in (User, Group, AuthToken, *console_admin.UNSHOWN):
     if admin.site.is_registered(model):
         admin.site.unregister(model)
 
@@ -27,7 +30,21 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
-    list_display = ["username", "email", "is_staff", "is_active", "last_login"]
+    list_display = ["username", "email", "is_staff", "second_factor", "is_active", "last_login"]
+    list_filter = [*DjangoUserAdmin.list_filter, console_admin.FactorFilter]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        """Each account with whether it has a second factor."""
+        return console_admin.with_factors(super().get_queryset(request))
+
+    @admin.display(description=_("second factor"), boolean=True, ordering="enrolled")
+    def second_factor(self, account: User) -> bool:
+        """Whether an authenticator app or a passkey is enrolled."""
+        return bool(account.enrolled)  # type: ignore[attr-defined]  # `with_factors` adds it
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Not an account that the operators' log names: the log is append-only. Such an account is made inactive instead."""
+        return super().has_delete_permission(request, obj) and (obj is None or not LogEntry.objects.filter(user=obj).exists())
 
 
 @admin.register(Group)

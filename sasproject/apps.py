@@ -7,9 +7,12 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.management import call_command
+from django.db import connections
 from django.db.models.signals import post_migrate
+from psycopg import sql
 
-from supervision.transports.pgmq_tables import install_pgmq
+from sasproject.database_roles import grant_after_migrate, session_settings
+from supervision.apps import install_broker
 
 
 class ProjectConfig(AppConfig):
@@ -23,7 +26,11 @@ class ProjectConfig(AppConfig):
 
 
 def complete_database(using: str = "default", **_: Any) -> None:
-    """Create the cache table and, where the broker is in this database, PGMQ. May be repeated."""
+    """Create the cache table and, where it is the broker, PGMQ; grant the roles' rights. May be repeated."""
     call_command("createcachetable", database=using, verbosity=0)
-    if settings.BROKER_IN_DATABASE:
-        install_pgmq(using)
+    install_broker(using)
+    grant_after_migrate(using)
+    if "direct" in settings.DATABASES:  # a pooler in transaction mode takes no session's settings from a client
+        with connections[using].cursor() as cursor:
+            for statement in list(session_settings(cursor, sql.SQL("CURRENT_USER"))):
+                cursor.execute(statement)

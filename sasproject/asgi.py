@@ -7,6 +7,7 @@ from django.conf import settings
 
 from sasproject.handler import ThreadedHandler
 from supervision.plans import guard
+from supervision.postgres import pooling
 from supervision.runtime import failpoints
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
@@ -15,5 +16,6 @@ os.environ.setdefault("DATABASE_POOL", "1")
 
 failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
+pooling.refuse_lost_sessions()
 guard.refuse_other_plans()
 application = ThreadedHandler(settings.WEB_THREADS)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sasproject.env import database_from_url
+from sasproject.database import from_url
 from supervision.transports import options
 
 SCHEMES = ("amqp", "amqps", "redis", "rediss", "pgmq", "memory")  # memory: tests that need no worker
@@ -15,7 +14,7 @@ SCHEMES = ("amqp", "amqps", "redis", "rediss", "pgmq", "memory")  # memory: test
 
 def transport(url: str) -> str:
     """The kind of broker: `amqp`, `redis`, `pgmq` or `memory`, with or without TLS."""
-    scheme = urlsplit(url).scheme
+    scheme = url.partition("://")[0]
     if scheme not in SCHEMES:
         raise ImproperlyConfigured(f"CELERY_BROKER_URL must start with amqp://, redis:// or pgmq://, not {scheme or url!r}.")
     return {"amqps": "amqp", "rediss": "redis"}.get(scheme, scheme)
@@ -23,7 +22,7 @@ def transport(url: str) -> str:
 
 def transport_options(url: str, database: dict[str, Any]) -> dict[str, Any]:
     """kombu's options for this broker. database: the default database, which a bare `pgmq://` uses."""
-    if transport(url) == "pgmq" and (urlsplit(url).netloc or urlsplit(url).path.strip("/")):
-        database = database_from_url(url.replace("pgmq://", "postgres://", 1), "CELERY_BROKER_URL")
+    if transport(url) == "pgmq" and url.partition("://")[2].strip("/"):
+        database = from_url(url.replace("pgmq://", "postgres://", 1), "CELERY_BROKER_URL", purpose="queues")
         url = "pgmq://"
     return options.of_broker(url, database)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from typing import Any, overload
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -17,7 +17,6 @@ from django.core.exceptions import ImproperlyConfigured
 _env = environ.Env()
 
 DEMO_SECRET_KEY = "demo-only-secret-key-that-DEBUG-alone-permits"  # noqa: S105 - public on purpose, refused outside DEBUG
-POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
 def env_str(name: str, default: str = "") -> str:
@@ -118,28 +117,6 @@ def env_secret_key(*, debug: bool) -> str:
     if key == DEMO_SECRET_KEY or key.startswith("django-insecure-"):
         raise ImproperlyConfigured("SECRET_KEY is a public demo value: with DEBUG off a real one must be given.")
     return key
-
-
-def env_database(name: str, default: str) -> dict[str, Any]:
-    """Django's database entry from a `postgres://` URL; the host may be a percent-encoded socket directory."""
-    return database_from_url(env_str(name, default), name)
-
-
-def database_from_url(url: str, name: str) -> dict[str, Any]:
-    """The same for a given URL. name: the variable that an error names."""
-    parts = urlsplit(url)
-    if parts.scheme not in POSTGRES_SCHEMES:
-        raise ImproperlyConfigured(f"{name} must start with postgres://, not {parts.scheme or url!r}: only PostgreSQL holds the state.")
-    try:
-        config = dict(_env.db_url_config(url))
-        int(config.get("PORT") or 0)
-    except ValueError as problem:
-        raise ImproperlyConfigured(f"{name} cannot be read: {problem}.") from problem
-    if not config.get("NAME"):
-        raise ImproperlyConfigured(f"{name} names no database: expected postgres://user:password@host:port/database.")
-    # django-environ leaves an encoded socket directory (%2Ftmp%2Fx) as it stands; libpq wants the path.
-    config["HOST"] = unquote(config.get("HOST") or "")
-    return config
 
 
 def env_email(name: str, default: str) -> dict[str, Any]:

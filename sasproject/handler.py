@@ -25,8 +25,8 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.translation import get_language, override
 
-# The liveness probe has its own thread, so that it answers even while all others wait for a database that is down.
-ALWAYS_ANSWERED = ("/healthz", "/healthz/")
+# Each probe has its own thread, so that it answers even while all others wait for a database that is down.
+PROBES = ("/healthz", "/readyz")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -39,7 +39,7 @@ class ThreadedHandler(ASGIHandler):
     def __init__(self, threads: int) -> None:
         self.load_middleware()  # the synchronous way, unlike the base class
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
-        self._spare = ThreadPoolExecutor(1, thread_name_prefix="probe")
+        self._spare = {probe: ThreadPoolExecutor(1, thread_name_prefix="probe") for probe in PROBES}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         """Answer one request."""
@@ -49,7 +49,7 @@ class ThreadedHandler(ASGIHandler):
             body = await self.read_body(receive)
         except RequestAborted:
             return
-        threads = self._spare if scope["path"] in ALWAYS_ANSWERED else self._threads
+        threads = self._spare.get(scope["path"].rstrip("/"), self._threads)
         response, language = await asyncio.get_running_loop().run_in_executor(threads, self.answer, scope, body)
         if isinstance(response, StreamingHttpResponse):
             with override(language):

@@ -11,6 +11,8 @@ from supervision.console import theme
 
 UNFOLD: dict[str, Any] = {
     **theme.UNFOLD,
+    "STYLES": [*theme.UNFOLD["STYLES"], lambda request: static("orders/factors.css")],
+    "ACCOUNT": {"navigation": "orders.factors.own_pages.account_links"},
     "LOGIN": {"form": "orders.identity.forms.ConsoleSignInForm"},
     "SITE_TITLE": _("Orders"),
     "SITE_HEADER": _("Order operations"),

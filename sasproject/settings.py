@@ -14,12 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sasproject import broker, languages, look
+from sasproject import broker, database, factors, languages, look
 from sasproject.env import (
     env_bool,
     env_choice,
     env_counts,
-    env_database,
     env_email,
     env_int,
     env_limits,
@@ -67,6 +66,11 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "django_celery_beat",
     "django_htmx",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "sasproject",
     "supervision",
     "orders",
@@ -87,6 +91,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "orders.identity.middleware.Identity",
+    "allauth.account.middleware.AccountMiddleware",
+    "orders.factors.middleware.SecondFactor",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 
@@ -104,6 +110,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "orders.factors.pages.sign_in_ways",
             ],
         },
     },
@@ -111,28 +118,7 @@ TEMPLATES = [
 
 # --- Database ---------------------------------------------------------------------------------------------------------
 
-_database = env_database("DATABASE_URL", database_url(STATE_DIR))
-_database["OPTIONS"] = {
-    "application_name": env_str("SAS_ROLE", "sas"),
-    "connect_timeout": 5,
-    # A connection to a server that vanished without closing its sockets ends after half a minute, not after two hours.
-    "keepalives_idle": 15,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-    # The timeout: a process frozen inside a transaction must not hold its locks until it is thawed. Our transactions wait for
-    # no other process, so they are never idle so long. A process that is cut off here finds that it has lost its claims.
-    # jit=off: compiling our short statements takes longer than executing them (a claim: 0.1 s). The planner cannot know that.
-    "options": "-c idle_in_transaction_session_timeout=10000 -c jit=off",
-    **_database.get("OPTIONS", {}),
-}
-if env_bool("DATABASE_POOL", default=False):  # set by asgi.py: the web role's requests share connections
-    _database["CONN_MAX_AGE"] = 0
-    # One for each thread that answers requests, and some for the live pages, which query now and then.
-    _database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": env_int("DATABASE_POOL_SIZE", WEB_THREADS + 4, minimum=1), "timeout": 5}
-else:
-    _database["CONN_MAX_AGE"] = None  # a worker's thread keeps its connection
-DATABASES: dict[str, Any] = {"default": _database}
+DATABASES: dict[str, Any] = database.entries(database_url(STATE_DIR), WEB_THREADS)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The API's rate limiter counts in the cache, so all web processes have to share it.
@@ -148,8 +134,12 @@ CACHES = {
 
 # `supervision.celery` has the other options, with their reasons.
 CELERY_BROKER_URL = env_str("CELERY_BROKER_URL", "pgmq://")
-CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, _database)
-BROKER_IN_DATABASE = CELERY_BROKER_URL == "pgmq://"
+CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, DATABASES.get("direct", DATABASES["default"]))
+# With 0, what the processes use at RabbitMQ is declared beforehand, by `manage.py broker_topology`.
+CELERY_BROKER_DECLARE = env_bool("CELERY_BROKER_DECLARE", default=True)
+# Celery's remote control (`celery inspect`, `celery control`, Flower) and its events. There are none on pgmq.
+CELERY_REMOTE_CONTROL = env_bool("CELERY_REMOTE_CONTROL", default=True)
+CELERY_TASK_EVENTS = env_bool("CELERY_TASK_EVENTS", default=False)
 CELERY_BROKER_HEARTBEAT = 20 if broker.transport(CELERY_BROKER_URL) == "amqp" else 0
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_DEFAULT_QUEUE = "supervisor"
@@ -283,6 +273,12 @@ PASSWORD_HASHERS = ["orders.identity.hashing.OneAtATime"]
 # Operators' sessions end so long after the sign-in, and after so long without activity, in seconds.
 OPERATOR_SESSION_SECONDS = env_seconds("OPERATOR_SESSION_SECONDS", 43_200.0)
 OPERATOR_IDLE_SECONDS = env_seconds("OPERATOR_IDLE_SECONDS", 3600.0)
+# Who enters the console needs a second factor; verbs that move money ask for a proof that is not older than this, in seconds.
+CONSOLE_SECOND_FACTOR = factors.second_factor(debug=DEBUG)
+REAUTHENTICATE_SECONDS = factors.REAUTHENTICATE_SECONDS
+OIDC_GROUPS, OIDC_TRUSTS_MFA = factors.OIDC_GROUPS, factors.OIDC_TRUSTS_MFA
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = factors.OIDC_PROVIDERS
+globals().update(factors.ALLAUTH)
 # Orders without an account, from one network. The demo sets no limit, because one person tries everything there.
 _guest_orders = env_str("GUEST_ORDERS", "off" if DEBUG else "20/h")
 GUEST_ORDERS = None if _guest_orders.lower() == "off" else _guest_orders
@@ -299,7 +295,7 @@ API_THROTTLE = None if env_str("API_THROTTLE").lower() == "off" else env_str("AP
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "orders.api.authentication.TokenInOneQuery",
-        "rest_framework.authentication.SessionAuthentication",
+        "orders.api.authentication.WholeSession",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_THROTTLE_CLASSES": ["orders.api.throttling.AccountAndAddressThrottle"],

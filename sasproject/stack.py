@@ -100,9 +100,11 @@ class Stack:
         except ports.Taken as problem:
             raise DemoError(f"{problem}: stop what listens there, or choose another with --port.") from None
         self.url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"  # noqa: S104 - compared, not bound
+        self.shown = self.url.replace("//127.0.0.1:", "//localhost:")  # what a person clicks: browsers permit passkeys there
         self.env = {
             **os.environ,
             "HOST": host,
+            "PUBLIC_URL": os.environ.get("PUBLIC_URL") or self.shown,
             "PORT": str(port),
             "SAS_STATE_DIR": str(self.options.state_dir),
             "DEBUG": os.environ.get("DEBUG") or "1",
@@ -225,9 +227,9 @@ class Stack:
             "",
             f"The shop is open ({time.monotonic() - self.began:.1f} s).",
             "",
-            f"  shop        {self.url}/",
-            f"  operators   {self.url}/admin/",
-            f"  API         {self.url}/api/docs/",
+            f"  shop        {self.shown}/",
+            f"  operators   {self.shown}/admin/",
+            f"  API         {self.shown}/api/docs/",
             *([f"  simulators  {self.simulators_url}/"] if self.simulators_url else []),
             "",
             *(f"  {name:<11} {facts['password'] or '(its password is unchanged)'}" for name, facts in self.accounts.items()),

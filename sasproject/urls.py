@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, PasswordChangeDoneView, PasswordChangeView
 from django.urls import include, path
 
+from orders.factors.urls import provider_urls
 from orders.identity import pages
 from orders.identity.forms import ShopSignInForm
 
@@ -24,6 +25,8 @@ urlpatterns = [
     path("accounts/reset/<uidb64>/<token>/", pages.ResetConfirm.as_view(), name="password_reset_confirm"),
     path("accounts/", include("django.contrib.auth.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("admin/second-factor/", include("orders.factors.urls")),
+    path("admin/oidc/", include(provider_urls)),
     path("admin/", admin.site.urls),
     path("", include("orders.urls")),  # the shop
 ]

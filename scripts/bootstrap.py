@@ -48,6 +48,7 @@ USAGE = """usage: ./run COMMAND [arguments]
           `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
           `chaos soak`: the tests that are short in the suite, at full length (arguments go to pytest)
           `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
+  drill   fail over to a replica, or restore a backup, with a whole shop on it (./run drill --help)
   mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   docs    build the documentation site in build/docs; a broken link is an error
   lock    write the lock files again after a change of the ranges; --upgrade takes the newest versions
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> int:
     if command in ("help", "-h", "--help"):
         print(USAGE)
         return 0
-    if command not in ("demo", "test", "check", "bench", "chaos", "mutants", "docs", "lock", "supply", "manage", "setup"):
+    if command not in ("demo", "test", "check", "bench", "chaos", "drill", "mutants", "docs", "lock", "supply", "manage", "setup"):
         print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
         return 2
     ensure("requirements-embedded" if command in ("demo", "manage") else "requirements-dev", VENV)
@@ -89,6 +90,7 @@ def main(arguments: list[str]) -> int:
         "manage": ["manage.py", *rest],
         "test": ["-m", "pytest", *rest],
         "chaos": ["-m", "pytest", *LONG[rest[0]], *rest[1:]] if rest and rest[0] in LONG else ["-m", "chaos", *rest],
+        "drill": ["-m", "chaos.drills", *rest],
         "mutants": ["-m", "tests.mutants", *rest],
         "bench": ["-m", "benchmarks", *rest],
         "lock": ["scripts/lock.py", *rest],

@@ -6,10 +6,12 @@ from typing import Any
 
 from django.apps import AppConfig, apps
 from django.apps.registry import Apps
+from django.core.management.base import CommandError
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy
+from psycopg import Error
 
 from supervision import celery, checks  # noqa: F401 - they register themselves, as the next three with this note do
 from supervision.agent import agents
@@ -34,6 +36,7 @@ class SupervisionConfig(AppConfig):
         from supervision.ledger import reconciliation  # noqa: F401
         from supervision.operations import completing, moving, operator_verbs, resuming  # noqa: F401
         from supervision.outbox import incident_mail  # noqa: F401
+        from supervision.rabbitmq import declaring  # noqa: F401
         from supervision.store import alerts  # noqa: F401 - they register themselves
 
         autodiscover_modules("workflows")
@@ -72,8 +75,17 @@ def list_rights(apps: Apps = apps, **_kwargs: Any) -> None:
 
 
 def install_broker(using: str = "default", **_kwargs: Any) -> None:
-    """Install PGMQ after `migrate`, where it is the broker: `pgmq://` without a host. May be repeated."""
-    if using == "default" and celery.broker_in_database():
-        from supervision.transports.pgmq_tables import install_pgmq
+    """Install PGMQ after `migrate`, where it is the broker: in the default database, or in the one that the URL names."""
+    if using != "default" or not celery.broker_is_pgmq():
+        return
+    from supervision.transports import pgmq_tables
 
-        install_pgmq(using)
+    conn_string = celery.pgmq_elsewhere()
+    if conn_string is None:
+        pgmq_tables.install_pgmq(using)
+        return
+    try:
+        pgmq_tables.install_pgmq_at(conn_string)
+    except Error as error:
+        said = str(error).strip().splitlines()[0]
+        raise CommandError(f"CELERY_BROKER_URL: PGMQ could not be installed in the database that it names: {said}") from None

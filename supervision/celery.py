@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from celery import current_app, signals
@@ -30,6 +31,7 @@ from supervision.postgres import db
 from supervision.transports import options
 
 CONSUMER = "supervision.deadletters.consumer:Consumer"
+AMQP = "supervision.transports.topology:OnRabbitMQ"
 # `supervision.perform` needs no route: each message of a Celery chain names the queue of its agent.
 ROUTES = {
     "supervision.consume": {"queue": "submissions"},
@@ -57,8 +59,7 @@ DEFAULTS: Mapping[str, Any] = {
     # After a reconnect Celery would lower the prefetch for every task under way, and is known not to raise it again: the
     # worker then lives and consumes nothing.
     "worker_enable_prefetch_count_reduction": False,
-    "worker_enable_remote_control": False,  # does not work on pgmq; heartbeat rows tell which processes live
-    "worker_send_task_events": False,
+    "worker_send_task_events": False,  # CELERY_TASK_EVENTS
     "beat_scheduler": "supervision.worker.beat:Scheduler",  # the sweeps are rows of the database
     "beat_max_loop_interval": 1,
 }
@@ -73,6 +74,7 @@ def configure(app: Any) -> None:
     project's to change; its own routes stay beside them. Every thread of the process publishes through this application.
     """
     transports.install()
+    app.amqp_cls = AMQP
     app.set_default()
     app.on_after_configure.connect(_complete, weak=False)
     app.autodiscover_tasks(["supervision"])
@@ -89,6 +91,10 @@ def _complete(source: Any, **_: Any) -> None:
     given = source.task_routes or ()
     others = given if isinstance(given, list | tuple) else (given,)
     source.update(worker_consumer=CONSUMER, task_routes=(ROUTES, *others))
+    # Celery's remote control needs a fanout exchange, which PGMQ lacks.
+    wanted = getattr(settings, "CELERY_REMOTE_CONTROL", True)
+    source.update(worker_enable_remote_control=bool(wanted) and broker_can_control(source.broker_url))
+    source.update(worker_send_task_events=bool(getattr(settings, "CELERY_TASK_EVENTS", False)))
     if source.broker_url and not source.broker_transport_options:
         source.update(broker_transport_options=options.of_broker(source.broker_url, settings.DATABASES["default"]))
 
@@ -97,9 +103,22 @@ def _drop_lost_connections(**_: Any) -> None:
     db.drop_lost_connections()
 
 
-def broker_in_database() -> bool:
-    """Whether the broker is PGMQ in the default database."""
-    return bool(_configured) and current_app.conf.broker_url == "pgmq://"
+def broker_can_control(url: str | None) -> bool:
+    """Whether Celery's remote control and events work on this broker."""
+    return urlsplit(url or "").scheme in ("amqp", "amqps", "pyamqp", "redis", "rediss")
+
+
+def broker_is_pgmq() -> bool:
+    """Whether the broker is PGMQ, in the default database or in another one."""
+    return bool(_configured) and urlsplit(current_app.conf.broker_url or "").scheme == "pgmq"
+
+
+def pgmq_elsewhere() -> str | None:
+    """libpq's connection string of PGMQ's database, or None where its URL names none: it is in the default database then."""
+    url = urlsplit(current_app.conf.broker_url)
+    if not (url.netloc or url.path.strip("/")):
+        return None
+    return str(current_app.conf.broker_transport_options["conn_string"])
 
 
 @register("supervision")

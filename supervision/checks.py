@@ -176,7 +176,7 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
             "Remove CELERY_TASK_TIME_LIMIT and _SOFT_TIME_LIMIT: each step has its own complete_within.",
         )
     engine = settings.DATABASES.get("default", {}).get("ENGINE", "")
-    if engine != "django.db.backends.postgresql":
+    if engine not in ("django.db.backends.postgresql", "supervision.postgres.backend"):
         complain(
             Error,
             16,

@@ -8,6 +8,7 @@
     |   |-- ChangedMeanwhile     the run changed after the caller looked
     |   |-- NotPermitted         the account lacks the permission for the verb
     |   `-- AwaitsApproval       the verb waits as a request for another operator's approval
+    |-- ProofNeeded              the verb moves money, and the session was last proved too long ago
     |-- UnreadableSubmission     a submission that cannot become a run: it goes to the dead letters
     `-- AgentFailure             a failure that an agent reports of its remote service
         |-- TransientFailure     worth another attempt
@@ -84,6 +85,15 @@ class NotPermitted(Refused):
     """The account lacks the permission for this verb; nothing was changed."""
 
     code = "not_permitted"
+
+
+class ProofNeeded(SupervisionError):
+    """The verb moves or forgoes money, and it was proved too long ago who uses the session; nothing was changed.
+
+    Not `Refused`: the same request is right once its sender has proved it again.
+    """
+
+    code = "proof_needed"
 
 
 class UnreadableSubmission(SupervisionError):

@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from supervision.deadletters import dead_letters, ending  # noqa: F401 - ending registers itself
+from supervision.deadletters import bounds, dead_letters, ending  # noqa: F401 - ending registers itself
 from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
 from supervision.execution import handback, runner
@@ -33,13 +33,13 @@ TIDY_ON_SECONDS = 30.0  # while there is more to delete
 _tidied = float("-inf")
 
 
-@shared_task(name="supervision.consume", ignore_result=True)
+@shared_task(name="supervision.consume", ignore_result=True, reads=staticmethod(bounds.nothing))
 def consume() -> None:
     """A hint: submissions are waiting."""
     scheduler.consume()
 
 
-@shared_task(name="supervision.schedule", ignore_result=True)
+@shared_task(name="supervision.schedule", ignore_result=True, reads=staticmethod(bounds.nothing))
 def schedule() -> None:
     """A hint: steps are due."""
     scheduler.claim_due()
@@ -50,8 +50,9 @@ def _cohort(claims: Any, *place: Any) -> tuple[StepPosition, list[Claim]]:
 
     A message about a version that only other processes know is not malformed.
     """
+    bounds.place(*place)
     here = StepPosition(*place)
-    cohort = [Claim(int(run_id), int(attempt)) for run_id, attempt in claims]
+    cohort = [Claim(*claim) for claim in bounds.claims(claims)]
     try:
         here.definition.step(here.position)
     except DefinitionError:
@@ -89,7 +90,7 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
     return successors
 
 
-@shared_task(name="supervision.sweep", ignore_result=True)
+@shared_task(name="supervision.sweep", ignore_result=True, reads=staticmethod(bounds.nothing))
 def sweep() -> None:
     """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the deliveries."""
     if leader_lease.lead("supervisor") is not None:
@@ -115,27 +116,27 @@ def _tidy() -> None:
         _tidied = time.monotonic() - (TIDY_SECONDS - TIDY_ON_SECONDS if tidying.turn() else 0.0)
 
 
-@shared_task(name="supervision.canary", ignore_result=True)
+@shared_task(name="supervision.canary", ignore_result=True, reads=staticmethod(bounds.canary))
 def receive_canary(queue: str, number: int, hops: int = 0) -> None:
     """A canary: the process that receives it consumes this queue."""
     consumption_check.heard(queue, number, hops)
 
 
-@shared_task(name="supervision.archive", ignore_result=True)
+@shared_task(name="supervision.archive", ignore_result=True, reads=staticmethod(bounds.nothing))
 def archive_finished() -> None:
     """Every night: orders that ended long ago leave the hot tables, some seconds at a time while there are more."""
     if archive.turn():
         hints.publish(hints.ARCHIVE)
 
 
-@shared_task(name="supervision.jobs", ignore_result=True)
+@shared_task(name="supervision.jobs", ignore_result=True, reads=staticmethod(bounds.nothing))
 def work_on_jobs() -> None:
     """A hint: a bulk job waits. Works on it for some seconds, and sends the next hint while there is more to do."""
     if working.turn():
         hints.publish(hints.JOBS)
 
 
-@shared_task(name="supervision.reconcile", ignore_result=True)
+@shared_task(name="supervision.reconcile", ignore_result=True, reads=staticmethod(bounds.nothing))
 def reconcile() -> None:
     """Every night: compare our books with the services' own lists. A difference or a failed comparison becomes an incident."""
     for service in reconciliation.services():
@@ -147,7 +148,7 @@ def reconcile() -> None:
             log.info("reconciled with %s: %s findings", service, shown)
 
 
-@shared_task(name="supervision.deliver", ignore_result=True)
+@shared_task(name="supervision.deliver", ignore_result=True, reads=staticmethod(bounds.nothing))
 def deliver() -> None:
     """A hint: messages are waiting to be delivered."""
     delivery_worker.wake()

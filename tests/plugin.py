@@ -29,6 +29,7 @@ from supervision.embedded.server import EmbeddedPostgres, database_url
 os.environ.setdefault("SECRET_KEY", "for-tests-only-and-long-enough-to-be-taken-for-a-real-one")
 os.environ.setdefault("SECURE_SSL_REDIRECT", "0")
 os.environ.setdefault("GUEST_ORDERS", "off")
+os.environ.setdefault("CONSOLE_SECOND_FACTOR", "off")
 os.environ.setdefault("CELERY_BROKER_URL", "memory://")
 os.environ.setdefault("ALLOW_FAILPOINTS", "1")
 os.environ.setdefault("REQUEST_LOG_DAYS", "0")  # its thread would commit beside the test's transaction
@@ -57,13 +58,18 @@ WHOLE_SHOPS = (
     "tests/stack/test_demo.py",
     "tests/governed/test_poisonous_orders.py",
     "tests/e2e/test_one_orders_life.py",
+    "tests/e2e/test_database_roles.py",
     "tests/browser/test_storefront_browser.py",
     "tests/browser/test_shopfront_browser.py",
     "tests/hazards/test_deaf_workers.py",
     "tests/e2e/test_deploys.py",
+    "tests/rabbitmq/test_users.py",
+    "tests/rabbitmq/test_remote_control.py",
     "tests/browser/test_parcels_browser.py",
     "tests/browser/test_reserved_browser.py",
     "tests/hazards/test_zombies.py",
+    "tests/e2e/test_failover.py",
+    "tests/stack/test_pgbouncer.py",
     "tests/journal/test_roles.py",
 )
 # These files are long, too.

@@ -8,11 +8,13 @@ from typing import Any, cast
 
 from django.contrib.auth.models import Group, User
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 from knox.auth import TokenAuthentication
 from knox.crypto import hash_token
 from knox.models import get_token_model
 from knox.settings import CONSTANTS
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 
 from orders.identity import tokens
 from orders.identity.tables import TokenGrant
@@ -52,6 +54,24 @@ class TokenInOneQuery(TokenAuthentication):  # type: ignore[misc]
                     cast(Any, user).token_scope = scope
                     return user, known
         raise AuthenticationFailed(_("Invalid token."))
+
+
+class SecondFactorNeeded(PermissionDenied):
+    """The session's account may enter the console, and has not passed its second factor."""
+
+    default_code = "second_factor_needed"
+    default_detail = _lazy("This session has not passed a second factor.")
+
+
+class WholeSession(SessionAuthentication):
+    """The browser's session with CSRF. One that awaits a second factor is refused: it is signed in by half."""
+
+    def authenticate(self, request: Any) -> tuple[Any, Any] | None:
+        """The session's account; None without a session. Raises SecondFactorNeeded."""
+        found = super().authenticate(request)
+        if found is not None and getattr(found[0], "awaits_second_factor", False):
+            raise SecondFactorNeeded
+        return found
 
 
 @cache

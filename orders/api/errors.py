@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views import defaults
@@ -59,7 +61,12 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """`handler500`."""
+    """`handler500`; 503 where the database did not answer."""
+    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        answer = errors.unavailable() if _speaks_problems(request) else defaults.server_error(request)
+        answer.status_code = 503
+        answer.headers["Retry-After"] = str(errors.RETRY_AFTER_SECONDS)
+        return answer
     if _speaks_problems(request):
         return problem(500, _("Something went wrong on our side. Nothing you sent needs to change; please try again."))
     return defaults.server_error(request)

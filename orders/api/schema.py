@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from drf_spectacular.authentication import SessionScheme
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import build_bearer_security_scheme_object
@@ -27,6 +28,13 @@ class DoorSchema(schema.DoorSchema):
 
     problem = ProblemAnswer
     names: Mapping[str, str] = {**schema.DoorSchema.names, "OrderRequest": "Order"}
+
+
+class SessionOfABrowser(SessionScheme):
+    """The browser's session."""
+
+    target_class = "orders.api.authentication.WholeSession"
+    priority = 0
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -1,10 +1,12 @@
-"""The end of an account: no one signs in any more, its tokens and sessions end, and at last its row names no one."""
+"""The end of an account: no one signs in any more, its tokens and sessions end, and its row names no one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
 
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
@@ -22,31 +24,28 @@ TRIED_FOR = timedelta(hours=1)
 
 
 def close(accounts: Sequence[int], erasure: int, language: str | None) -> None:
-    """Close these accounts, and queue the last mail to each, in the caller's transaction."""
-    AuthToken.objects.filter(user__in=accounts).delete()
+    """Close these accounts, take everything personal out of them, and queue the last mail to each, in the caller's transaction.
+
+    The rows stay, because orders refer to them.
+    """
     for account in User.objects.filter(pk__in=accounts).select_for_update().order_by("pk"):
         if account.email:
             facts = {"email": account.email, "erasure": erasure, "language": language}
             Notification.objects.create(kind=CLOSED, payload=facts)
-        account.is_active = False
-        account.save(update_fields=["is_active"])
+        for rows in (AuthToken, Authenticator, SocialAccount):
+            rows.objects.filter(user=account).delete()
+        for rows in (VerifiedEmail, SavedAddress):
+            rows.objects.filter(account=account).delete()
+        account.groups.clear()
+        account.username = f"erased-{account.pk}"
+        account.first_name = account.last_name = account.email = ""
+        account.password, account.is_active, account.last_login = make_password(None), False, None
+        account.save()
 
 
 def tells(erasure: int) -> bool:
     """Whether a last mail of this erasure waits to be sent."""
     return Notification.objects.filter(kind=CLOSED, payload__erasure=erasure, delivered_at=None, given_up_at=None).exists()
-
-
-def forget(accounts: Sequence[int]) -> int:
-    """Take everything personal out of these accounts, in the caller's transaction. The rows stay, because orders refer to them."""
-    VerifiedEmail.objects.filter(account__in=accounts).delete()
-    SavedAddress.objects.filter(account__in=accounts).delete()
-    for pk in accounts:
-        User.groups.through.objects.filter(user_id=pk).delete()
-        User.objects.filter(pk=pk).update(
-            username=f"erased-{pk}", first_name="", last_name="", email="", password=make_password(None), is_active=False, last_login=None
-        )
-    return len(accounts)
 
 
 @handler(CLOSED, within=TRIED_FOR)

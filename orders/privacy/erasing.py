@@ -1,7 +1,7 @@
 """The erasure of a person: planned, begun, and worked at in small transactions until nothing is left. It may be killed at any moment.
 
-`begin` writes the erasure's row and closes the account, in one transaction. From then on `work` goes on where the row says: the orders,
-100 in a transaction, then the account, sessions, the rows elsewhere and the operators' log. Each transaction holds the lock of the row,
+`begin` writes the erasure's row and empties the account, in one transaction. From then on `work` goes on where the row says: the orders,
+100 in a transaction, then sessions, the rows elsewhere and the operators' log. Each transaction holds the lock of the row,
 so two processes never work at one erasure, and changes rows and place together, so nothing is left out after a kill. An order that
 has not ended waits; so do one whose return or refund runs, and one whose invoice is not issued. At the end the whole is looked for once
 more, under the lock: what was placed meanwhile is found. With the last commit the row forgets whom it was about.
@@ -214,18 +214,18 @@ def _archive(erasure: Erasure, person: Person) -> tuple[int, bool]:
         person.learn(texts)
         rows.erase([key], person, erasure.pseudonym)
     if last is None:
-        _go_on(erasure, "account")
+        _go_on(erasure, "mail")
     else:
         erasure.place = [last]
     return len(found), True
 
 
-def _account(erasure: Erasure, person: Person) -> tuple[int, bool]:
-    if closing.tells(erasure.pk):  # the last mail needs the address
+def _mail(erasure: Erasure, person: Person) -> tuple[int, bool]:
+    """The last mail needs the address, which the next steps take away."""
+    if closing.tells(erasure.pk):
         return 0, False
-    changed = closing.forget(person.accounts)
     _go_on(erasure, "sessions")
-    return changed, True
+    return 0, True
 
 
 def _sessions(erasure: Erasure, person: Person) -> tuple[int, bool]:
@@ -273,7 +273,7 @@ def _end(erasure: Erasure, person: Person) -> tuple[int, bool]:
 STEPS: dict[str, Callable[[Erasure, Person], tuple[int, bool]]] = {
     FIRST: _orders,
     "archive": _archive,
-    "account": _account,
+    "mail": _mail,
     "sessions": _sessions,
     "elsewhere": _elsewhere,
     "log": _log,

@@ -31,12 +31,20 @@ PERSONAL: Mapping[str, tuple[Held, ...]] = {
     "orders_tokengrant": (Held("name", "the owner's name for a token", ACCOUNT, "deleted"),),
     "orders_erasure": (Held("subject reason asked_by", "whom the work is about", "until it is done", "emptied by the last step"),),
     "auth_user": (Held("username first_name last_name email password", "the account", ACCOUNT, "replaced by a pseudonym"),),
+    "mfa_authenticator": (Held("type data", "the account's second factors", ACCOUNT, "deleted"),),
+    "socialaccount_socialaccount": (
+        Held("provider uid extra_data", "who the account is at the organisation's sign-in", ACCOUNT, "deleted"),
+    ),
     "django_session": (Held("session_data", "who is signed in, the cart, a sign-up that is not finished", "14 days", "deleted"),),
     "django_admin_log": (
         Held("object_repr change_message", "what operators did, with reasons", "RECORD_DAYS", "the message is blanked whole"),
     ),
 }
+EMPTY = "a table of a library in which we write no row"
 PLAIN: Mapping[str, str] = {
+    EMPTY: """
+        account_emailaddress: email; account_emailconfirmation: key; socialaccount_socialtoken: token token_secret;
+        socialaccount_socialapp: provider provider_id name client_id secret key settings""",
     CODE: """
         orders_order: currency; orders_return: currency; orders_refund: currency; orders_returncorrection: lines;
         orders_parcel: state trouble; orders_parcelevent: state outcome; orders_paymentadjustment: kind currency status;

@@ -13,7 +13,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
 from orders.accounts.signing_in import account_of, is_verified
-from orders.models import Order
+from orders.models import Erasure, Order
 from supervision.errors import Refused
 from supervision.postgres import db
 from supervision.privacy.words import Words
@@ -108,8 +108,11 @@ def by_email(email: str) -> Person:
 
 
 def by_account(name: str) -> Person:
-    """The person with the account of this username. Raises Refused where there is none."""
+    """The person with the account of this username, or the one whose erasure is under way. Raises Refused where there is none."""
     account = User.objects.filter(username=name).first()
+    known = None if account else Erasure.objects.filter(done_at=None, subject__names__contains=[name]).first()
+    if known is not None:
+        return Person.of(known.subject)
     if account is None:
         raise Refused(_("There is no account %(name)s.") % {"name": name}, "unknown_account")
     return of_account(account)

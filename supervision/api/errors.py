@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import exceptions
 
-from supervision.errors import AwaitsApproval, NotPermitted, Refused, UnknownRun
+from supervision.errors import AwaitsApproval, NotPermitted, ProofNeeded, Refused, UnknownRun
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class PreconditionFailed(exceptions.APIException):
     default_code = "precondition_failed"
 
 
+_PROVE_AGAIN = gettext_lazy("This moves money, and it was long ago that this session was proved. Prove it again in the console.")
 _BY_STATUS = {400: "unreadable_request", 403: "permission_denied", 404: "not_found", 500: "internal_error"}
 
 
@@ -115,6 +116,11 @@ def _asked_for(error: AwaitsApproval) -> HttpResponse:
 
 def _unavailable(error: Exception) -> HttpResponse:
     log.warning("the database did not answer: %s", error)
+    return unavailable()
+
+
+def unavailable() -> HttpResponse:
+    """503: the same request may be taken in a moment."""
     words = _("This cannot be taken now; please try again in a moment.")
     return problem(503, words, code="unavailable", headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
@@ -128,6 +134,7 @@ _ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[A
     (exceptions.ValidationError, _invalid),
     ((Http404, exceptions.NotFound, UnknownRun), not_found),
     (AwaitsApproval, _asked_for),
+    (ProofNeeded, lambda error: problem(403, str(_PROVE_AGAIN), code=ProofNeeded.code)),
     (NotPermitted, lambda error: problem(403, str(error), code=error.code)),
     (Refused, _refused_verb),
     (PermissionDenied, lambda error: problem(403, str(error) or _("You may not do this."))),

@@ -15,7 +15,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.utils.translation import gettext as _
 
 from supervision.approvals import gate, rights
-from supervision.errors import ChangedMeanwhile, Refused, SupervisionError
+from supervision.errors import ChangedMeanwhile, ProofNeeded, Refused, SupervisionError
 from supervision.models import Approval, Notification
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
@@ -50,10 +50,13 @@ _REFUSED = f"UPDATE supervision_approval SET {_FORGET} WHERE id = %(id)s"  # noq
 def approve(pk: int, *, by: AbstractBaseUser, reason: str, also: str = "") -> Approval:
     """Approve a request as another operator, and carry its verb out; returns the request as it is now.
 
-    also: another name of the same person, as of the shell's user. Raises Refused where this operator may not decide it, and
-    ChangedMeanwhile where it is decided already, its time is over, or the verb is not possible any more: then it has failed.
+    also: another name of the same person, as of the shell's user. Raises Refused where this operator may not decide it; ProofNeeded
+    where the account's session has to be proved again; and ChangedMeanwhile where it is decided already, its time is over, or the
+    verb is not possible any more: then it has failed.
     """
     row = _open(pk, by, reason, also)
+    if gate.proof_is_old(by):
+        raise ProofNeeded("approve")
     way = gate.way_of(row.verb)
     facts = {"id": pk, "by": by.get_username(), "reason": reason, "state": "approved"}
 

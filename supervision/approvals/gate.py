@@ -1,5 +1,7 @@
 """The gate that every operator's verb passes before it acts. Above the limit the verb does not act: it becomes a request.
 
+0. Where the account acts in a session that was last proved too long ago (`account.proof_is_old`), a verb that moves or forgoes money
+   raises ProofNeeded. The application asks again who it is, and repeats the verb.
 1. A verb calls `through` under the lock of what it changes, before its first write. Below the limit nothing happens. Above it,
    `through` raises, so the verb's transaction ends without a change.
 2. `asking`, around that transaction, writes the request and raises AwaitsApproval with its number. The same verb with the same
@@ -25,7 +27,7 @@ from supervision import conf
 from supervision.approvals import rights, stakes
 from supervision.approvals.actors import Actor, Exempt, account_of, name_of
 from supervision.approvals.stakes import Operation
-from supervision.errors import AwaitsApproval, ChangedMeanwhile, SupervisionError
+from supervision.errors import AwaitsApproval, ChangedMeanwhile, ProofNeeded, SupervisionError
 from supervision.models import Approval
 from supervision.postgres import db
 
@@ -81,13 +83,16 @@ def way_of(verb: str) -> _Way:
 def through(operation: Operation, *, by: Actor, reason: str) -> None:
     """Let the operation pass, or stop it because another operator has to approve it. Reads only.
 
-    Raises NotPermitted where the account lacks the right to this verb, and ChangedMeanwhile where more money is at stake than was
-    approved.
+    Raises NotPermitted where the account lacks the right to this verb, ProofNeeded where its session has to be proved again, and
+    ChangedMeanwhile where more money is at stake than was approved.
     """
     rights.demand(by, operation.verb, [step.agent for step in operation.about])
-    if isinstance(by, Exempt) or not conf.get().approval_above or _covered.get():
+    old = proof_is_old(by)
+    if isinstance(by, Exempt) or not (conf.get().approval_above or old) or _covered.get():
         return
     stake = stakes.stake_of(operation)
+    if old and stake:
+        raise ProofNeeded(operation.verb)
     given = _approved.get()
     if given is not None and (given.verb, given.subject) == (operation.verb, operation.subject):
         most = {currency: Decimal(amount) for amount, currency in given.stake}
@@ -97,6 +102,12 @@ def through(operation: Operation, *, by: Actor, reason: str) -> None:
         return
     if stakes.exceeds(stake):
         raise _NeedsApproval(operation, by, reason, stake)
+
+
+def proof_is_old(by: Actor) -> bool:
+    """Whether this actor is an account in a session that was last proved too long ago to move money."""
+    ask = None if isinstance(by, Exempt) else getattr(account_of(by), "proof_is_old", None)
+    return bool(ask and ask())
 
 
 def asking(work: Callable[[], T]) -> T:

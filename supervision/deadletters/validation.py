@@ -17,7 +17,7 @@ from typing import Any
 from celery.utils.time import maybe_iso8601
 from django.db import InterfaceError, OperationalError
 
-from supervision.deadletters import dead_letters, lone_readings
+from supervision.deadletters import bounds, dead_letters, lone_readings
 from supervision.deadletters.dead_letters import Letter
 from supervision.transports.envelope import UNREADABLE
 
@@ -140,6 +140,7 @@ def _check_arguments(task: Any, args: Any, kwargs: Any, embedded: Mapping[str, A
     if not isinstance(links, list) or not all(isinstance(link, dict) and isinstance(link.get("args"), list | tuple) for link in links):
         raise Unusable("the chain is not a list of tasks")
     try:
+        bounds.embedded(task.name, embedded, links)
         reads(*args, **kwargs)
     except Exception as error:
         raise Unusable(f"{task.name}: {type(error).__name__}: {error}") from error

@@ -95,6 +95,13 @@ class EmbeddedPostgres:
             self._lock.close()
             self._lock = None
 
+    def make_directory(self, path: Path) -> None:
+        """An empty directory that the server may write to."""
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, mode=0o700)
+        if self.identity.uid is not None:
+            os.chown(path, self.identity.uid, -1)
+
     def __enter__(self) -> EmbeddedPostgres:
         self.start()
         return self
@@ -139,11 +146,8 @@ class EmbeddedPostgres:
     def _initdb(self) -> None:
         # initdb writes to a new directory, which is renamed when complete: after an interruption the next start repeats it.
         fresh = self.data_dir.with_name(self.data_dir.name + ".new")
-        shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(self.data_dir, ignore_errors=True)
-        fresh.mkdir(parents=True, mode=0o700)
-        if self.identity.uid is not None:
-            os.chown(fresh, self.identity.uid, -1)
+        self.make_directory(fresh)
         locale = ["--locale=C"]
         if self.binaries.major >= 17:
             locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
@@ -207,7 +211,15 @@ class EmbeddedPostgres:
         return True
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(host=str(self.socket_dir), port=PORT, user=USER, dbname="postgres", connect_timeout=5, autocommit=True)
+        return psycopg.connect(
+            host=str(self.socket_dir),
+            port=PORT,
+            user=USER,
+            dbname="postgres",
+            connect_timeout=5,
+            application_name="sas:launcher:embedded",
+            autocommit=True,
+        )
 
     def _create_database(self) -> None:
         with self._connect() as connection:

@@ -17,6 +17,7 @@ from supervision.intake import amqp
 from supervision.intake.amqp import DEAD, NAME, NOT_ITS_FAULT, take
 from supervision.postgres import db
 from supervision.runtime.periodic import PeriodicLoop
+from supervision.transports import topology
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Intake(PeriodicLoop):
         self._arrived = []  # the broker redelivers the messages of a lost connection
         with self._app.connection_for_read(heartbeat=self._app.conf.broker_heartbeat) as broker:
             broker.connect()
-            queues = [declared(broker, NAME, SHAPES), declared(broker, DEAD, DEAD_SHAPES)]
+            queues = declare(broker)
             channel = broker.channel()
             channel.basic_qos(0, BATCH, False)
             come = self._arrived.append
@@ -91,6 +92,24 @@ class Intake(PeriodicLoop):
         return True
 
 
+def declare(broker: Any, *, declares: bool | None = None) -> list[Queue]:
+    """Declare the intake's queues, its exchange and its binding, as far as this user may. Returns the queues.
+
+    declares: None for what the setting says. Raises the broker's error if a queue is missing and cannot be declared.
+    """
+    makes = topology.may_declare() if declares is None else declares
+    queues = [declared(broker, NAME, SHAPES if makes else ()), declared(broker, DEAD, DEAD_SHAPES if makes else ())]
+    if not makes:
+        return queues
+    with broker.channel() as channel:
+        try:
+            topology.declare_intake_exchange(channel)
+            queues[0](channel).bind_to(topology.INTAKE, topology.INTAKE_KEY)
+        except AMQPError as error:
+            log.warning("the exchange %s is used as it is, because it cannot be declared: %s", topology.INTAKE, error)
+    return queues
+
+
 def declared(broker: Any, name: str, shapes: Sequence[dict[str, Any]]) -> Queue:
     """Declare the queue with the first of these shapes that the broker accepts; otherwise use the existing queue as it is."""
     for arguments in shapes:
@@ -104,7 +123,11 @@ def declared(broker: Any, name: str, shapes: Sequence[dict[str, Any]]) -> Queue:
                 return queue
     queue = Queue(name)
     with broker.channel() as channel:
-        queue(channel).queue_declare(passive=True)
+        try:
+            queue(channel).queue_declare(passive=True)
+        except AMQPError:
+            log.error("the queue %s is missing, and this process may not declare it: run %s", name, topology.COMMAND)  # noqa: TRY400
+            raise
     return queue
 
 

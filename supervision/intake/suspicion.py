@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from django.db import InterfaceError, OperationalError
 
 from supervision.postgres import db
+from supervision.postgres.params import own_session
 from supervision.runtime.identity import me
 from supervision.store.records import LockedSubmission
 
@@ -110,6 +111,12 @@ def alone(submission: int) -> Iterator[Alone | None]:
 
     If the body has not set `ended`, the submission was not read, and the earlier count and reader are restored.
     """
+    with own_session(), _locked(submission) as reading:
+        yield reading
+
+
+@contextmanager
+def _locked(submission: int) -> Iterator[Alone | None]:
     name = f"submission {submission}"
     if not db.run(_TRY_LOCK, {"name": name})[0][0]:
         yield None

@@ -11,13 +11,13 @@ from supervision.jobs import selection
 from supervision.models import Run, StepState
 
 
-def at_stake(verb: str, runs: Sequence[int], step: str = "") -> dict[str, Decimal]:
-    """By currency. Empty where nothing is, and where no limit is set: then no application is asked.
+def at_stake(verb: str, runs: Sequence[int], step: str = "", *, always: bool = False) -> dict[str, Decimal]:
+    """By currency. Empty where nothing is, and where no limit is set, unless `always`: then no application is asked.
 
     The application says for one order of each group of like orders whether the verb moves money; then the worth of all of them is
     at stake.
     """
-    if not conf.get().approval_above:
+    if not (conf.get().approval_above or always):
         return {}
     total: dict[str, Decimal] = {}
     for group in selection.preview(verb, selection.of_runs(runs, step)).differ:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from supervision.approvals import gate, rights, stakes
 from supervision.approvals.actors import Exempt
 from supervision.approvals.stakes import Operation
-from supervision.errors import ChangedMeanwhile, Refused
+from supervision.errors import ChangedMeanwhile, ProofNeeded, Refused
 from supervision.incidents import lifecycle
 from supervision.jobs import job_sql, selection, stake
 from supervision.models import Approval, Job, Run
@@ -70,7 +70,10 @@ def _start(verb: str, chosen: selection.Chosen, given: Mapping[str, str], by: Ac
 
 def _ask_for_it(job: Job, runs: Sequence[int], step: str, by: Actor) -> None:
     """Stop the job before its first order, and ask for another operator's approval, if more than APPROVAL_ABOVE is at stake."""
-    money = stake.at_stake(job.verb, runs, step)
+    old = gate.proof_is_old(by)
+    money = stake.at_stake(job.verb, runs, step, always=old)
+    if old and money:
+        raise ProofNeeded(job.verb)
     if isinstance(by, Exempt) or not stakes.exceeds(money):
         return
     run = Run.objects.get(pk=runs[0]) if len(runs) == 1 else None
@@ -112,6 +115,8 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
     def work() -> None:
         job = _job(pk)
         rights.demand(by, job.verb)
+        if job.held and gate.proof_is_old(by):
+            raise ProofNeeded(job.verb)
         if job.approval is not None and not Approval.objects.filter(pk=job.approval, state=Approval.State.APPROVED).exists():
             raise Refused(_("Another operator has to approve request %(number)s first.") % {"number": job.approval}, "not_approved")
         if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):

@@ -30,6 +30,7 @@ from supervision.errors import ChangedMeanwhile, Refused, SupervisionError
 from supervision.models import Finding
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.postgres import db
+from supervision.postgres.params import own_session
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -229,6 +230,12 @@ def _record(service: str, found: Sequence[Found]) -> list[int]:
 @contextmanager
 def _alone(service: str) -> Iterator[None]:
     """Hold the service's advisory lock during the block; it ends with the connection. Raises Refused where another session has it."""
+    with own_session(), _locked(service):
+        yield
+
+
+@contextmanager
+def _locked(service: str) -> Iterator[None]:
     name = {"name": f"reconcile:{service}"}
     if not db.run("SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0))", name)[0][0]:
         raise Refused(_("%(service)s is being compared already.") % {"service": service}, "under_way")

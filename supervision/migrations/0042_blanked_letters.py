@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('supervision', '0033_step_awaiting'),
+        ('supervision', '0038_write_probe'),
     ]
 
     operations = [

@@ -10,7 +10,7 @@ from supervision.models.outbound import Audience, Channel, Delivery, ReplyToken,
 from supervision.models.plans import WorkflowVersion
 from supervision.models.reconciliation import Approval, Finding, Reconciliation
 from supervision.models.requestlog.rows import ApiRequest
-from supervision.models.resources import CachedResult, Closure, Pause, Resource, ResourceRoute, Slot
+from supervision.models.resources import CachedResult, Closure, Pause, Resource, ResourceRoute, Slot, WriteProbe
 from supervision.models.states import (
     DeadLetter,
     Heartbeat,
@@ -70,5 +70,6 @@ __all__ = [
     "Telling",
     "WebhookEndpoint",
     "WorkflowVersion",
+    "WriteProbe",
     "WriterLease",
 ]

@@ -193,3 +193,19 @@ class CachedResult(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cache}: {self.key}"
+
+
+class WriteProbe(models.Model):
+    """One row, which a readiness probe writes to find out whether the database takes writes."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    written_at = models.DateTimeField(_("written at"))
+    allocated_at = models.DateTimeField(_("allocated at"))
+
+    class Meta:
+        verbose_name = _("write probe")
+        verbose_name_plural = _("write probes")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"written at {self.written_at:%Y-%m-%d %H:%M:%S}"

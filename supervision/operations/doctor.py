@@ -20,9 +20,9 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.timezone import now
 from kombu.utils.url import maybe_sanitize_url
 
-from supervision import conf
+from supervision import celery, conf
 from supervision.models import Alert, Incident
-from supervision.postgres import advice, db
+from supervision.postgres import advice, db, pooling
 
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
@@ -119,7 +119,8 @@ def database() -> Iterator[Finding]:
             )
             version, fsync, full_page_writes, synchronous_commit, standby = cursor.fetchone()
     except DatabaseError as problem:
-        yield Finding("database", Level.FAIL, first_line(problem), advice.current())
+        refused = pooling.REFUSED in str(problem)
+        yield Finding("database", Level.FAIL, first_line(problem), pooling.ADVICE_OPTIONS if refused else advice.current())
         return
     took = (monotonic() - began) * 1000
     major = version // 10000
@@ -137,6 +138,42 @@ def database() -> Iterator[Finding]:
         if value == "off":
             text = f"{name} is off: a crash of the server may lose or break accepted orders"
             yield Finding("database", Level.FAIL, text, f"{name} = on in postgresql.conf")
+
+
+def sessions() -> Iterator[Finding]:
+    """Whether what needs a session reaches the server itself, and gets what our start-up parameters ask for."""
+    wrong = pooling.flaw()
+    if wrong is not None:
+        yield Finding("sessions", Level.FAIL, *wrong.split(": ", 1))
+        return
+    through = pooling.way()
+    yield Finding("sessions", Level.OK, "straight to the server" if through is pooling.Way.DIRECT else f"a pooler in {through} mode")
+    if db.fetch("SELECT current_setting('idle_in_transaction_session_timeout')")[0][0] == "0":
+        text = "idle_in_transaction_session_timeout is 0: a process that freezes in a transaction holds its locks for ever"
+        yield Finding("sessions", Level.WARN, text, "manage.py migrate sets it for the role; then reload the pooler")
+
+
+_LOSSES = {
+    "off": "a crash or a failover may lose accepted orders: synchronous_commit is off",
+    "local": "a failover may lose accepted orders: synchronous_commit is local, so no standby is waited for",
+    "": "a failover may lose accepted orders: synchronous_standby_names is empty",
+}
+
+
+def failover() -> Iterator[Finding]:
+    """What a failover may lose, by the server's settings."""
+    [(commit, names, standbys)] = db.fetch(
+        "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),"
+        " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
+    )
+    loss = _LOSSES.get(commit) or (_LOSSES[""] if not names.strip() else None)
+    if loss is not None:
+        yield Finding("failover", Level.WARN, loss, "docs/operations.md, High availability: what each setting may lose")
+    elif not standbys:
+        text = f"no synchronous standby is connected, so every commit waits: synchronous_standby_names is {names}"
+        yield Finding("failover", Level.WARN, text, "start the standby (pg_stat_replication shows it to superusers and pg_monitor)")
+    else:
+        yield Finding("failover", Level.OK, f"loses no accepted order: synchronous_standby_names is {names}")
 
 
 def migrations() -> Iterator[Finding]:
@@ -176,7 +213,9 @@ def broker() -> Iterator[Finding]:
             link.default_channel.close()
         except Exception as problem:
             text = f"{address}: {first_line(problem)}"
-            todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis://, or pgmq:// after manage.py migrate)"
+            todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis:// or pgmq://)"
+            if celery.broker_is_pgmq() and "pgmq" in text.partition(": ")[2]:
+                todo = "manage.py migrate: it installs PGMQ in the database that CELERY_BROKER_URL names"
             yield Finding("broker", Level.FAIL, text, todo)
             return
     yield Finding("broker", Level.OK, f"{address} answers")
@@ -237,6 +276,8 @@ def alerts() -> Iterator[Finding]:
 
 register("settings", settings_are_sane)
 register("database", database)
+register("sessions", sessions, needs_database=True)
+register("failover", failover, needs_database=True)
 register("migrations", migrations, needs_database=True)
 register("clock", clock, needs_database=True)
 register("broker", broker)

@@ -16,6 +16,7 @@ from supervision.intake import amqp
 from supervision.models import DeadLetter, Notification, Run, Submission
 from supervision.outbox import notifications
 from supervision.postgres.json_safe import restored
+from supervision.transports import topology
 from supervision.transports.envelope import UNREADABLE
 from supervision.transports.rabbitmq import PROPERTIES
 
@@ -79,4 +80,9 @@ def publish(notification: Notification) -> None:
             headers={name: value for name, value in headers.items() if name not in OF_THE_BROKER},
             properties=properties,
         )
-        channel.basic_publish(message, exchange="", routing_key=queue, mandatory=True)
+        exchange = ""
+        if topology.is_rabbitmq(current_app.conf.broker_url):
+            target = current_app.amqp.queues[queue](channel)
+            target.declare()  # a queue of before may not be bound yet
+            exchange = target.exchange.name
+        channel.basic_publish(message, exchange=exchange, routing_key=queue, mandatory=True)

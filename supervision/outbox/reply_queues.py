@@ -17,6 +17,8 @@ from kombu.entity import Queue
 from kombu.messaging import Producer
 from kombu.transport import virtual
 
+from supervision.transports import topology
+
 QUEUE_PREFIX = "reply."
 
 
@@ -55,13 +57,14 @@ class Post:
         """Put one message into its queue. When this returns, the broker has it. Raises the broker's error, or Returned."""
         try:
             producer = self._open()
+            queue = _queue(reply.queue)
             if reply.queue not in self._declared:
-                _queue(reply.queue).bind(producer.channel).declare()
+                queue.bind(producer.channel).declare()
                 self._declared.add(reply.queue)
             self._returned.clear()
             producer.publish(
                 reply.body,
-                exchange="",
+                exchange=queue.exchange.name if queue.exchange else "",
                 routing_key=reply.queue,
                 mandatory=True,
                 delivery_mode="persistent",
@@ -107,7 +110,8 @@ class Post:
 
 
 def _queue(name: str) -> Queue:
-    return Queue(name, durable=True, auto_delete=False)
+    on_rabbitmq = topology.is_rabbitmq(current_app.conf.broker_url)
+    return topology.reply_queue(name) if on_rabbitmq else Queue(name, durable=True, auto_delete=False)
 
 
 @contextlib.contextmanager

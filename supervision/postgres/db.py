@@ -8,8 +8,8 @@ after one second of a connection's life, then after two, four and so on, up to a
 from __future__ import annotations
 
 import logging
+import math
 import random
-import select
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +22,9 @@ from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connec
 from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import JsonLoader
+
+from supervision.postgres import params
+from supervision.postgres.backend.outage import Away, has_word
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -88,8 +91,11 @@ def _ready(wrapper: Any, now: float) -> Cursor:
     raw = wrapper.connection
     cursor: Cursor | None = getattr(_local, "cursor", None)
     if cursor is None or cursor.connection is not raw:
-        raw.prepare_threshold = 0
         cursor = _local.cursor = Cursor(raw)
+        if params.direct() != DEFAULT_DB_ALIAS:  # behind a pooler the next statement may reach another server session
+            cursor.replan_at = _replan_at[raw] = math.inf
+        else:
+            raw.prepare_threshold = 0
     if now > _replan_at.get(raw, 0.0):
         _age[raw] = age = min(2 * _age.get(raw, _REPLAN_SECONDS / 2), _MOST_REPLAN_SECONDS)
         _replan_at[raw] = now + age
@@ -118,7 +124,8 @@ def _element(value: Any) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_PASSING = ("08", "53", "57P", "40001", "40P01")  # SQLSTATEs of a lost connection, a server that is full or ends, a lost race
+# SQLSTATEs of a lost connection, a server that is full or ends or takes no writes, a lost race.
+_PASSING = ("08", "25006", "53", "57P", "40001", "40P01")
 
 
 def passes(error: BaseException) -> bool:
@@ -161,14 +168,14 @@ def repeat(
     Safe because every statement of the engine is guarded: if the first try did commit, the repetition finds nothing to do.
     after_loss: run instead of `work` once a connection was lost, for callers that need the answer of a try that did commit.
     Inside a transaction nothing is repeated: that is up to its outermost caller. Raises the last fault after `deadline`, a
-    `time.monotonic()` value.
+    `time.monotonic()` value, and at once where this process knows that the database is away.
     """
     pause = 0.02
     while True:
         if not isinstance(fault.__cause__, DeadlockDetected | SerializationFailure):
             connection.close()
             work = after_loss or work
-        if time.monotonic() + pause > deadline:
+        if time.monotonic() + pause > deadline or isinstance(fault.__cause__, Away):
             raise fault
         log.warning("the database did not answer (%s), trying again", str(fault).strip().splitlines()[:1])
         time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads load, protects nothing
@@ -193,12 +200,6 @@ def drop_lost_connections() -> None:
     """
     for wrapper in connections.all(initialized_only=True):
         raw = wrapper.connection
-        if isinstance(raw, psycopg.Connection) and (raw.closed or _has_word(raw)):
+        if isinstance(raw, psycopg.Connection) and (raw.closed or has_word(raw)):
             wrapper.errors_occurred = True  # Django then asks whether it still works
         wrapper.close_if_unusable_or_obsolete()
-
-
-def _has_word(connection: psycopg.Connection[Any]) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))

@@ -1,7 +1,8 @@
 """The one place that says LISTEN: a connection of its own, which hears the notifications of one channel.
 
 PostgreSQL keeps no notification for a connection that is not there. So a listener says after each connect that anything may
-have happened: it listens first, and its owner looks then. Several hosts and a check of a silent connection belong here.
+have happened: it listens first, and its owner looks then. A connection on which nothing was heard for HEARTBEAT_SECONDS is
+asked whether its server still answers and takes writes: otherwise it is closed, and the next one finds the primary.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import psycopg
-from django.db import connection
+from psycopg.pq import ExecStatus
 
-_KEPT = ("dbname", "user", "password", "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "service")
+from supervision.postgres import params
 
-
-def connection_params() -> dict[str, Any]:
-    """The parameters of a separate connection that only listens."""
-    return {name: value for name, value in connection.get_connection_params().items() if name in _KEPT}
+HEARTBEAT_SECONDS = 8.0  # the longest silence; the answer to the heartbeat may take ANSWER_SECONDS
+ANSWER_SECONDS = 4.0
+_TAKES_WRITES = b"SELECT current_setting('transaction_read_only') = 'off'"
 
 
 class Listener:
@@ -29,33 +30,63 @@ class Listener:
     def __init__(self, channel: str) -> None:
         self._channel = channel
         self._connection: psycopg.Connection[Any] | None = None
+        self._heard_at = 0.0
         self._interrupts, self._interrupter = socket.socketpair()
         self._interrupter.setblocking(False)
 
     def wait(self, seconds: float) -> list[str] | None:
         """The payloads heard within `seconds`; returns after the first ones, or with none after `interrupt`.
 
-        None: it has just connected, so any notification may have been missed. Raises psycopg.Error if the connection is lost
-        or cannot be made; the next call connects again.
+        None: it has just connected, so any notification may have been missed. Raises psycopg.Error if the connection is lost or
+        cannot be made, or leads to a server that takes no writes; the next call connects again.
         """
         try:
             if self._connection is not None:
                 return self._hear(self._connection, seconds)
-            self._connection = psycopg.connect(autocommit=True, **connection_params())
+            self._connection = psycopg.connect(autocommit=True, **params.of_own(f"listen {self._channel}"))
             self._connection.execute(f"LISTEN {self._channel}")
+            self._heard_at = time.monotonic()
         except psycopg.Error:
             self.disconnect()
             raise
         return None
 
     def _hear(self, listening: psycopg.Connection[Any], seconds: float) -> list[str]:
-        heard = list(listening.notifies(timeout=0))  # also those that came with the answer to another statement
-        if not heard:
-            ready, _, _ = select.select([listening.fileno(), self._interrupts.fileno()], [], [], seconds)
+        heard = [note.payload for note in listening.notifies(timeout=0)]  # also those that came with another statement's answer
+        until = time.monotonic() + seconds
+        while not heard:
+            left, silence_left = until - time.monotonic(), self._heard_at + HEARTBEAT_SECONDS - time.monotonic()
+            ready, _, _ = select.select([listening.fileno(), self._interrupts.fileno()], [], [], max(0.0, min(left, silence_left)))
             if self._interrupts.fileno() in ready:
                 self._interrupts.recv(4096)
-            heard = list(listening.notifies(timeout=0))
-        return [note.payload for note in heard]
+            heard = [note.payload for note in listening.notifies(timeout=0)]
+            if not ready and silence_left <= left:
+                heard += self._heartbeat(listening)
+            if ready or time.monotonic() >= until:
+                break
+        if heard:
+            self._heard_at = time.monotonic()
+        return heard
+
+    def _heartbeat(self, listening: psycopg.Connection[Any]) -> list[str]:
+        """Ask the server, and wait for its answer no longer than ANSWER_SECONDS; returns the payloads that came with it."""
+        server, deadline = listening.pgconn, time.monotonic() + ANSWER_SECONDS
+        server.send_query(_TAKES_WRITES)
+        server.flush()
+        while server.is_busy():
+            if not select.select([server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise psycopg.OperationalError(f"the server has not answered a listener for {ANSWER_SECONDS:g} s")
+            server.consume_input()
+        takes_writes = False
+        while (result := server.get_result()) is not None:
+            takes_writes = takes_writes or (result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) == b"t")
+        if not takes_writes:
+            raise psycopg.OperationalError("the server takes no writes any more: it is a standby, or read-only")
+        self._heard_at = time.monotonic()
+        payloads = []
+        while (note := server.notifies()) is not None:
+            payloads.append(note.extra.decode())
+        return payloads
 
     def execute(self, statement: str, params: Mapping[str, Any]) -> psycopg.Cursor[Any]:
         """Execute a statement on the same connection. Raises psycopg.OperationalError before `wait` has made it."""

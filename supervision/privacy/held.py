@@ -92,7 +92,7 @@ PLAIN: Mapping[str, str] = {
         supervision_apirequest: method path code signed_in key; supervision_pulse: classes counts incidents;
         supervision_workflowversion: name fingerprint definition; supervision_scheduleprogress: name last_error;
         supervision_cachedresult: cache key value last_error; supervision_epoch: store; supervision_slot: direction;
-        supervision_resource: breaker_state last_code successes probing""",
+        supervision_resource: breaker_state last_code successes probing; supervision_writeprobepage: filler""",
     KEY: """
         supervision_submission: public_id client request_hash; supervision_run: key partition reply_to session_client parent_key;
         supervision_stepstate: idempotency_key; supervision_effect: key external_id; supervision_signal: run_key key;

@@ -109,7 +109,7 @@ class Recorder:
 
 
 # A pool of connections gets the thread's back after each turn.
-_recorder = Recorder(after=connection.close)
+_recorder = Recorder(after=lambda: connection.close())
 
 
 def record(entry: Entry) -> None:
@@ -125,7 +125,7 @@ def is_on() -> bool:
 def _forget() -> None:
     """In a forked process there is no thread that writes, and the parent writes its own requests."""
     global _recorder
-    _recorder = Recorder(after=connection.close)
+    _recorder = Recorder(after=lambda: connection.close())
 
 
 atexit.register(lambda: _recorder.stop())

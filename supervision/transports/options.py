@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-# Django's own options of a PostgreSQL database. libpq does not know them.
-NOT_LIBPQS = ("pool", "isolation_level", "server_side_binding", "assume_role", "prepare_threshold", "cursor_factory", "context")
+from supervision.postgres import params
 
 
 def of_broker(url: str, database: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,8 +40,9 @@ def conninfo(database: Mapping[str, Any]) -> str:
     wanted = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
     usual = {each.keyword.decode(): each.val.decode() for each in pq.Conninfo.get_defaults() if each.val}
     given: dict[str, Any] = {ours: database.get(theirs) or usual.get(ours) for ours, theirs in wanted.items()}
-    known = {key: value for key, value in (database.get("OPTIONS") or {}).items() if key not in NOT_LIBPQS}
-    return make_conninfo(**given, **known)
+    known = params.libpqs(database.get("OPTIONS") or {})
+    known["application_name"] = params.named(known.get("application_name"), "queues")
+    return make_conninfo(**{**given, **known})
 
 
 def _pgmq(conn_string: str) -> dict[str, Any]:

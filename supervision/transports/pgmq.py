@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 from kombu.transport import pgmq
+from pgmq import PGMQueue
 from pgmq.messages import Message as Row
+from psycopg_pool import ConnectionPool
 
+from supervision.postgres.backend.outage import has_word
 from supervision.transports.envelope import Message, TellsTheQueue, opened
 
 _READ = """
@@ -45,6 +49,8 @@ class Transport(pgmq.Transport):
     """
 
     Channel = Channel
+    # A server that takes no writes any more is as good as lost: the next connection finds the primary.
+    connection_errors: tuple[Any, ...] = (*pgmq.Transport.connection_errors, psycopg.errors.ReadOnlySqlTransaction)
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         self._to_listen: set[str] = set()
@@ -53,8 +59,53 @@ class Transport(pgmq.Transport):
     def _register_notify_queue(self, queue_name: str) -> None:
         self._to_listen.add(queue_name)
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        client: Any = self.client
+        return dict(client.transport_options)
+
+    def _create_pgmq_client(self) -> PGMQueue:
+        """The client, on a pool with every parameter of the connection string: PGMQ itself keeps five of them."""
+        options = self._options
+        if "conn_string" not in options:  # another program's connection, which has kombu's own options
+            return super()._create_pgmq_client()
+        patience = float(options.get("pool_timeout", 30))
+        seen_again = int(options.get("visibility_timeout") or pgmq.Channel.default_visibility_timeout)
+        pool = ConnectionPool(
+            options["conn_string"],
+            kwargs={"autocommit": False, "prepare_threshold": None},
+            check=_check,
+            min_size=1,
+            max_size=int(options.get("pool_size", pgmq.Channel.default_pool_size)),
+            timeout=patience,
+            reconnect_timeout=patience,
+            open=True,
+        )
+        return PGMQueue(conn_string=options["conn_string"], vt=seen_again, init_extension=False, pool=pool)
+
+    def _get_notify_waiter(self) -> Any:
+        if self._notify_waiter is None:
+            self._notify_waiter = pgmq._NotifyWaiter(self._options["conn_string"])
+        return self._notify_waiter
+
+    def close_connection(self, connection: Any) -> None:
+        """Close it and its pool, which PGMQ leaves open because it is not its own."""
+        client = self._pgmq_client
+        pool = client.pool if client is not None else None
+        try:
+            super().close_connection(connection)
+        finally:
+            if pool is not None:
+                pool.close()
+
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # type: ignore[override]
         """Listen on the queues that were declared since, then deliver."""
         while self._to_listen:
             super()._register_notify_queue(self._to_listen.pop())
         super().drain_events(connection, timeout=timeout)
+
+
+def _check(connection: psycopg.Connection[Any]) -> None:
+    """The pool's check when a connection is taken."""
+    if has_word(connection):
+        ConnectionPool.check_connection(connection)

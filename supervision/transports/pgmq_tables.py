@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 from django.db import connections, transaction
 from pgmq.install import get_embedded_install_sql
 
@@ -38,11 +41,23 @@ $$ LANGUAGE plpgsql;
 
 
 def install_pgmq(using: str) -> None:
-    """Install PGMQ and our versions of two functions. Its script fails on a second run, so check first, under a lock."""
+    """Install PGMQ in this Django database. May be repeated."""
     connection = connections[using]
-    with connection.cursor() as cursor, transaction.atomic(using=using):
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('install pgmq'))")
-        cursor.execute("SELECT to_regclass('pgmq.meta') IS NOT NULL")
-        if not cursor.fetchone()[0]:
-            cursor.connection.execute(get_embedded_install_sql())
-        cursor.connection.execute(_START_SOFTLY)
+    connection.ensure_connection()
+    with transaction.atomic(using=using):
+        _install(connection.connection)
+
+
+def install_pgmq_at(conn_string: str) -> None:
+    """Install PGMQ in the database of this libpq connection string. May be repeated. Raises psycopg.Error."""
+    with psycopg.connect(conn_string, connect_timeout=5) as connection:
+        _install(connection)
+
+
+def _install(connection: Any) -> None:
+    """PGMQ and our versions of two functions, in the caller's transaction. PGMQ's script fails on a second run, so check first."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('install pgmq'))")
+    row = connection.execute("SELECT to_regclass('pgmq.meta') IS NOT NULL").fetchone()
+    if not row[0]:
+        connection.execute(get_embedded_install_sql())
+    connection.execute(_START_SOFTLY)

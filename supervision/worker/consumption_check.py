@@ -23,6 +23,7 @@ from typing import Any
 from celery import current_app
 
 from supervision import conf
+from supervision.deadletters.bounds import MOST_HOPS
 from supervision.postgres import db
 from supervision.runtime.periodic import PeriodicLoop
 
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 TASK = "supervision.canary"
 NAME = "the canaries"  # their row among the heartbeats
 DEAF_ROUNDS = 3.5
-MOST_HOPS = 20
 EXIT_CODE = 75  # "temporary failure; try again"
 
 # Starts a new round if the last one is old enough; a second sender gets no row. `since`: when the unbroken series of
@@ -120,6 +120,15 @@ class Watch:
             self._rounds[queue] = max(number, self._rounds.get(queue, 0))
             return known
 
+    def serves(self, queue: str) -> bool:
+        """Whether this process consumes the queue."""
+        return queue in self._heard
+
+    def newest(self) -> int:
+        """The newest round received, of any queue."""
+        with self._lock:
+            return max(self._rounds.values(), default=0)
+
     def silent(self) -> list[str]:
         """The queues from which this process has received nothing for too long, although it had a free thread."""
         with self._lock:
@@ -138,13 +147,27 @@ watch: Watch | None = None
 
 
 def heard(queue: str, number: int, hops: int) -> None:
-    """Handle a canary. A second one of the same round goes back to the queue, for another process."""
-    if watch is None or not watch.is_second(queue, number) or hops >= MOST_HOPS:
+    """Handle a canary. A second one of the same round goes back to the queue, for another process.
+
+    A canary of another queue, or of a round that has not begun, was not sent by a supervisor: it is dropped.
+    """
+    if watch is None or not watch.serves(queue):
+        return
+    if number > watch.newest() and number > _begun():
+        log.warning("a canary of round %d, which has not begun, is dropped", number)
+        return
+    if not watch.is_second(queue, number) or not 0 <= hops < MOST_HOPS:
         return
     pause = every() * random.uniform(0.005, 0.03)  # noqa: S311 - spreads messages, protects nothing
     timer = threading.Timer(pause, _pass_on, (queue, number, hops + 1))
     timer.daemon = True
     timer.start()
+
+
+def _begun() -> int:
+    """The newest round of canaries that a supervisor has begun."""
+    rows = db.run("SELECT (detail->>'round')::int FROM supervision_heartbeat WHERE incarnation = %(name)s", {"name": NAME})
+    return int(rows[0][0]) if rows else 0
 
 
 def _pass_on(queue: str, number: int, hops: int) -> None:

@@ -18,7 +18,7 @@ from supervision.governance import circuit_breaker, response_cache
 from supervision.intake import amqp_consumer
 from supervision.journal import writer
 from supervision.plans import guard
-from supervision.postgres import db
+from supervision.postgres import db, pooling
 from supervision.recovery import leader_lease
 from supervision.runtime import failpoints, identity
 from supervision.runtime.periodic import PeriodicLoop
@@ -51,6 +51,7 @@ def _role(node: str) -> str:
 @signals.celeryd_after_setup.connect
 def compare_plans(**_: Any) -> None:
     """End a worker whose plan of a workflow's version differs from the registered one, before it takes work."""
+    pooling.refuse_lost_sessions()
     guard.refuse_other_plans()
 
 

@@ -135,6 +135,7 @@ def test_queues_tell_each_agents_load(customer, operator):
     assert queue["oldest_seconds"] >= 0
 
 
+@pytest.mark.django_db(transaction=True)  # the readiness probe has a connection of its own
 def test_probes_answer_anybody_and_count_what_waits(customer):
     order(customer)
 

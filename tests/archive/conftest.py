@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import connection
 
-from supervision.postgres import db
 from tests.engine.conftest import engine, store_database, tuned  # noqa: F401
+from tests.support.history import rewrite
 
 TABLES = (
     "supervision_run", "supervision_stepstate", "supervision_stepevent", "supervision_strayreply", "supervision_alert",
@@ -32,7 +32,7 @@ def let_pass(days: float, *keys: str) -> None:
     for table, moments in MOMENTS.items():
         earlier = ", ".join(f"{moment} = {moment} - %(days)s::float8 * interval '1 day'" for moment in moments)
         where = ITS_ROWS.get(table, ITS_RUNS)
-        db.run(f"UPDATE {table} SET {earlier} WHERE {where}", {"days": days, "keys": list(keys)})  # noqa: S608 - the names above
+        rewrite(f"UPDATE {table} SET {earlier} WHERE {where}", {"days": days, "keys": list(keys)})  # noqa: S608 - the names above
 
 
 def rows() -> dict[str, list[Any]]:

@@ -33,6 +33,7 @@ from supervision.runtime import tidying
 from tests.engine.conftest import tuned  # noqa: F401
 from tests.orders.test_returns import ada, asked, deliver, delivered, olga, shop
 from tests.support.console import person
+from tests.support.history import rewrite
 
 from .test_all_of_an_order import archived, left_of, rich, sound, told
 
@@ -53,7 +54,7 @@ def age(days: float) -> None:
         "django_admin_log": ("action_time",),
     }.items():
         earlier = ", ".join(f"{moment} = {moment} - {days} * interval '1 day'" for moment in moments)
-        db.run(f"UPDATE {table} SET {earlier}")  # noqa: S608 - the names above
+        rewrite(f"UPDATE {table} SET {earlier}")  # noqa: S608 - the names above
 
 
 def tidied() -> None:

@@ -66,13 +66,7 @@ STATEMENTS = {
     "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
     "bytes of dead letters": (ending._OLD, {"after": 0, "size": 200, "days": 90}),
     "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
-    **{
-        table: (
-            records._DELETE.format(table=table, at=at, over=over, more=records._WITH.get(table, "")),
-            {"after": 0, "size": 500, "days": 3650},
-        )
-        for table, (at, over) in records.RECORDS.items()
-    },
+    **{table: (records.deletion(table), {"after": 0, "size": 500, "days": 3650}) for table in records.RECORDS},
 }
 
 

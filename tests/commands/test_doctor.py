@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection
+from django.utils.module_loading import autodiscover_modules
 
 from orders import doctor_probes
 from supervision import checks
@@ -172,6 +173,7 @@ def test_a_probe_that_breaks_is_a_finding_and_does_not_end_the_examination(monke
     def broken() -> Any:
         raise ValueError("no idea")
 
+    autodiscover_modules("doctor_probes")  # they register themselves when they are first imported
     monkeypatch.setattr(doctor, "_probes", {})
     doctor.register("one", broken)
     doctor.register("two", lambda: [Finding("two", Level.OK, "fine")])

@@ -19,6 +19,7 @@ from supervision.models import Epoch
 from supervision.outbox import notifications
 from supervision.store import epochs
 from tests.support import toy
+from tests.support.history import rewrite
 from tests.support.people import no_hints, operator, viewer
 
 __all__ = ["no_hints", "operator", "viewer"]
@@ -28,8 +29,7 @@ QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions"
 
 def empty_the_store() -> None:
     testing.clean()
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM django_admin_log; DELETE FROM auth_user")
+    rewrite("DELETE FROM django_admin_log; DELETE FROM auth_user")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from supervision.audit import liveness
 from supervision.incidents import lifecycle
 from supervision.models import Run
 from tests.engine import kit
+from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -174,7 +175,7 @@ def seed_healthy(each: int) -> None:
         " ('agent', 'epsilon', 'x', 'ada', now() - interval '9 h', now() + interval '1 h')"
     )
     seed("ok-fresh", each, agent="zeta", step=DUE)
-    kit.fetch("UPDATE supervision_stepevent e SET at = now() FROM supervision_run r WHERE r.id = e.run_id AND r.key LIKE 'ok-fresh%%'", {})
+    rewrite("UPDATE supervision_stepevent e SET at = now() FROM supervision_run r WHERE r.id = e.run_id AND r.key LIKE 'ok-fresh%%'", {})
 
 
 def named() -> set[str]:

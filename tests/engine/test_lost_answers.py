@@ -11,6 +11,7 @@ from supervision.testing import run_until_idle, schedule, step, submit
 from tests.engine import kit
 from tests.engine.cutting import by_a_way_that_can_be_cut
 from tests.support import toy
+from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -127,7 +128,7 @@ def test_what_another_process_finished_is_not_taken_for_our_own(lose):
     """A late duplicate on a connection that is cut: its answer is still a stray reply."""
     key, place, items = kit.started()
     kit.finish(place, items)
-    kit.fetch("UPDATE supervision_stepevent SET actor = 'another process' WHERE to_state = 'Processed'")
+    rewrite("UPDATE supervision_stepevent SET actor = 'another process' WHERE to_state = 'Processed'")
     way = lose("SELECT true")
 
     handed = kit.finish(place, items)

@@ -10,6 +10,7 @@ from supervision.store import run_verbs
 from supervision.testing import submit
 from tests.engine import kit
 from tests.support import toy
+from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -23,7 +24,7 @@ def loses_its_successor() -> str:
     """A run whose first step is done and whose second step was never made due."""
     key, place, items = kit.started("toy")
     kit.finish(place, items)
-    kit.fetch(
+    rewrite(
         "DELETE FROM supervision_stepevent WHERE position = 1 AND run_id = %s",
         [items[0].run_id],
     )

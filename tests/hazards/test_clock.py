@@ -11,6 +11,7 @@ from supervision import conf
 from supervision.recovery import failures, leader_lease
 from supervision.testing import run_until_idle, step
 from tests.engine import kit
+from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -23,7 +24,7 @@ def put_the_clock_back(hours: int = 1) -> None:
         " SET complete_by = complete_by + %s * interval '1 hour', started_at = started_at + %s * interval '1 hour'",
         ahead * 2,
     )
-    kit.fetch("UPDATE supervision_stepevent SET at = at + %s * interval '1 hour'", ahead)
+    rewrite("UPDATE supervision_stepevent SET at = at + %s * interval '1 hour'", ahead)
     kit.fetch("UPDATE supervision_leaderlease SET expires_at = expires_at + %s * interval '1 hour'", ahead)
 
 

@@ -13,6 +13,7 @@ from supervision.recovery import decisions
 from supervision.testing import run_until_idle, step, submit
 from tests.engine import kit
 from tests.support import toy
+from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("engine", "forgetful")
 MEMORY = timedelta(hours=24)
@@ -40,7 +41,7 @@ unanswered = kit.raising(OutcomeUnknown("no answer"))
 
 
 def time_passes(hours: float) -> None:
-    kit.fetch("UPDATE supervision_stepevent SET at = at - %s * interval '1 hour'", [hours])
+    rewrite("UPDATE supervision_stepevent SET at = at - %s * interval '1 hour'", [hours])
 
 
 def test_a_step_is_repeated_under_its_key_while_the_service_remembers_it():

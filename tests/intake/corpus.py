@@ -12,6 +12,7 @@ from typing import Any
 
 NOTE = "tests.neighbour"
 PERFORM = "supervision.perform"
+QUEUE_OF_STOCK = "agent.stock"
 BROKERS = ("amqp", "redis", "pgmq")
 
 
@@ -42,7 +43,48 @@ def healthy(number: int) -> Case:
     return Case(f"healthy {number}", body([number]), headers=task(id=f"healthy-{number}"))
 
 
+CANARY = "supervision.canary"
+STEP = ["fulfil-order", 1, "do", 0]
+LINK = {"task": PERFORM, "args": STEP, "options": {"queue": "agent.email"}}
+
+
+def step(claims: Any, place: Any = STEP, **embedded: Any) -> bytes:
+    """The body of a cohort at a place."""
+    return body([claims, *place], embedded=embedded)
+
+
+def leading(**options: str) -> dict[str, Any]:
+    """A link of a chain with these options."""
+    return {**LINK, "options": options}
+
+
+# Each with the words in its reason that name the field.
+OUT_OF_BOUNDS: list[tuple[str, Case]] = [
+    ("hops: expected a whole number from 0 to 20", Case("hops below zero", body([QUEUE_OF_STOCK, 1, -(10**9)]), headers=task(CANARY))),
+    ("hops", Case("hops without end", body([QUEUE_OF_STOCK, 1, 10**9]), headers=task(CANARY))),
+    ("hops", Case("hops that are no number", body([QUEUE_OF_STOCK, 1, "1"]), headers=task(CANARY))),
+    ("number", Case("a round of any size", body([QUEUE_OF_STOCK, 10**30, 0]), headers=task(CANARY))),
+    ("queue", Case("a canary for another queue", body(["reply.0123", 1, 0]), headers=task(CANARY))),
+    ("claims[0].run", Case("a run below one", step([[0, 1]]), headers=task(PERFORM))),
+    ("claims[0].run", Case("a run that is true", step([[True, 1]]), headers=task(PERFORM))),
+    ("claims[1].attempt", Case("an attempt beyond the column", step([[1, 1], [2, 2**31]]), headers=task(PERFORM))),
+    ("claims: expected a list", Case("no claims", step([]), headers=task(PERFORM))),
+    ("claims: expected a list", Case("too many claims", step([[1, 1]] * 10_001), headers=task(PERFORM))),
+    ("position", Case("a position below zero", step([[1, 1]], ["fulfil-order", 1, "do", -1]), headers=task(PERFORM))),
+    ("direction", Case("a direction of its own", step([[1, 1]], ["fulfil-order", 1, "back", 0]), headers=task(PERFORM))),
+    ("workflow", Case("a name of any length", step([[1, 1]], ["x" * 1000, 1, "do", 0]), headers=task(PERFORM))),
+    ("callbacks", Case("a task behind a step", step([[1, 1]], callbacks=[LINK]), headers=task(PERFORM))),
+    ("errbacks", Case("a task behind a canary", body([QUEUE_OF_STOCK, 1, 0], embedded={"errbacks": [LINK]}), headers=task(CANARY))),
+    ("chain: only a cohort", Case("a chain behind a hint", body([], embedded={"chain": [LINK]}), headers=task("supervision.deliver"))),
+    ("chain[0]", Case("a chain of other tasks", step([[1, 1]], chain=[{**LINK, "task": NOTE}]), headers=task(PERFORM))),
+    ("chain[0].queue", Case("a chain to a foreign queue", step([[1, 1]], chain=[leading(queue="reply.0123")]), headers=task(PERFORM))),
+    ("unknown options: exchange", Case("a chain elsewhere", step([[1, 1]], chain=[leading(exchange="intake")]), headers=task(PERFORM))),
+    ("at most 1000 links", Case("a chain without end", step([[1, 1]], chain=[LINK] * 1001), headers=task(PERFORM))),
+    ("eta", Case("a hint with a time", body([]), headers=task("supervision.deliver", eta="2999-01-01T00:00:00"))),
+]  # fmt: skip
+
 MESSAGES = [
+    *(case for _, case in OUT_OF_BOUNDS),
     # bodies
     Case("bad UTF-8", b'[["\xff\xfe\x80"], {}, {}]', headers=task()),
     Case("broken JSON", b'[[1], {}, {"callbacks"', headers=task()),

@@ -48,6 +48,9 @@ def test_every_poisonous_message_is_kept_as_it_was_and_its_neighbours_are_worked
     assert Counter(whole) == Counter(items)
     assert neighbours() == list(range(len(poison) + 1))
     assert all(letter.source == f"queue {QUEUE}" and letter.reason and letter.delivery["queue"] == QUEUE for letter in letters)
+    reasons = {as_kept(bytes(letter.body), "", restored(letter.headers)): letter.reason for letter in letters}
+    for words, case in corpus.OUT_OF_BOUNDS:
+        assert words in reasons[as_kept(case.body, "", case.headers)], case.name
     broken = next(letter for letter in letters if bytes(letter.body).startswith(b'[[1], {}, {"callbacks"'))
     assert "Traceback" in broken.reason
     assert {letter.delivery["content_encoding"] for letter in letters} == {case.content_encoding for case in poison}

@@ -31,6 +31,7 @@ from supervision.transports.rabbitmq import PROPERTIES
 from tests.intake import corpus
 from tests.intake.brokers import QUEUE, Amqp, Broker, Pgmq, Redis
 from tests.shopping import a_client, a_product, a_request, an_account
+from tests.support.history import rewrite
 
 CASE = next(case for case in corpus.MESSAGES if case.name == "headers of all sorts")
 
@@ -135,6 +136,7 @@ def mug(engine: None) -> Any:
     an_account("producer", "client")
     yield product
     product.delete()
+    rewrite("DELETE FROM django_admin_log")
     for user in User.objects.all():
         user.delete()
 

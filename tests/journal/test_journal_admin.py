@@ -12,6 +12,7 @@ from supervision.models import JournalEntry
 from tests.engine.kit import fetch
 from tests.journal.kit import KEY, append, files, flushed
 from tests.support.console import person
+from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
 FILES, ENTRIES = "/admin/supervision/journalfile/", "/admin/supervision/journalentry/"
@@ -29,7 +30,7 @@ def visit(journal_dir):
         return client
 
     yield as_
-    fetch("DELETE FROM django_admin_log")
+    rewrite("DELETE FROM django_admin_log")
     fetch("DELETE FROM django_session")
     User.objects.all().delete()
 

@@ -10,9 +10,9 @@ import pytest
 from supervision import testing
 from supervision import workflow as definitions
 from supervision.audit import registry
-from supervision.postgres import db
 from tests.engine.conftest import empty_the_store
 from tests.simulation import audit_at_once, graphs
+from tests.support.history import rewrite
 
 PARTS = 4
 AT_ONCE = 4  # scenarios side by side in one store
@@ -54,7 +54,7 @@ def test_the_audit_of_the_simulation_finds_what_the_audit_finds(only_graphs, bro
     for _ in range(3):
         for place, claims in testing.schedule():
             testing.perform(place, claims)
-    db.run(broken)
+    rewrite(broken)
 
     found = {violation.partition(": ")[0] for violation in audit_at_once.violations()}
     assert found == {violation.invariant for violation in registry.violations() if not violation.invariant.startswith("an order")}

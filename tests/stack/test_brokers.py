@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from sasproject.apps import complete_database
+from supervision import celery
 from supervision.embedded.server import database_url
 from supervision.transports.pgmq_tables import install_pgmq
 from tests.support import forked
@@ -99,8 +100,9 @@ def test_only_a_process_that_waits_for_messages_listens_in_the_database(in_the_d
 
 
 @pytest.mark.django_db(transaction=True)
-def test_completing_the_database_makes_what_is_missing_and_keeps_what_waits(settings):
-    settings.BROKER_IN_DATABASE = True
+def test_completing_the_database_makes_what_is_missing_and_keeps_what_waits(monkeypatch):
+    monkeypatch.setattr(celery, "broker_is_pgmq", lambda: True)
+    monkeypatch.setattr(celery, "pgmq_elsewhere", lambda: None)
     queue = f"test_{uuid.uuid4().hex[:8]}"
     with connection.cursor() as cursor:
         cursor.execute("DROP SCHEMA IF EXISTS pgmq CASCADE")

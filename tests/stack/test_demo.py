@@ -139,6 +139,7 @@ def test_an_order_survives_a_kill_of_everything_including_the_database(demo):
     assert not two.lives()
     assert not two.ready_file.exists()
     assert "stopped" in two.output.read_text()
+    assert two.facts["url"].replace("127.0.0.1", "localhost") + "/admin/" in two.output.read_text()  # browsers permit passkeys there
 
 
 def test_a_port_that_is_taken_is_refused_in_one_line(tmp_path):

@@ -83,6 +83,11 @@ def test_a_proxy_is_believed_only_when_told_so():
         ("SUPERVISION_FAILURE_THRESHOLD", "0"),
         ("SUPERVISION_ON_EXHAUSTED", "explode"),
         ("SUPERVISION_ON_PERMANENT", "wait"),
+        ("CONSOLE_SECOND_FACTOR", "sometimes"),
+        ("REAUTHENTICATE_SECONDS", "never"),
+        ("OIDC_GROUPS", "desk=customer"),
+        ("OIDC_ISSUER", "http://login.example.com"),
+        ("OIDC_TRUSTS_MFA", "perhaps"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused_in_one_line_that_names_it(variable, value):
@@ -91,6 +96,22 @@ def test_a_value_that_cannot_be_read_is_refused_in_one_line_that_names_it(variab
     assert done.returncode != 0
     assert done.stderr.startswith(f"manage.py: {variable} ")
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("debug", "mode"), [("0", "required"), ("1", "off")])
+def test_the_console_requires_a_second_factor_except_in_the_demo(debug, mode):
+    values = read("CONSOLE_SECOND_FACTOR REAUTHENTICATE_SECONDS", SECRET_KEY="a-real-one", DEBUG=debug, CONSOLE_SECOND_FACTOR="")
+
+    assert values == {"CONSOLE_SECOND_FACTOR": mode, "REAUTHENTICATE_SECONDS": 900.0}
+
+
+def test_a_provider_without_its_secret_or_groups_is_refused():
+    given = {"SECRET_KEY": "a-real-one", "OIDC_ISSUER": "https://login.example.com", "OIDC_CLIENT_ID": "console"}
+
+    assert run("manage.py", "check", **given).stderr == "manage.py: OIDC_CLIENT_SECRET must be given where OIDC_ISSUER is.\n"
+    without = run("manage.py", "check", **given, OIDC_CLIENT_SECRET="s")
+    assert without.stderr == "manage.py: OIDC_GROUPS must be given where OIDC_ISSUER is.\n"
+    assert run("manage.py", "check", **given, OIDC_CLIENT_SECRET="s", OIDC_GROUPS="desk=operator").returncode == 0
 
 
 def test_without_a_database_url_the_embedded_server_of_the_state_directory_is_meant(tmp_path):
@@ -109,22 +130,19 @@ def test_a_socket_directory_may_be_percent_encoded_in_the_database_url():
 
 
 def test_the_default_broker_lives_in_the_database_and_is_not_kombus_slow_default():
-    names = "CELERY_BROKER_URL CELERY_BROKER_TRANSPORT_OPTIONS BROKER_IN_DATABASE"
+    names = "CELERY_BROKER_URL CELERY_BROKER_TRANSPORT_OPTIONS"
     values = read(names, DEBUG="1", DATABASE_URL="postgres://me@db.example/shop")
     options = values["CELERY_BROKER_TRANSPORT_OPTIONS"]
 
     assert values["CELERY_BROKER_URL"] == "pgmq://"
-    assert values["BROKER_IN_DATABASE"] is True
     assert "host=db.example" in options["conn_string"]
     assert "dbname=shop" in options["conn_string"]
     assert (options["polling_interval"], options["use_notify"], options["init_extension"]) == (0.05, True, False)
 
 
 def test_a_broker_on_another_postgresql_is_told_by_its_url():
-    names = "CELERY_BROKER_TRANSPORT_OPTIONS BROKER_IN_DATABASE"
-    values = read(names, DEBUG="1", CELERY_BROKER_URL="pgmq://q:secret@queues.example:6432/hints")
+    values = read("CELERY_BROKER_TRANSPORT_OPTIONS", DEBUG="1", CELERY_BROKER_URL="pgmq://q:secret@queues.example:6432/hints")
 
-    assert values["BROKER_IN_DATABASE"] is False
     for part in ("host=queues.example", "port=6432", "dbname=hints", "user=q", "password=secret"):
         assert part in values["CELERY_BROKER_TRANSPORT_OPTIONS"]["conn_string"]
 

@@ -31,6 +31,10 @@ PROBLEMS: dict[str, Problem] = {
     "authentication_failed": Problem(401, "Invalid token.", "Use a token that is neither wrong nor expired nor revoked."),
     "permission_denied": Problem(403, "You may not do this.", "Use an account that may do this."),
     "token_reads_only": Problem(403, "This token may only read. Make one with another scope.", "Use a token whose scope is not `read`."),
+    "proof_needed": Problem(
+        403, "This moves money, and it was long ago that this session was proved.", "Prove it again in the console, or use a token."
+    ),
+    "second_factor_needed": Problem(403, "This session has not passed a second factor.", "Pass it in the console, or use a token."),
     "not_found": Problem(404, "There is nothing here, or it is not yours to see.", "Check the id, the account, and the final slash."),
     "method_not_allowed": Problem(405, 'Method "PUT" not allowed.', "Use a method that `/api/docs/` lists for this path."),
     "not_acceptable": Problem(406, "Could not satisfy the request Accept header.", "Accept `application/json`."),

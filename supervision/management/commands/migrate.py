@@ -11,6 +11,8 @@ from django.db import OperationalError, connections
 from django.db.migrations import Migration
 from psycopg.errors import LockNotAvailable
 
+from supervision.postgres.params import own_session
+
 
 class Command(migrate.Command):
     """A statement that waits for a lock holds up every later statement on its table: so it gives up after `--lock-timeout`.
@@ -28,6 +30,10 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate; after a lock timeout wait as long again and repeat what is left."""
         self._database, self._seconds = options["database"], options["lock_timeout"]
+        with own_session():
+            self._migrate(*args, **options)
+
+    def _migrate(self, *args: Any, **options: Any) -> None:
         for left in reversed(range(max(1, options["lock_tries"]))):
             try:
                 self._limit(self._seconds)

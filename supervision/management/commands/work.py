@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from celery import current_app, signals
@@ -19,6 +20,8 @@ from supervision.agent import agents
 from supervision.dispatch import partitions
 from supervision.management.base import Command as Base
 from supervision.management.base import at_least, where
+from supervision.postgres.pooling import refuse_lost_sessions
+from supervision.transports import topology
 
 SCHEDULER, SUPERVISOR = ("submissions", "scheduler"), ("supervisor",)
 CALLS = {"scheduler": 2, "agents": 4, "supervisor": 4, "all": 6}  # threads for tasks; agents' calls have threads of their own
@@ -48,6 +51,7 @@ class Command(Base):
             raise CommandError("--only belongs to the role agents")
         quieten()
         if role == "beat":
+            refuse_lost_sessions()  # the other roles do when they start
             app.Beat(loglevel=options["loglevel"]).run()
             return
         served = agent_queues(options["only"])
@@ -56,6 +60,7 @@ class Command(Base):
             self.look_at_database()
             beat = EmbeddedService(app, thread=True, scheduler_cls=app.conf.beat_scheduler)
             signals.worker_ready.connect(lambda **_: beat.start(), weak=False)
+        self.look_at_broker(app, queues[role])
         name = os.environ.get("SAS_ROLE", "")  # `agents-order` tells one agents process from another
         worker = app.Worker(
             hostname=f"{name if name.startswith(role) else role}-{os.getpid()}@",
@@ -65,11 +70,20 @@ class Command(Base):
             prefetch_multiplier=1,
             without_gossip=True,
             without_mingle=True,
-            without_heartbeat=True,
+            without_heartbeat=not app.conf.worker_send_task_events,  # an event: with events, tools show which workers live
             loglevel=options["loglevel"],
         )
         worker.start()
         sys.exit(worker.exitcode)
+
+    def look_at_broker(self, app: Any, queues: Sequence[str]) -> None:
+        """Say which queues are missing, if this process may not declare them. It goes on: it consumes once they are declared."""
+        if topology.may_declare() or not topology.is_rabbitmq(app.conf.broker_url):
+            return
+        with suppress(*app.connection_for_read().connection_errors), app.connection_for_read() as broker:
+            broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=5)
+            if lacking := topology.missing(broker, queues, [topology.TASKS]):
+                self.stderr.write(f"the broker lacks {', '.join(lacking)}, and this role may not declare: run {topology.COMMAND}")
 
     def look_at_database(self) -> None:
         """Refuse to start without a database, or before the engine's tables are there: `all` is for people at a terminal.

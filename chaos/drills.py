@@ -1,0 +1,221 @@
+"""`./run drill failover|restore`: what an operator practises before the day it is needed, on real servers of this machine.
+
+failover: a whole shop on a primary and a streaming replica, by a URL with both hosts. The primary is killed, the replica is
+promoted, customers go on ordering. Measured: the first order accepted after the promotion. Proven: no process was restarted,
+no customer was charged twice, and with a synchronous replica (the default) every accepted order is there.
+
+restore: a base backup and an archive of the log. The server is lost and restored to a point in time. Customers repeat the lost
+orders, and an operator settles the findings of `manage.py reconcile`.
+
+Exit code 0: everything held. 1: the lines below the table name what did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psycopg
+
+from chaos.brokers import broker_of
+from chaos.failover import PROCESSES, Customers, judge, rest, settle, start_again_who_ended
+from chaos.look import until
+from chaos.replica import Follower
+from chaos.shop import Shop
+from supervision.embedded.server import EmbeddedPostgres
+
+WARM_SECONDS = 5.0
+NOTICED_SECONDS = 1.0  # what a site's failover takes to notice; not part of the figure
+AFTER_SECONDS = 8.0
+WITHIN_SECONDS = 5.0  # from the promotion to the first accepted order
+
+_NAMELESS = """
+SELECT application_name || ' ' || left(query, 60) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name NOT LIKE 'sas:%%:%%'
+"""
+Result = tuple[dict[str, Any], list[str]]
+
+
+def failover(directory: Path, *, rate: float, synchronous: bool, broker: str, seconds: float = AFTER_SECONDS) -> Result:
+    """Run the drill once; returns its figures, and one line for each thing that is wrong."""
+    with ExitStack() as stack:
+        postgres, follower, shop = _site(stack, directory, broker, replica=True)
+        if synchronous:
+            _configure(postgres, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        say(f"the shop runs; {rate:g} orders a second")
+        pids = {name: process.pid for name, process in shop.processes.items()}
+        customers = Customers(shop, rate)
+        customers.start()
+        time.sleep(WARM_SECONDS)
+        say("killing the primary, promoting the replica")
+        nameless = [name for (name,) in shop.rows(_NAMELESS)]
+        promoted = follower.promote(NOTICED_SECONDS)
+        time.sleep(seconds)
+        customers.stop()
+        later = [at - promoted for one in customers.all for at in one.accepted_at if at > promoted]
+        lost = customers.order_lost_ones_again()
+        say("waiting until every order has ended")
+        ended = [name for name, process in shop.processes.items() if process.poll() is not None or process.pid != pids[name]]
+        rest(shop)
+        kinds, settled = settle(shop)
+        figures = {
+            "replica": "synchronous" if synchronous else "asynchronous",
+            "first order after the promotion, s": round(min(later), 2) if later else None,
+            "customers": len(customers.all),
+            "accepted orders lost": lost,
+            "findings of reconcile": dict(kinds),
+            "settled": settled,
+            "processes that ended": len(ended),
+            "connections without a name": nameless,
+        }
+        wrong = [f"a connection has no name: {one}" for one in nameless]
+        wrong += [f"{name} ended: {shop.log(name)[-300:]}" for name in ended]
+        if not later or min(later) > WITHIN_SECONDS:
+            wrong.append(f"no order was accepted within {WITHIN_SECONDS:g} s of the promotion")
+        if synchronous and lost:
+            wrong.append(f"{lost} accepted orders are lost, with a synchronous replica")
+        return _judged(shop, customers, figures, wrong)
+
+
+def restore(directory: Path, *, rate: float, broker: str, lost_seconds: float = 3.0) -> Result:
+    """Run the drill once; returns its figures, and one line for each thing that is wrong."""
+    with ExitStack() as stack:
+        postgres, follower, shop = _site(stack, directory, broker, replica=False)
+        archive = postgres.data_dir.with_name(postgres.data_dir.name + "-archive")
+        say("taking the base backup")
+        follower.back_up()
+        customers = Customers(shop, rate)
+        customers.start()
+        time.sleep(WARM_SECONDS)
+        moment = _value(postgres, "SELECT clock_timestamp()::text")
+        say(f"restoring to {moment}; what follows is lost")
+        time.sleep(lost_seconds)
+        _archived(postgres)
+        shop.kill9(*PROCESSES)
+        began = time.monotonic()
+        follower.restore_to(moment, archive)
+        restored = time.monotonic() - began
+        start_again_who_ended(shop)
+        time.sleep(WARM_SECONDS)
+        customers.stop()
+        lost = customers.order_lost_ones_again()
+        say("waiting until every order has ended")
+        rest(shop)
+        kinds, settled = settle(shop)
+        figures = {
+            "restored to": moment,
+            "restored in, s": round(restored, 1),
+            "customers": len(customers.all),
+            "accepted orders lost and repeated": lost,
+            "findings of reconcile": dict(kinds),
+            "settled": settled,
+        }
+        return _judged(shop, customers, figures, [] if lost else ["nothing was lost: the drill proves nothing"])
+
+
+# -------------------------------------------------------------------------------------------------------------- pieces
+
+
+def _site(stack: ExitStack, directory: Path, broker: str, *, replica: bool) -> tuple[EmbeddedPostgres, Follower, Shop]:
+    """A primary, with a replica or an archive of its log, and a whole shop on it. All of it ends with the stack."""
+    directory.mkdir(parents=True, exist_ok=True)
+    say("starting PostgreSQL and the shop")
+    postgres = EmbeddedPostgres(directory / "postgres")
+    postgres.start()
+    stack.callback(postgres.stop)
+    follower = Follower(postgres)
+    stack.callback(follower.close)
+    if replica:
+        follower.start()
+    else:
+        _archive(postgres)
+    url = follower.url_of_both if replica else postgres.url
+    bus = stack.enter_context(broker_of(broker, url, directory))
+    shop = Shop(url, bus.url, directory, first_port=24000, SUPERVISION_SWEEP_SECONDS="1", SUPERVISION_COMPLETE_WITHIN="5")
+    stack.callback(shop.close)
+    shop.open(*PROCESSES)
+    return postgres, follower, shop
+
+
+def _archive(postgres: EmbeddedPostgres) -> None:
+    """Let the server archive its log beside its data. That needs a restart."""
+    archive = postgres.data_dir.with_name(postgres.data_dir.name + "-archive")
+    postgres.make_directory(archive)
+    _configure(postgres, "ALTER SYSTEM SET archive_mode = on", f"ALTER SYSTEM SET archive_command = 'cp %p {archive}/%f'")
+    postgres.stop()
+    postgres.start()
+
+
+def _archived(postgres: EmbeddedPostgres) -> None:
+    """Begin a new segment of the log, and wait until the one before is archived."""
+    segment = _value(postgres, "SELECT pg_walfile_name(pg_switch_wal())")
+    until(lambda: (_value(postgres, "SELECT last_archived_wal FROM pg_stat_archiver") or "") >= segment, within=60, what="the archive")
+
+
+def _configure(postgres: EmbeddedPostgres, *statements: str) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        for statement in (*statements, "SELECT pg_reload_conf()"):
+            connection.execute(statement)  # type: ignore[arg-type]
+
+
+def _value(postgres: EmbeddedPostgres, query: str) -> Any:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        row = connection.execute(query).fetchone()  # type: ignore[arg-type]
+    return row[0] if row else None
+
+
+def _judged(shop: Shop, customers: Customers, figures: dict[str, Any], wrong: list[str]) -> Result:
+    audit = shop.manage("audit", check=False)
+    left = json.loads(shop.manage("reconcile", "--json", check=False) or "[]")
+    wrong += [f"reconcile: {one}" for one in (left["findings"] if isinstance(left, dict) else left)]
+    wrong += list(judge(shop, customers.all))
+    wrong += [] if "all hold" in audit else [f"audit: {line}" for line in audit.splitlines()]
+    return figures, wrong
+
+
+def say(text: str) -> None:
+    """Progress, to standard error."""
+    print(f"drill: {text}", file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Read the command line, run the drill and print its table."""
+    parser = argparse.ArgumentParser(prog="./run drill", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("drill", choices=["failover", "restore"])
+    parser.add_argument("--rate", type=float, default=20.0, help="orders per second (20)")
+    parser.add_argument("--asynchronous", action="store_true", help="failover: the replica is not waited for, so orders may be lost")
+    parser.add_argument("--broker", choices=["amqp", "redis", "pgmq"], default="pgmq", help="(pgmq)")
+    parser.add_argument("--directory", type=Path, help="where logs go (var/drills/...)")
+    given = parser.parse_args(arguments)
+    if given.rate <= 0:
+        parser.error("--rate must be above 0")
+    signal.signal(signal.SIGTERM, _leave)
+    usual = Path(__file__).resolve().parent.parent / "var" / "drills" / time.strftime(f"{given.drill}-%Y%m%d-%H%M%S")
+    directory = (given.directory or usual).resolve()
+    drill: dict[str, Callable[[], Result]] = {
+        "failover": lambda: failover(directory, rate=given.rate, synchronous=not given.asynchronous, broker=given.broker),
+        "restore": lambda: restore(directory, rate=given.rate, broker=given.broker),
+    }
+    figures, wrong = drill[given.drill]()
+    for name, value in figures.items():
+        print(f"{name:40} {value}")
+    for line in wrong:
+        print(f"WRONG: {line}")
+    print(f"{'held' if not wrong else f'{len(wrong)} things are wrong'}; logs: {directory}")
+    return int(bool(wrong))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""Passkeys (WebAuthn). Each one verifies its user by PIN, finger or face, so a passkey alone counts as both factors.
+
+A passkey belongs to the host name under which it was made. Browsers permit them under https, and under http for `localhost`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.internal import auth
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+MOST = 20  # of one account
+LONGEST = 20_000  # characters of what a browser sends
+_UNREADABLE = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+def options_to_enrol(account: Any) -> dict[str, Any]:
+    """What the browser needs to make a passkey. The session keeps the challenge."""
+    return _plain(auth.begin_registration(account, passwordless=True))
+
+
+def options_to_prove(account: Any | None) -> dict[str, Any]:
+    """What the browser needs to use a passkey of this account; None: of any account, to sign in."""
+    return _plain(auth.begin_authentication(account))
+
+
+def enrol(account: Any, said: str, name: str) -> bool:
+    """Keep the passkey that the browser has made; False if it is none that answers our challenge, or the account has too many."""
+    if Authenticator.objects.filter(user_id=account.pk, type=Authenticator.Type.WEBAUTHN).count() >= MOST:
+        return False
+    try:
+        credential = _read(said)
+        auth.parse_registration_response(credential)
+        auth.complete_registration(credential)
+        with transaction.atomic():
+            auth.WebAuthn.add(account, name, credential)
+    except (*_UNREADABLE, IntegrityError):
+        return False
+    return True
+
+
+def is_right(account: Any, said: str) -> bool:
+    """Whether a passkey of this account has answered the session's challenge, and has verified its user."""
+    return _proved(account, said) is not None
+
+
+def owner(said: str) -> Any | None:
+    """The account whose passkey has answered the session's challenge; None if there is none."""
+    try:
+        account = auth.extract_user_from_response(_read(said))
+    except _UNREADABLE:
+        return None
+    return _proved(account, said)
+
+
+def _proved(account: Any, said: str) -> Any | None:
+    try:
+        credential = _read(said)
+        auth.parse_authentication_response(credential)
+        auth.complete_authentication(account, credential).record_usage()
+    except _UNREADABLE:
+        return None
+    finally:
+        auth.clear_state()  # a challenge is good for one answer
+    return account
+
+
+def _read(said: str) -> Any:
+    if len(said) > LONGEST:
+        raise ValueError("too long")
+    return json.loads(said)
+
+
+def _plain(options: Any) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(_dictionary(options))))
+
+
+def _dictionary(value: Any) -> Any:
+    """The library's own mappings as dictionaries, which JSON can write."""
+    if hasattr(value, "items"):
+        return {key: _dictionary(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_dictionary(part) for part in value]
+    return value

@@ -1,0 +1,81 @@
+"""What a session has proved: whether it has passed a second factor, and when it was last proved who uses it.
+
+A session whose account may enter the console and that has not passed a second factor has no rights, where CONSOLE_SECOND_FACTOR
+asks for one. The session's identifier changes with each proof.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
+from django.dispatch import receiver
+from django.http import HttpRequest
+
+from orders.identity import devices
+from sasproject.factors import OFF, REQUIRED
+
+_KEPT = "proved"  # when, and whether by a second factor
+OWN_SECONDS = 900.0  # how old a proof may be where second factors themselves are changed, if REAUTHENTICATE_SECONDS is off
+
+
+def enters_the_console(account: Any) -> bool:
+    """Whether a second factor is asked of this account at all."""
+    return bool(account.is_authenticated and (account.is_staff or account.is_superuser))
+
+
+def has_factor(account: Any) -> bool:
+    """Whether the account has an authenticator app or a passkey."""
+    return bool(Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES).exists())
+
+
+def passed(request: HttpRequest) -> bool:
+    """Whether this session has passed a second factor."""
+    return bool(request.session.get(_KEPT, (0, False))[1])
+
+
+def awaits(request: HttpRequest, account: Any) -> bool:
+    """Whether this session still has to pass a second factor before it has the account's rights."""
+    mode = settings.CONSOLE_SECOND_FACTOR
+    if mode == OFF or not enters_the_console(account) or SESSION_KEY not in request.session or passed(request):
+        return False
+    return mode == REQUIRED or has_factor(account)
+
+
+def is_old(request: HttpRequest, seconds: float | None) -> bool:
+    """Whether the session's last proof is older than this. None: it never is."""
+    return seconds is not None and not 0 <= time.time() - request.session.get(_KEPT, (0, False))[0] < seconds
+
+
+def prove(request: HttpRequest, account: Any, *, second: bool) -> None:
+    """Note that the session's user has just proved who it is; second: by a second factor. The session gets a new identifier."""
+    second = second or passed(request)
+    request.session.cycle_key()
+    request.session[_KEPT] = [time.time(), second]
+    if second:
+        devices.remember(request, account, proved=True)
+
+
+def limited(request: HttpRequest, account: Any) -> Any:
+    """This account of the session: without rights while it awaits a second factor; else it knows whether its last proof is old."""
+    if not enters_the_console(account) or SESSION_KEY not in request.session:
+        return account
+    account.awaits_second_factor = awaits(request, account)
+    if account.awaits_second_factor:
+        account._group_names = frozenset()
+        account.has_perm = account.has_module_perms = lambda *_args, **_kwargs: False
+        account.get_all_permissions = lambda *_args, **_kwargs: set()
+    account.proof_is_old = lambda: is_old(request, settings.REAUTHENTICATE_SECONDS)
+    return account
+
+
+@receiver(user_logged_in, dispatch_uid="orders.factors")
+def _signed_in(request: Any, user: User, **kwargs: Any) -> None:
+    """A password proves who it is, and is no second factor."""
+    if request is not None and hasattr(request, "session"):
+        request.session[_KEPT] = [time.time(), False]

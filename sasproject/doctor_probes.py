@@ -1,0 +1,59 @@
+"""The doctor's check of the database role that this process connects as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db import connection
+
+from sasproject.database_roles import MIGRATE, ROLES, name, prefix_in_use
+from sasproject.grants import TABLES, VERBS
+from supervision.operations.doctor import Finding, Level, register
+
+ABOUT = "database role"
+MAKE = "manage.py database_roles --apply, then give each process the URL of its role (docs/operations.md, 'Database roles')"
+GRANT = "manage.py database_roles --apply as a superuser, or manage.py migrate as the role that owns the tables"
+
+
+def database_role() -> Iterator[Finding]:
+    """Whether this process may change the schema or the history, and whether the roles have the declared rights."""
+    with connection.cursor() as cursor:
+        prefix = prefix_in_use(cursor)
+        cursor.execute("SELECT current_user, rolsuper FROM pg_roles WHERE rolname = current_user")
+        me, superuser = cursor.fetchone()
+        if prefix is None:
+            text = f"{me} {'is a superuser' if superuser else 'owns the tables or shares their owner'}: each process may change the schema"
+            yield Finding(ABOUT, Level.WARN, text, MAKE)
+            return
+        owner = name(prefix, MIGRATE)
+        cursor.execute("SELECT pg_has_role(current_user, %s, 'MEMBER')", [owner])
+        if superuser or (me != owner and cursor.fetchone()[0]):
+            text = f"{me} is {'a superuser' if superuser else f'a member of {owner}'}, and may change the schema and the history"
+            yield Finding(ABOUT, Level.WARN, text, "give this process the DATABASE_URL of its role (docs/operations.md, 'Database roles')")
+        cursor.execute(
+            "SELECT count(*), min(relname) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+            " AND relkind IN ('r', 'p') AND relowner <> %s::regrole",
+            [owner],
+        )
+        count, table = cursor.fetchone()
+        if count:
+            yield Finding(ABOUT, Level.FAIL, f"{count} tables do not belong to {owner}, the first: {table}", GRANT)
+        wanted = [
+            (name(prefix, role), table, VERBS[verb])
+            for table, grant in TABLES.items()
+            for role in ROLES[1:]
+            for verb in getattr(grant, role)
+            if role != "read" or not grant.hidden
+        ]
+        cursor.execute(
+            "SELECT w.role, w.verb, w.tab FROM unnest(%s::text[], %s::text[], %s::text[]) w(role, tab, verb)"
+            " WHERE to_regclass(w.tab) IS NOT NULL AND NOT has_table_privilege(w.role, to_regclass(w.tab), w.verb) ORDER BY 1, 3 LIMIT 1",
+            [list(column) for column in zip(*wanted, strict=True)],
+        )
+        if lacking := cursor.fetchone():
+            yield Finding(ABOUT, Level.FAIL, "{} may not {} {}".format(*lacking), GRANT)
+        elif not count:
+            yield Finding(ABOUT, Level.OK, f"{me}; the tables belong to {owner}, and the roles have their rights")
+
+
+register(ABOUT, database_role, needs_database=True)

@@ -1,0 +1,67 @@
+"""What a process knows of an outage of its database: requests are refused at once, and one thread looks for the server's return."""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psycopg
+
+from supervision.postgres import params
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5  # between two attempts to connect
+
+
+class Away(psycopg.OperationalError):
+    """The database is known to be away: waiting and repeating would only queue."""
+
+
+class Outage:
+    """Begins when a connection could not be made, and ends when one could."""
+
+    def __init__(self, connection_params: Callable[[], Mapping[str, Any]]) -> None:
+        self._params = connection_params
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._said = ""
+
+    def refuse(self) -> None:
+        """Raise Away, with what the last attempt said, while the outage lasts."""
+        if self._since is not None:
+            raise Away(self._said or "the database does not answer")
+
+    def begin(self) -> None:
+        """A connection could not be made: look for the server in a thread, unless one looks already."""
+        with self._lock:
+            if self._since is not None:
+                return
+            self._since = time.monotonic()
+        threading.Thread(target=self._look, name="database outage", daemon=True).start()
+
+    def _look(self) -> None:
+        given = params.libpqs(self._params())
+        given["application_name"] = params.named(given.get("application_name"), "outage")
+        while True:
+            try:
+                psycopg.connect(**given).close()
+                break
+            except psycopg.Error as problem:
+                self._said = str(problem).strip() or "the database does not answer"
+            except Exception:
+                log.exception("could not look for the database")
+            time.sleep(LOOK_SECONDS)
+        began, self._since, self._said = self._since, None, ""
+        log.warning("the database is back after %.1f s", time.monotonic() - (began or 0.0))
+
+
+def has_word(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server has sent something that was not asked for, such as its goodbye. Costs no round trip."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,27 @@
+"""The failover drill in short: a real primary is killed, its replica promoted, and a whole shop goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos import drills
+from supervision.embedded.binaries import find_binaries
+from tests import services
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_a_shop_outlives_its_primary_and_loses_no_accepted_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = find_binaries()
+    services.require_service("pg_basebackup", Path(found["pg_basebackup"]).exists(), "set SAS_PG_BIN to a PostgreSQL that has it")
+    monkeypatch.setattr(drills, "WARM_SECONDS", 2.0)
+    monkeypatch.setattr(drills, "WITHIN_SECONDS", 30.0)  # the drill itself measures, on a machine that does nothing else
+
+    figures, wrong = drills.failover(tmp_path, rate=5.0, synchronous=True, broker="pgmq", seconds=4.0)
+
+    assert wrong == []
+    assert figures["accepted orders lost"] == 0
+    assert figures["processes that ended"] == 0
+    assert figures["connections without a name"] == []

@@ -1,0 +1,1 @@
+"""RabbitMQ's users, permissions and remote control, with a whole shop on them."""

@@ -1,0 +1,106 @@
+"""A web process while its database is away: it refuses at once, queues nothing, and is right again a moment after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from django.db import OperationalError, connection
+from django.test import RequestFactory
+
+from orders.api import errors
+from supervision.postgres import db
+from supervision.postgres.backend import base, outage
+from tests.engine import kit
+from tests.support.relay import Relay
+
+pytestmark = pytest.mark.django_db(transaction=True)
+AT_ONCE = 0.5  # far below the seconds that the pool waits
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    relay = Relay()
+    relay.open()
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def web(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> Iterator[base.DatabaseWrapper]:
+    """A connection as the web role's requests have one, through the relay."""
+    monkeypatch.setattr(outage, "LOOK_SECONDS", 0.1)
+    options = {**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1, "max_size": 4, "timeout": 5.0}}
+    place = {"HOST": "127.0.0.1", "PORT": str(relay.port), "OPTIONS": options, "CONN_MAX_AGE": 0}
+    wrapper = base.DatabaseWrapper({**connection.settings_dict, **place}, "relayed")
+    yield wrapper
+    wrapper.close()
+    wrapper.close_pool()
+    base._outages.pop("relayed", None)
+
+
+def ask(wrapper: base.DatabaseWrapper) -> int:
+    """One request: take a connection, ask, give it back. Returns the server process that answered."""
+    try:
+        with wrapper.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return int(cursor.fetchone()[0])
+    finally:
+        wrapper.close()
+
+
+def test_a_connection_that_the_server_has_ended_is_replaced_before_a_request_gets_it(web, relay):
+    before = ask(web)
+    relay.cut()
+    time.sleep(0.1)
+
+    assert ask(web) != before
+
+
+def test_a_connection_in_use_is_taken_without_a_round_trip(web, monkeypatch):
+    asked: list[object] = []
+    monkeypatch.setattr(base.ConnectionPool, "check_connection", staticmethod(asked.append))
+    ask(web)
+    asked.clear()
+
+    assert ask(web)
+    assert asked == []
+
+    monkeypatch.setattr(base, "CHECK_AFTER_SECONDS", -1.0)
+    assert ask(web)
+    assert len(asked) == 1
+
+
+def test_while_the_database_is_away_requests_are_refused_at_once_and_its_return_is_found(web, relay):
+    ask(web)
+    relay.close()
+    with pytest.raises(OperationalError):  # the first one may wait, and learns of the outage
+        ask(web)
+
+    began = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(OperationalError):
+            ask(web)
+    assert time.monotonic() - began < AT_ONCE
+
+    began = time.monotonic()
+    with pytest.raises(OperationalError):
+        db.repeat(lambda: ask(web), OperationalError("lost"), deadline=began + 5)
+    assert time.monotonic() - began < AT_ONCE, "what repeats after a lost connection is refused, too"
+
+    relay.open()
+    kit.until(lambda: web.outage._since is None)
+    assert ask(web)
+
+
+def test_a_page_says_that_it_may_be_tried_again(rf: RequestFactory, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(errors.sys, "exc_info", lambda: (None, OperationalError("gone"), None))
+    answers = [errors.server_error(rf.get(where)) for where in ("/", "/api/v1/orders/")]
+    monkeypatch.setattr(errors.sys, "exc_info", lambda: (None, ZeroDivisionError(), None))
+    broken = errors.server_error(rf.get("/"))
+
+    assert [(answer.status_code, answer.headers["Retry-After"]) for answer in answers] == [
+        (503, str(errors.errors.RETRY_AFTER_SECONDS))
+    ] * 2
+    assert broken.status_code == 500
