@@ -22,7 +22,7 @@ from tests.engine.conftest import empty_the_store
 from tests.engine.kit import fetch
 from tests.journal.kit import acknowledged, waiting
 from tests.orders.test_intake import accepted
-from tests.shopping import ADDRESS, a_product, a_request
+from tests.shopping import a_product, a_request
 from tests.support.simulators import Simulators
 
 
