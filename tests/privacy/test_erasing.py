@@ -69,7 +69,7 @@ def lived(shop, zoe: User) -> dict[str, str]:
     guest = place(None, **{**mine, "email": EMAIL.upper()})
     refused = place(zoe, **mine, payment_method="pm_card_chargeDeclined")
     shop.run()
-    cancel_order(refused, by=Exempt(zoe), reason=f"call {PHONE}")
+    cancel_order(refused, by=Exempt(zoe), reason=f"a quagmire, call {PHONE}")
     shop.run()
     told(shop)
 
@@ -122,6 +122,8 @@ def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
 
     assert erasure.state == "done", (erasure.step, erasure.waits)
     assert hits().keys() <= KEPT, hits()
+    assert "quagmire" not in json.dumps(ArchivedRun.objects.get(key=lives["refused"]).body)  # the customer's own words go whole
+    assert not DeadLetter.objects.filter(blanked_at=None).exists()  # the compressed one, too
     assert list(in_files(conf.get().journal_dir)) == []
     assert dict(Order.objects.values_list("public_id", "total")) == before
     assert set(Order.objects.values_list("email", flat=True)) == {erasure.pseudonym}
