@@ -7,13 +7,14 @@ import json
 import zipfile
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
 from orders.models import Erasure, Order
 from orders.privacy import erasing, people
+from orders.services import cancel_order
 from tests.orders.test_returns import shop
 from tests.shopping import PASSWORD, an_account, place
 
@@ -36,18 +37,22 @@ def test_the_export_has_everything_and_no_other_persons_data(shop, zoe, tmp_path
     place(other, email=EMAIL, shipping_address={**ADDRESS, "name": "Yann Stranger"})
     shop.run()
     told(shop)
+    stopped = place(zoe, email=EMAIL, shipping_address=ADDRESS, payment_method="pm_card_chargeDeclined")
+    shop.run()
+    cancel_order(stopped, by=User.objects.get(username="olga"), reason="it takes too long")
+    shop.run()
     waiting = place(zoe, email=EMAIL, shipping_address=ADDRESS)
     path = tmp_path / "zoe.zip"
 
     call_command("export_person", "--account", zoe.username, "--output", str(path))
 
-    assert "4 orders" in capsys.readouterr().out
+    assert "5 orders" in capsys.readouterr().out
     assert path.stat().st_mode & 0o777 == 0o600
     data, names = opened(path.read_bytes())
-    assert {one["id"] for one in data["orders"]} == {lives["own"], lives["guest"], lives["refused"], waiting}
+    assert {one["id"] for one in data["orders"]} == {lives["own"], lives["guest"], lives["refused"], stopped, waiting}
     text = json.dumps(data, ensure_ascii=False).lower()
     assert [word for word in CANARIES if word not in text] == []
-    assert [word for word in ("yann", "stranger", "olga", "@host", "locked_by") if word in text] == []
+    assert [word for word in ("yann", "stranger", "olga", "too long", "locked_by") if word in text] == []
     own = next(one for one in data["orders"] if one["id"] == lives["own"])
     assert (len(own["returns"]), len(own["refunds"]), len(own["mails_sent_again"])) == (1, 1, 1)
     assert own["history"]
