@@ -33,7 +33,6 @@ def received(runs: Sequence[AcceptedRun], numbers: Sequence[str]) -> list[entrie
                 "order": run.key,
                 "number": number,
                 "placed_at": run.submitted_at.isoformat(),
-                "customer": run.new.payload["shipping_address"]["name"],
                 "country": run.new.payload["shipping_address"]["country"],
                 "pieces": sum(line["quantity"] for line in run.new.payload["lines"]),
                 "total": run.new.payload["total"],

@@ -23,10 +23,11 @@ from orders.desk import money
 from orders.documents.issuing import of_order as documents_of
 from orders.edits.console import LinesDesk
 from orders.filters import OrderFilters
-from orders.models import Category, Order, PaymentEvent, Product, Return
+from orders.models import Category, Erasure, Order, PaymentEvent, Product, Return
 from orders.payments import codes
 from orders.payments.console import SEES_EVENTS
 from orders.payments.state import adjustments
+from orders.privacy.console import sees_erasures
 from orders.returns.answers import of_order
 from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
@@ -244,6 +245,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         *sidebar.entry(request, PaymentEvent, "credit_card", permission=SEES_EVENTS),
         *sidebar.job_entry(request),
         *sidebar.dead_letter_entry(request),
+        *sidebar.entry(request, Erasure, "shield_person", title=str(_("Privacy")), permission=sees_erasures(request)),
         *sidebar.entry(request, Product, "inventory_2"),
         *sidebar.entry(request, Category, "category", permission="orders.view_product"),
     ]

@@ -24,6 +24,7 @@ class OrdersConfig(AppConfig):
         from orders.factors import proofs  # noqa: F401
         from orders.identity import backend  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
+        from orders.privacy import closing  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
         from orders.records import expired  # noqa: F401
         from orders.returns import correcting, payouts  # noqa: F401

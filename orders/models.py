@@ -20,6 +20,7 @@ from orders.documents.tables import Document, DocumentCounter
 from orders.identity.tables import TokenGrant
 from orders.mails.tables import MailAgain
 from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
+from orders.privacy.tables import Erasure
 from orders.refunds.tables import Refund
 from orders.returns.tables import ReturnCorrection
 from orders.shelves.tables import WORDS, Category
@@ -29,6 +30,7 @@ __all__ = [
     "Category",
     "Document",
     "DocumentCounter",
+    "Erasure",
     "MailAgain",
     "Order",
     "OrderLine",

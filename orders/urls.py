@@ -11,6 +11,7 @@ from orders.documents import pages as document_pages
 from orders.identity import token_pages
 from orders.parcels.hooks import carrier as carrier_hook
 from orders.payments import hooks, pages
+from orders.privacy import own_pages
 from orders.returns import pages as return_pages
 from orders.shelves import pages as shelves
 
@@ -42,6 +43,7 @@ urlpatterns = [
     path("accounts/signup/<str:token>/", accounts.sign_up_confirm, name="signup-confirm"),
     path("accounts/email/", accounts.change_email, name="change-email"),
     path("accounts/email/<str:token>/", accounts.email_confirm, name="email-confirm"),
+    path("accounts/data/", own_pages.own_data, name="own-data"),
     path("accounts/tokens/", token_pages.own_tokens, name="tokens"),
     path("accounts/tokens/<str:key>/revoke/", token_pages.revoke_token, name="revoke-token"),
     path("accounts/addresses/", address_pages.addresses, name="addresses"),

@@ -23,7 +23,9 @@ class Grant(NamedTuple):
 _ALL = "siud"
 _GRANTS = (
     # The history: written once. The worker archives it, and deletes old entries of the operators' log; triggers watch both.
-    (Grant("si", "sid"), "supervision_stepevent django_admin_log"),
+    (Grant("si", "sid"), "supervision_stepevent"),
+    # The erasure of a person blanks its messages; a trigger lets nothing else change.
+    (Grant("si", "siud"), "django_admin_log"),
     # The chain over the history: made and ended by the worker, append-only by triggers.
     (Grant("s", "sid"), "supervision_historybatch supervision_historylink"),
     # To lock a row before it is deleted takes the right to change it.
@@ -46,6 +48,8 @@ _GRANTS = (
         django_celery_beat_clockedschedule django_celery_beat_crontabschedule django_celery_beat_intervalschedule
         django_celery_beat_periodictask django_celery_beat_periodictasks django_celery_beat_solarschedule""",
     ),
+    # It names persons while it is worked at.
+    (Grant(_ALL, _ALL, hidden=("subject",)), "orders_erasure"),
     # Written by a readiness probe, which makes the second table's file anew.
     (Grant("siu", ""), "supervision_writeprobe"),
     (Grant("sit", "", ""), "supervision_writeprobepage"),

@@ -168,6 +168,7 @@ SUPERVISION = {
     "LOCAL_PICKUP": env_bool("SUPERVISION_LOCAL_PICKUP", default=env_bool("SUPERVISION_IDLE_AGENTS_CONSUME", default=True)),
     "PARTITIONS": env_counts("SUPERVISION_PARTITIONS"),
     "ARCHIVE_DAYS": None if env_str("SUPERVISION_ARCHIVE_DAYS").lower() == "off" else env_int("SUPERVISION_ARCHIVE_DAYS", 90, minimum=1),
+    "DEAD_LETTER_DAYS": None if env_str("DEAD_LETTER_DAYS").lower() == "off" else env_int("DEAD_LETTER_DAYS", 90, minimum=1),
     "RECORD_DAYS": None if env_str("SUPERVISION_RECORD_DAYS").lower() == "off" else env_int("SUPERVISION_RECORD_DAYS", 3650, minimum=1),
     "EXCHANGE_DAYS": env_int("SUPERVISION_EXCHANGE_DAYS", 14, minimum=0),
     "REQUEST_LOG_DAYS": env_int("REQUEST_LOG_DAYS", 14, minimum=0),

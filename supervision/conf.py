@@ -50,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "REQUEST_LOG_DAYS": 14,  # what API clients changed, and what they were refused, is listed for this long; 0: nothing is recorded
     "REQUEST_LOG_ROWS": 500_000,  # at most so many of these requests are kept
     "KEY_DAYS": 90,  # a client's idempotency key is kept for at least this long
+    "DEAD_LETTER_DAYS": 90,  # the bytes of dead letters that were settled this long ago are erased; None: never
     "RECORD_DAYS": 3650,  # the archive, notes, decisions and closed incidents are deleted this long after their end; None: never
     "JOB_KEEP_DAYS": 30,  # bulk jobs that have been done or stopped for this long are deleted
     "JOURNAL_DIR": "var/journal",  # the directory of the journal's files; each supervisor's machine may have its own
@@ -97,6 +98,7 @@ class Conf:
     trace_url: str
     archive_after: timedelta | None
     keep_keys: timedelta
+    keep_letters: timedelta | None
     keep_records: timedelta | None
     job_keep: timedelta
     keep_exchanges: timedelta
@@ -150,6 +152,7 @@ def get() -> Conf:
         trace_url=str(value["TRACE_URL"]),
         archive_after=None if value["ARCHIVE_DAYS"] is None else timedelta(days=float(value["ARCHIVE_DAYS"])),
         keep_keys=timedelta(days=float(value["KEY_DAYS"])),
+        keep_letters=None if value["DEAD_LETTER_DAYS"] is None else timedelta(days=float(value["DEAD_LETTER_DAYS"])),
         keep_records=None if value["RECORD_DAYS"] is None else timedelta(days=float(value["RECORD_DAYS"])),
         job_keep=timedelta(days=float(value["JOB_KEEP_DAYS"])),
         keep_exchanges=timedelta(days=float(value["EXCHANGE_DAYS"])),

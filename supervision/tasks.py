@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from supervision.deadletters import bounds, dead_letters
+from supervision.deadletters import bounds, dead_letters, ending  # noqa: F401 - ending registers itself
 from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
 from supervision.execution import handback, runner

@@ -161,6 +161,11 @@ def first_events(public_id: str, address: str, reader: str | None) -> dict[str, 
     return {"results": events[:FIRST], "next": f"{address}?after={events[FIRST - 1]['seq']}" if len(events) > FIRST else None}
 
 
+def read_all(public_id: str, reader: str) -> list[dict[str, Any]]:
+    """The whole history of an order, as the owner of this name sees it."""
+    return _read(public_id, 0, reader)[0]
+
+
 def _read(public_id: str, after: int, reader: str | None, most: int | None = None) -> tuple[list[dict[str, Any]], bool]:
     """The events after this number, and whether the order has ended. The state is read first, so no later event is missed."""
     run = Run.objects.filter(key=public_id).first()

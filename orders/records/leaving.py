@@ -77,9 +77,9 @@ def held(run_ids: Sequence[int], *, keep: bool) -> Collection[int]:
     if keep:
         return ()
     mine: dict[int, str] = dict(db.fetch(_MINE.format(which="o.run_id = ANY (%(runs)s)"), {"runs": list(run_ids)}))
-    busy = _busy(list(mine.values()))
+    waiting = busy(list(mine.values()))
     known = {run for (run,) in db.fetch("SELECT run_id FROM orders_order WHERE run_id = ANY (%(runs)s)", {"runs": list(run_ids)})}
-    return {run for run in known if mine.get(run) is None or mine[run] in busy}
+    return {run for run in known if mine.get(run) is None or mine[run] in waiting}
 
 
 def archive(run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
@@ -98,7 +98,7 @@ def forget(keys: Sequence[str]) -> Collection[str]:
     orders = {"orders": list(keys)}
     mine = {order for _run, order in db.fetch(_MINE.format(which="o.public_id = ANY (%(orders)s)"), orders)}
     known = {order for (order,) in db.fetch("SELECT public_id FROM orders_order WHERE public_id = ANY (%(orders)s)", orders)}
-    stay = _busy(list(keys)) | (known - mine)
+    stay = busy(list(keys)) | (known - mine)
     db.fetch(_TAKE_OUT, {"orders": [key for key in keys if key not in stay]})
     return stay
 
@@ -108,7 +108,8 @@ def later(run_ids: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
     return dict(db.fetch(facts.OF_LATER_RUNS, {"runs": list(run_ids)}))
 
 
-def _busy(orders: list[str]) -> set[str]:
+def busy(orders: list[str]) -> set[str]:
+    """Those of these orders for which something later has not ended, is not archived yet, or whose documents are not issued yet."""
     if not orders:
         return set()
     kinds = {"invoices": accounting.ISSUE_INVOICES, "notes": accounting.ISSUE_CREDIT_NOTES, "refunds": accounting.ISSUE_REFUND_NOTES}

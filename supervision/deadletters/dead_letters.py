@@ -7,14 +7,16 @@ published again to that queue as it was).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.db.models import F
+from django.db.models.functions import Coalesce, Now
 
 from supervision.models import DeadLetter
 from supervision.postgres import db
@@ -99,6 +101,36 @@ def because(error: BaseException | str) -> str:
     if error.__traceback__ is None or getattr(error, "plain", False):
         return words
     return f"{words}\n\n{''.join(traceback.format_exception(error))}"
+
+
+BLANKED = "blanked: personal data is erased"
+
+
+def blank(letter: DeadLetter, without: Callable[[str], str]) -> None:
+    """Erase the bytes of this letter, its headers and properties; the digest of the bytes stays. An open letter is settled by it.
+
+    without: takes personal data out of the letter's words. Its submission, which cannot be read either, is blanked, too.
+    """
+    DeadLetter.objects.filter(pk=letter.pk).update(
+        digest=hashlib.sha256(bytes(letter.body)).hexdigest(),
+        body=b"",
+        headers={},
+        delivery={},
+        reason=without((letter.reason.splitlines() or [""])[0]),
+        resolution=without(letter.resolution) or BLANKED,
+        resolved_at=Coalesce("resolved_at", Now()),
+        blanked_at=Now(),
+    )
+    if letter.public_id:
+        db.fetch(_BLANK_SUBMISSION, {"key": letter.public_id})
+
+
+# One that was put back has a run, and is not touched.
+_BLANK_SUBMISSION = """
+UPDATE supervision_submission u SET payload = '{"erased": true}'
+ WHERE u.public_id = %(key)s AND u.consumed_at IS NOT NULL AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
+RETURNING 1
+"""
 
 
 def _row(letter: Letter) -> dict[str, Any]:

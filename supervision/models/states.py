@@ -55,9 +55,7 @@ class Submission(models.Model):
             # Not `unique=True`: that makes a second index, for LIKE, which no query uses.
             models.UniqueConstraint(name="a_public_id_names_one_submission", fields=["public_id"]),
             models.UniqueConstraint(
-                name="a_client_key_names_one_submission",
-                fields=["client", "client_key"],
-                condition=Q(client_key__isnull=False),
+                name="a_client_key_names_one_submission", fields=["client", "client_key"], condition=Q(client_key__isnull=False)
             ),
         ]
         indexes = [
@@ -339,7 +337,7 @@ class Notification(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A message or submission that could not be used, kept byte for byte with the reason. delivery: its queue and properties."""
+    """A message or submission that could not be used, kept byte for byte with the reason. digest: of the bytes, once they are blanked."""
 
     source = models.TextField(_("source"))
     body = models.BinaryField(_("body"))
@@ -352,6 +350,8 @@ class DeadLetter(models.Model):
     created_at = models.DateTimeField(_("created at"), db_default=Now())
     resolved_at = models.DateTimeField(_("resolved at"), null=True)
     resolution = models.TextField(_("resolution"), db_default="")
+    blanked_at = models.DateTimeField(_("blanked at"), null=True)
+    digest = models.TextField(_("digest"), db_default="", default="")
 
     class Meta:
         verbose_name = _("dead letter")

@@ -78,6 +78,18 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
             yield Moved(**{f"{table}s" if table != "delivery" else "deliveries": gone})
 
 
+def take(keys: Sequence[str], size: int = 200) -> Moved:
+    """Move these runs, by their public ids, as far as they are final and not held, whatever their age. The application's rows stay."""
+    total = Moved()
+    for start in range(0, len(keys), size):
+        chosen = db.run(_THESE, {"keys": list(keys[start : start + size])})[0]
+        found = list(zip(*chosen[:2], strict=True))
+        total.add(Moved(held=chosen[2]))
+        if found:
+            total.add(_move(found, True))
+    return total
+
+
 def count(older_than: timedelta) -> int:
     """How many runs finished longer ago than this. Scans the whole table."""
     rows = db.run(
@@ -90,11 +102,7 @@ def count(older_than: timedelta) -> int:
 # -------------------------------------------------------------------------------------------------------- runs
 
 # One page of runs, and which of them may be archived. Notifications have two partial indexes; each is queried by its condition.
-_CANDIDATES = """
-WITH page AS MATERIALIZED (
-    SELECT id, key, parent_key, workflow, created_at, finished_at FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
-ended AS MATERIALIZED (
-    SELECT id, key, parent_key, workflow FROM page WHERE finished_at < now() - %(days)s::float8 * interval '1 day'),
+_BUSY = """
 busy AS MATERIALIZED (
     SELECT run_id FROM supervision_alert WHERE closed_at IS NULL AND run_id IN (SELECT id FROM ended)
     UNION SELECT run_id FROM supervision_notification
@@ -107,12 +115,24 @@ busy AS MATERIALIZED (
     -- A run above it that is not final may yet undo this one.
     UNION SELECT e.id FROM ended e JOIN supervision_child c ON c.key = e.key JOIN supervision_run t ON t.key = c.root_key
            WHERE e.parent_key IS NOT NULL AND t.finished_at IS NULL)
+"""
+_FREE = "WHERE id NOT IN (SELECT run_id FROM busy) ORDER BY id"
+_CANDIDATES = f"""
+WITH page AS MATERIALIZED (
+    SELECT id, key, parent_key, workflow, created_at, finished_at FROM supervision_run WHERE id > %(after)s ORDER BY id LIMIT %(page)s),
+ended AS MATERIALIZED (
+    SELECT id, key, parent_key, workflow FROM page WHERE finished_at < now() - %(days)s::float8 * interval '1 day'),
+{_BUSY}
 SELECT coalesce((SELECT max(id) FROM page), 0),
        coalesce((SELECT max(created_at) FROM page) < now() - %(days)s::float8 * interval '1 day', false),
-       ARRAY(SELECT id FROM ended WHERE id NOT IN (SELECT run_id FROM busy) ORDER BY id),
-       ARRAY(SELECT workflow FROM ended WHERE id NOT IN (SELECT run_id FROM busy) ORDER BY id),
-       (SELECT count(*) FROM busy)
-"""
+       ARRAY(SELECT id FROM ended {_FREE}), ARRAY(SELECT workflow FROM ended {_FREE}), (SELECT count(*) FROM busy)
+"""  # noqa: S608 - put together from the names above
+_THESE = f"""
+WITH ended AS MATERIALIZED (
+    SELECT id, key, parent_key, workflow FROM supervision_run WHERE key = ANY (%(keys)s) AND finished_at IS NOT NULL),
+{_BUSY}
+SELECT ARRAY(SELECT id FROM ended {_FREE}), ARRAY(SELECT workflow FROM ended {_FREE}), (SELECT count(*) FROM busy)
+"""  # noqa: S608 - put together from the names above
 
 
 def _candidates(older_than: timedelta, size: int) -> Iterator[tuple[list[tuple[int, str]], int]]:

@@ -28,6 +28,8 @@ OF_THE_SENDER = ("correlation_id", "reply_to", "message_id", "type", "app_id", "
 
 def can_go_back(letter: DeadLetter) -> bool:
     """Whether this letter can be sent back."""
+    if letter.blanked_at is not None:
+        return False
     if letter.source == SUBMISSION:
         return bool(letter.public_id)
     return letter.source == INTAKE or (letter.source.startswith(QUEUE) and PROPERTIES not in letter.headers)

@@ -48,6 +48,7 @@ NAMES = (
     "job.before_start",
     "job.before_commit",
     "job.after_commit",
+    "erasure.before_commit",
     "worker.deaf",
 )
 ACTIONS = ("kill9", "stop", "sleep", "raise", "drop")

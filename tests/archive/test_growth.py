@@ -16,6 +16,7 @@ from orders.payments import events as payment_events
 from orders.records import expired, facts, leaving
 from supervision import tasks
 from supervision.history import ends as chain_ends
+from supervision.deadletters import ending
 from supervision.ledger import exchanges
 from supervision.runtime import tidying
 from supervision.worker import records
@@ -65,6 +66,7 @@ STATEMENTS = {
     "payment events": (payment_events._FORGET, {"seconds": 2_592_000}),
     "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
     "the history's chain": (chain_ends._DELETE_OLD, {"days": 3650, "size": 50}),
+    "bytes of dead letters": (ending._OLD, {"after": 0, "size": 200, "days": 90}),
     "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
     **{table: (records.deletion(table), {"after": 0, "size": 500, "days": 3650}) for table in records.RECORDS},
 }
@@ -81,7 +83,7 @@ def test_every_tidier_is_among_these_statements():
     assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
-        "metrics", "the history's chain", *records.RECORDS,
+        "metrics", "the history's chain", "bytes of dead letters", *records.RECORDS,
     }  # fmt: skip
 
 

@@ -49,6 +49,8 @@ def refused(statement: str) -> bool:
         "DELETE FROM supervision_stepevent",
         "WITH gone AS (DELETE FROM supervision_run RETURNING id) DELETE FROM supervision_stepevent WHERE run_id IN (SELECT id FROM gone)",
         "UPDATE django_admin_log SET change_message = 'nothing'",
+        "UPDATE django_admin_log SET change_message = '[erased]', action_flag = 3",
+        "UPDATE django_admin_log SET change_message = '[erased] today'",
         "DELETE FROM django_admin_log WHERE change_message = 'today'",
     ],
 )
@@ -57,6 +59,14 @@ def test_no_statement_changes_or_removes_what_was_written(engine, acted, stateme
     entry(acted, "today")
 
     assert refused(statement)
+
+
+def test_a_message_of_the_log_may_be_blanked_as_a_whole(engine, acted):
+    entry(acted, "wrote to ada@example.com")
+
+    LogEntry.objects.update(change_message="[erased]", object_repr="[erased]")
+
+    assert list(LogEntry.objects.values_list("change_message", "user_id")) == [("[erased]", acted.pk)]
 
 
 def entry(by: Any, message: str, age: timedelta = timedelta(0)) -> None:

@@ -40,6 +40,7 @@ _RUN = {
 }
 # More than one row is enough to show: values that go where a row has none.
 GIVEN: dict[str, dict[str, Any]] = {
+    "orders.erasure": {"state": "working", "subject": {}, "done_at": None},
     "supervision.archivedrun": {"process_state": "Processed", "body": {"run": _RUN}},
     "supervision.delivery": {"body": '{"type": "order.processed", "data": {"order": "a value", "seq": 1}}'},
     "supervision.journalentry": {"body": "{}"},

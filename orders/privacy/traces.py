@@ -1,0 +1,96 @@
+"""Where else a person's data may be: archived orders without rows of the shop, sessions, counts of tries, the operators' log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.db.models import Q
+
+from orders.models import Erasure, Order
+from orders.privacy import rows
+from orders.privacy.people import Person
+from supervision.models import ArchivedRun, DeadLetter, Submission
+from supervision.postgres import db
+from supervision.privacy.words import MASK, Words
+
+PAGE = 500
+_ARCHIVED = """
+WITH page AS MATERIALIZED (
+    SELECT run_id, key, body FROM supervision_archivedrun WHERE run_id > %(after)s ORDER BY run_id LIMIT %(page)s),
+mine AS (
+    SELECT key, body FROM page
+     WHERE lower(body->'application'->>'email') = ANY (%(emails)s)
+        OR (body->'application'->>'account' = ANY (%(accounts)s) AND body->'application'->>'email' <> %(mask)s)
+        OR (lower(body->'run'->'payload'->>'email') = ANY (%(emails)s) AND body->'application' ? 'order'))
+SELECT (SELECT max(run_id) FROM page), (SELECT count(*) FROM page), (SELECT coalesce(jsonb_object_agg(key, body), '{}') FROM mine)
+"""
+_COUNTS = "DELETE FROM orders_requestcount WHERE lower(bucket) = ANY (%(buckets)s) RETURNING 1"
+
+
+def archived(person: Person, after: int) -> tuple[dict[str, tuple[list[str], bool]], int | None]:
+    """Archived runs of the person, one page after this id; and the id after which to go on, None at the end.
+
+    Of each: its names and addresses, and whether it is an order. Others came later for an order.
+    """
+    params = {"after": after, "page": PAGE, "emails": person.emails, "accounts": [str(pk) for pk in person.accounts], "mask": MASK}
+    last, count, found = db.fetch(_ARCHIVED, params)[0]
+    runs = {key: (list(rows.words_in(body)), "lines" in (body.get("application") or {})) for key, body in found.items()}
+    return runs, last if count == PAGE else None
+
+
+def archived_keys(person: Person) -> Iterator[str]:
+    """Public ids of all archived orders of the person."""
+    after: int | None = 0
+    while after is not None:
+        found, after = archived(person, after)
+        yield from (key for key, (_texts, is_order) in found.items() if is_order)
+
+
+def submitted(person: Person) -> list[str]:
+    """Accepted orders of the person that no consumer has taken up yet."""
+    found = Q(client__in=[f"user:{pk}" for pk in person.accounts])
+    for email in person.typed or person.emails:
+        found |= Q(payload__icontains=email)
+    return list(Submission.objects.filter(found, consumed_at=None).values_list("public_id", flat=True)) if found else []
+
+
+def is_order_of(body: bytes, words: Words) -> bool:
+    """Whether these bytes are one order, in JSON, with a mail address of the person. Other bytes may name other people, too."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and words.are_in(str(said.get("email")))
+
+
+def is_of(session: Mapping[str, Any], person: Person) -> bool:
+    """Whether a session is one of the person's accounts, or has a mail address of the person."""
+    if str(session.get(SESSION_KEY)) in {str(pk) for pk in person.accounts}:
+        return True
+    return person.surely.are_in(json.dumps(session, ensure_ascii=False, default=str))
+
+
+def counts_of(person: Person) -> int:
+    """Delete the counts of mails to the person, in the caller's transaction."""
+    return len(db.fetch(_COUNTS, {"buckets": [f"mail:{email}" for email in person.emails]}))
+
+
+def objects_of(erasure: Erasure, person: Person) -> Iterator[tuple[str, Sequence[str]]]:
+    """The person's rows that the operators' log may be about: the model's name and ids."""
+    orders = list(Order.objects.filter(email=erasure.pseudonym).values_list("pk", "run_id", "public_id"))
+    keys = [key for _pk, _run, key in orders]
+    later = rows.later_runs(keys)
+    runs = ArchivedRun.objects.filter(key__in=[*later["returns"], *later["others"]]).values_list("run_id", flat=True)
+    yield "order", [str(pk) for pk, _run, _key in orders]
+    yield "run", [str(run) for run in [*(run for _pk, run, _key in orders), *runs]]
+    yield "user", [str(pk) for pk in person.accounts]
+    yield "deadletter", [str(pk) for pk in DeadLetter.objects.filter(public_id__in=keys).values_list("pk", flat=True)]
+
+
+def kept_until(year: int) -> int:
+    """The year at whose end documents of this year are deleted."""
+    return year + int(settings.DOCUMENT_YEARS)

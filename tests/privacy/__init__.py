@@ -1,0 +1,1 @@
+"""Tests of the erasure and the export of a person's data."""
