@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Packages whose module has another name; and amqp, which kombu always brings.
-DISTRIBUTIONS = {"unfold": "django-unfold", "amqp": "kombu", "rest_framework": "djangorestframework"}
-PARTS = {"api": {"api"}, "console": {"admin", "console"}, "testing": {"testkit"}}  # the rooms that only an extra makes work
-UNSEEN = {"pytest-django"}  # its fixtures come without an import
+DISTRIBUTIONS = {"unfold": "django-unfold", "amqp": "kombu", "rest_framework": "djangorestframework", "opentelemetry": "opentelemetry-sdk"}
+PARTS = {"api": {"api"}, "console": {"admin", "console"}, "testing": {"testkit"}, "otel": {"spans", "tracing"}}  # what only an extra makes work
+UNSEEN = {"pytest-django", "opentelemetry-exporter-otlp-proto-http"}  # fixtures without an import; part of `opentelemetry`
 
 
 def named(requirement: str) -> tuple[str, str]:
@@ -46,7 +46,7 @@ def test_what_the_engine_imports_is_a_dependency_and_its_api_console_and_brokers
     for extra, rooms in PARTS.items():
         others = set().union(*PARTS.values()) - rooms
         assert imported(*brokers, *others) == needed | {named(one)[0] for one in EXTRAS[extra]} - UNSEEN, extra
-    assert imported() == needed | {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq", "pytest"}
+    assert imported() == needed | {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq", "pytest", "opentelemetry-sdk"}
 
 
 def test_the_embedded_server_finds_its_programs_in_the_package_of_its_extra():

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('supervision', '0038_write_probe'),
+        ('supervision', '0040_totals'),
     ]
 
     operations = [

@@ -92,7 +92,8 @@ PLAIN: Mapping[str, str] = {
         supervision_apirequest: method path code signed_in key; supervision_pulse: classes counts incidents;
         supervision_workflowversion: name fingerprint definition; supervision_scheduleprogress: name last_error;
         supervision_cachedresult: cache key value last_error; supervision_epoch: store; supervision_slot: direction;
-        supervision_resource: breaker_state last_code successes probing; supervision_writeprobepage: filler""",
+        supervision_resource: breaker_state last_code successes probing; supervision_writeprobepage: filler;
+        supervision_historylink: kind; supervision_metric: name labels buckets; supervision_pulsetotal: counts""",
     KEY: """
         supervision_submission: public_id client request_hash; supervision_run: key partition reply_to session_client parent_key;
         supervision_stepstate: idempotency_key; supervision_effect: key external_id; supervision_signal: run_key key;
@@ -102,7 +103,7 @@ PLAIN: Mapping[str, str] = {
         supervision_approval: subject order_key plan_version identity; supervision_jobresult: key;
         supervision_journalentry: key event_id; supervision_journalfile: key path; supervision_writerlease: key;
         supervision_apirequest: request_id order_key; supervision_receipt: digest; supervision_replytoken: token_hash client queue;
-        supervision_epoch: system_identifier; supervision_webhookendpoint: public_id client""",
+        supervision_historybatch: previous head; supervision_historylink: digest marks; supervision_epoch: system_identifier; supervision_webhookendpoint: public_id client""",
     MACHINE: """
         supervision_submission: reader; supervision_stepstate: locked_by resource; supervision_effect: service;
         supervision_exchange: service; supervision_finding: service; supervision_incident: resource; supervision_job: leased_by;

@@ -15,8 +15,8 @@ from orders.parcels import events as parcel_events
 from orders.payments import events as payment_events
 from orders.records import expired, facts, leaving
 from supervision import tasks
-from supervision.history import ends as chain_ends
 from supervision.deadletters import ending
+from supervision.history import ends as chain_ends
 from supervision.ledger import exchanges
 from supervision.runtime import tidying
 from supervision.worker import records

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from django.db.backends.postgresql import base
 from django.db.utils import DatabaseErrorWrapper, OperationalError
+from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 from psycopg_pool import ConnectionPool
 
@@ -69,7 +70,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.connection.sas_used = time.monotonic()
         super()._close()  # type: ignore[misc]
 
-    @property
+    @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
         """Django's errors for psycopg's."""
         return _ErrorWrapper(self)
