@@ -14,8 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Packages whose module has another name; and amqp, which kombu always brings.
-DISTRIBUTIONS = {"unfold": "django-unfold", "amqp": "kombu", "rest_framework": "djangorestframework", "opentelemetry": "opentelemetry-sdk"}
-PARTS = {"api": {"api"}, "console": {"admin", "console"}, "testing": {"testkit"}, "otel": {"spans", "tracing"}}  # what only an extra makes work
+DISTRIBUTIONS = {
+    "unfold": "django-unfold",
+    "amqp": "kombu",
+    "rest_framework": "djangorestframework",
+    "opentelemetry": "opentelemetry-sdk",
+}
+# The rooms and modules that only an extra makes work.
+PARTS = {"api": {"api"}, "console": {"admin", "console"}, "testing": {"testkit"}, "otel": {"spans", "tracing"}}
 UNSEEN = {"pytest-django", "opentelemetry-exporter-otlp-proto-http"}  # fixtures without an import; part of `opentelemetry`
 
 

@@ -103,7 +103,8 @@ PLAIN: Mapping[str, str] = {
         supervision_approval: subject order_key plan_version identity; supervision_jobresult: key;
         supervision_journalentry: key event_id; supervision_journalfile: key path; supervision_writerlease: key;
         supervision_apirequest: request_id order_key; supervision_receipt: digest; supervision_replytoken: token_hash client queue;
-        supervision_historybatch: previous head; supervision_historylink: digest marks; supervision_epoch: system_identifier; supervision_webhookendpoint: public_id client""",
+        supervision_historybatch: previous head; supervision_historylink: digest marks;
+        supervision_epoch: system_identifier; supervision_webhookendpoint: public_id client""",
     MACHINE: """
         supervision_submission: reader; supervision_stepstate: locked_by resource; supervision_effect: service;
         supervision_exchange: service; supervision_finding: service; supervision_incident: resource; supervision_job: leased_by;
