@@ -11,11 +11,16 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from supervision.states import Direction, ProcessState, RunState
+
 MASK = "[erased]"
 LEAST = 3  # shorter words are found only where they are the whole value
 MOST_UNPACKED = 50_000_000
 # Parts of a JSON value that hold goods, never people: their texts stay.
 GOODS = frozenset({"lines", "sku"})
+# Parts of an archived run in which these words are the program's: the history's chain covers them, whatever a person's name is.
+_STATES = frozenset({"from_state", "to_state", "direction", "process_state"})
+_OF_THE_PROGRAM = frozenset({*RunState, *ProcessState, *Direction})
 COUNTRY = "country"  # VAT depends on it, and it names no one
 _ADDRESS = frozenset({"line1", "postal_code"})
 # As people write them in a sentence: with the country's code, or with a leading 0 and in groups. No order's number is one.
@@ -71,7 +76,7 @@ class Words:
             whole = bool(fields) and is_address(value)
             return {
                 self.out_of(name): part
-                if name in GOODS
+                if name in GOODS or (name in _STATES and isinstance(part, str) and part in _OF_THE_PROGRAM)
                 else emptied(part)
                 if (name in fields or whole) and name != COUNTRY
                 else self.out_of_json(part, fields)

@@ -12,6 +12,7 @@ from django.db import connection
 from orders.privacy import held
 from supervision import conf
 from supervision.privacy import held as engine
+from supervision.privacy.words import MASK, Words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 # Neither has a model: counts of requests, Django's cache, the migrations' names.
@@ -51,3 +52,11 @@ def test_what_ends_by_itself_names_a_setting_that_exists():
     }
 
     assert {word for word in said if word.isupper()} <= known
+
+
+def test_a_persons_name_takes_no_word_of_the_program_out_of_an_archived_run():
+    event = {"direction": "do", "from_state": "Pending", "to_state": "Error", "why": "Do Error asked for it"}
+
+    assert Words(["Do", "Error", "Do Error"]).out_of_json([event]) == [{**event, "why": f"{MASK} asked for it"}]
+    assert Words(["Error"]).out_of_json({"direction": {"to": "Error"}}) == {"direction": {"to": MASK}}
+    assert Words(["Error"]).out_of_json({"to_state": "Error again"}) == {"to_state": f"{MASK} again"}
