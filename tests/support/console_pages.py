@@ -9,6 +9,7 @@ from typing import Any
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.urls.resolvers import URLPattern, URLResolver
 from django.utils import timezone
@@ -92,6 +93,8 @@ def _value(field: Any) -> Any:
         return 1
     if isinstance(field, models.JSONField):
         return {}
+    if isinstance(field, ArrayField):
+        return []
     if isinstance(field, models.BinaryField):
         return b"{not json"
     return field.choices[0][0] if field.choices else "a value"[: field.max_length]
