@@ -97,7 +97,7 @@ def test_every_failpoint_stands_somewhere_in_the_code_and_no_other_is_hit():
 
     hit = set(
         re.findall(
-            r'"((?:web|intake|submit|scheduler|agent|supervisor|undo|relay|journal|archive|worker|verb|job|approval|history)\.[a-z_]+)"',
+            r'"((?:web|intake|submit|scheduler|agent|supervisor|undo|relay|journal|archive|worker|verb|job|approval|history|erasure)\.[a-z_]+)"',
             text,
         )
     )
