@@ -27,6 +27,8 @@ RULES = "scripts/rules"
 QUIET = ("--metrics=off", "--disable-version-check")
 # Licences that let us use a package in a product without publishing the product's own source.
 LICENCES = ("MIT", "BSD", "Apache", "ISC", "Python Software", "PSF", "MPL", "Mozilla", "LGPL", "0BSD", "CC0", "SIL Open Font", "OFL")
+# Read by a person, because the package's own words do not say it: BSD and MIT, by qrcode's file LICENSE.
+READ = {"qrcode": "BSD License; Other/Proprietary License"}
 SPLIT = re.compile(r"; | AND | OR |[()]")
 
 Outcome = tuple[bool | None, str]  # passed, failed, or None for "not run"; and what to print
@@ -57,7 +59,7 @@ def licences() -> Outcome:
     if done.returncode != 0:
         return False, done.stderr.strip()
     found = {package["Name"]: package["License"] for package in json.loads(done.stdout)}
-    unfit = [f"{name}: {licence}" for name, licence in found.items() if not _fits(licence)]
+    unfit = [f"{name}: {licence}" for name, licence in found.items() if READ.get(name) != licence and not _fits(licence)]
     return not unfit, "\n".join(unfit)
 
 
