@@ -26,7 +26,7 @@ class ShopOfRoles(Shop):
         """What a command prints that connects as this role."""
         before, self.env["DATABASE_URL"] = self.env["DATABASE_URL"], self.urls[role]
         try:
-            return self.manage(*arguments)
+            return self.manage(*arguments, check=arguments != ("doctor",))  # a server of tests may not sync: the doctor refuses it
         finally:
             self.env["DATABASE_URL"] = before
 
