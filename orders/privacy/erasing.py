@@ -82,7 +82,7 @@ def begin(person: Person, *, by: Actor, reason: str, when_ended: bool = False) -
     known of the person, and for a bad reason.
     """
     if not reason.strip() or len(reason) > LONGEST_REASON or "\0" in reason:
-        raise Refused(_("Give a reason of 1 to %(most)d characters.") % {"most": LONGEST_REASON}, "bad_reason")
+        raise Refused(_("Give a reason of 1 to %(most)d characters.") % {"most": LONGEST_REASON})
     known = Erasure.objects.filter(digests=person.digests, done_at=None).first()
     if known is not None:
         return known
@@ -90,8 +90,7 @@ def begin(person: Person, *, by: Actor, reason: str, when_ended: bool = False) -
     if waiting and not when_ended:
         raise Refused(
             _("Orders of this person that have not ended: %(n)d, such as %(first)s. Cancel them, or let the erasure wait.")
-            % {"n": len(waiting), "first": waiting[0]},
-            "orders_run",
+            % {"n": len(waiting), "first": waiting[0]}
         )
 
     def write() -> Erasure:

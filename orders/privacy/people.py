@@ -99,7 +99,7 @@ def by_email(email: str) -> Person:
     """The person with this mail address: the account that it leads to, and orders of guests. Raises Refused where it is no address."""
     said = email.strip().lower()
     if "@" not in said or "\0" in said or len(said) > 254:
-        raise Refused(_("Give a mail address, such as ada@example.com."), "bad_email")
+        raise Refused(_("Give a mail address, such as ada@example.com."))
     account = account_of(said)
     person = _of_account(account) if account is not None else Person([])
     person.emails = sorted({*person.emails, said})
@@ -114,7 +114,7 @@ def by_account(name: str) -> Person:
     if known is not None:
         return Person.of(known.subject)
     if account is None:
-        raise Refused(_("There is no account %(name)s.") % {"name": name}, "unknown_account")
+        raise Refused(_("There is no account %(name)s.") % {"name": name})
     return of_account(account)
 
 
@@ -127,7 +127,7 @@ def of_account(account: User) -> Person:
 
 def _of_account(account: User) -> Person:
     if account.is_staff or account.is_superuser or account.groups.filter(name="client").exists():
-        raise Refused(_("This account is no customer's. Take away its rights first."), "no_customer")
+        raise Refused(_("This account is no customer's. Take away its rights first."))
     emails = [account.email.lower()] if is_verified(account) else []
     addresses = [text for row in account.addresses.all() for text in (row.name, row.line1, row.line2, row.city)]  # type: ignore[attr-defined]
     person = Person(emails, accounts=[account.pk], names=[account.username])

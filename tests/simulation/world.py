@@ -31,13 +31,8 @@ from tests.simulation.scenarios import HOUR
 # Deleting a scenario's few rows is quicker than truncating tables. Run ids go on, so no late message matches a later run.
 # The history is append-only, so the triggers are off meanwhile.
 _EMPTIED = ("stepevent", "stepstate", "strayreply", "effect", "alert", "notification", "deadletter", "run", "submission")
-FORGET = "; ".join(
-    (
-        "SET session_replication_role = replica",
-        *(f"DELETE FROM supervision_{table}" for table in _EMPTIED),  # noqa: S608 - the names above
-        "SET session_replication_role = origin",
-    )
-)
+_DELETED = "; ".join(f"DELETE FROM supervision_{table}" for table in _EMPTIED)  # noqa: S608 - the names above
+FORGET = f"SET session_replication_role = replica; {_DELETED}; SET session_replication_role = origin"
 
 
 @dataclass
