@@ -135,7 +135,7 @@ def test_an_order_over_the_api_and_one_over_the_intake_end_processed_and_are_tol
 
     shop.ends(key, "Processed")
     both = "SELECT key FROM supervision_run WHERE process_state = 'Processed' AND workflow = 'fulfil-order'"
-    until(lambda: len(shop.rows(both)) == 2, what="the order of the intake")
+    until(lambda: len(shop.rows(both)) == 2, what="the order of the intake", within=120)
     with connect(shop.urls["account"]) as connection:
         told = [(message["data"]["order"], message["data"]["status"]) for message in follow(connection, queue, 3.0)]
     assert set(told) == {(key, status) for (key,) in shop.rows(both) for status in ("received", "processing", "processed")}
