@@ -1,4 +1,4 @@
-"""Certificates: whom this process trusts, and the certificate that it shows, for the broker and the mail server.
+"""Certificates: the authorities that this process trusts, and the certificate that it shows, for the broker and the mail server.
 
 libpq has parameters of its own in DATABASE_URL (sslmode, sslrootcert, sslcert, sslkey). Here the server's certificate and
 its name are always checked, against the system's authorities or the given ones.

@@ -1,4 +1,4 @@
-"""Erasures after a restore: a backup brings back whom it was made with, and the list of hashes finds them again."""
+"""Erasures after a restore: a backup brings back erased persons, and the list of hashes finds them again."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def sees_erasures(request: HttpRequest) -> str:
 
 
 class PersonForm(forms.Form):
-    """Whom it is about, and for an erasure the reason and the consent to wait."""
+    """The person, and for an erasure the reason and the consent to wait."""
 
     email = forms.EmailField(label=_("E-mail"), widget=UnfoldAdminEmailInputWidget)
     reason = forms.CharField(

@@ -4,7 +4,7 @@
 100 in a transaction, then sessions, the rows elsewhere and the operators' log. Each transaction holds the lock of the row,
 so two processes never work at one erasure, and changes rows and place together, so nothing is left out after a kill. An order that
 has not ended waits; so do one whose return or refund runs, and one whose invoice is not issued. At the end the whole is looked for once
-more, under the lock: what was placed meanwhile is found. With the last commit the row forgets whom it was about.
+more, under the lock: what was placed meanwhile is found. The last commit takes the person out of the row.
 """
 
 from __future__ import annotations

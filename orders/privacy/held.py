@@ -29,7 +29,7 @@ PERSONAL: Mapping[str, tuple[Held, ...]] = {
     "orders_savedaddress": (Held("name line1 line2 postal_code city country_area country", "the address book", ACCOUNT, "deleted"),),
     "orders_verifiedemail": (Held("address", "the confirmed mail address", ACCOUNT, "deleted"),),
     "orders_tokengrant": (Held("name", "the owner's name for a token", ACCOUNT, "deleted"),),
-    "orders_erasure": (Held("subject reason asked_by", "whom the work is about", "until it is done", "emptied by the last step"),),
+    "orders_erasure": (Held("subject reason asked_by", "the person who is erased", "until it is done", "emptied by the last step"),),
     "auth_user": (Held("username first_name last_name email password", "the account", ACCOUNT, "replaced by a pseudonym"),),
     "mfa_authenticator": (Held("type data", "the account's second factors", ACCOUNT, "deleted"),),
     "socialaccount_socialaccount": (

@@ -79,7 +79,7 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
 
 
 def take(keys: Sequence[str], size: int = 200) -> Moved:
-    """Move these runs, by their public ids, as far as they are final and not held, whatever their age. The application's rows stay."""
+    """Move these runs, by their public ids, as far as they are final and not held, at any age. The application's rows stay."""
     total = Moved()
     for start in range(0, len(keys), size):
         chosen = db.run(_THESE, {"keys": list(keys[start : start + size])})[0]

@@ -18,7 +18,8 @@ LEAST = 3  # shorter words are found only where they are the whole value
 MOST_UNPACKED = 50_000_000
 # Parts of a JSON value that hold goods, never people: their texts stay.
 GOODS = frozenset({"lines", "sku"})
-# Parts of an archived run in which these words are the program's: the history's chain covers them, whatever a person's name is.
+# Parts of an archived run in which these words are the program's, also where a person has such a name: the history's chain covers
+# them.
 _STATES = frozenset({"from_state", "to_state", "direction", "process_state"})
 _OF_THE_PROGRAM = frozenset({*RunState, *ProcessState, *Direction})
 COUNTRY = "country"  # VAT depends on it, and it names no one

@@ -5,7 +5,7 @@ placed the order, or its acceptance. Below it are the acceptance, each attempt o
 the supervisor recovered, and each delivery of a status message. A request that brings a `traceparent` stays in its caller's trace,
 and a link leads from there to the order's.
 
-No span has the order's public id: whoever knows it may see the order's page, and traces are often kept elsewhere.
+No span has the order's public id: a reader who knows it may see the order's page, and traces are often kept elsewhere.
 
 The SDK sends on a thread of its own. While the receiver does not answer, spans are dropped and no work waits.
 """

@@ -1,4 +1,4 @@
-"""Links are made after the fact, in batches: each event once and in order, whatever is killed, late, or at work twice."""
+"""Links are made after the fact, in batches: each event once and in order, also where a process is killed, late, or there twice."""
 
 from __future__ import annotations
 
