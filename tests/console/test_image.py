@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from django.conf import settings
 
+from chaos.look import until
 from sasproject.roles import procfile
 from supervision.worker import lifecycle
 from tests import services
@@ -45,11 +45,7 @@ def test_a_worker_touches_its_file_without_a_database(tmp_path: Path, monkeypatc
     sender = SimpleNamespace(app=SimpleNamespace(amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={}, select_add=None))))
     lifecycle.learn_queues("beat-1@here", sender)
 
-    for _ in range(500):
-        if (tmp_path / "alive").exists():
-            return
-        time.sleep(0.01)
-    pytest.fail("the file was not touched")
+    until((tmp_path / "alive").exists, what="the touched file")
 
 
 def test_the_image_is_built_in_stages_and_its_linter_finds_nothing():

@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.test import RequestFactory
 
+from chaos.look import until
 from orders.api import errors
 from supervision.postgres import db
 from supervision.postgres.backend import base, outage
@@ -52,8 +53,11 @@ def ask(wrapper: base.DatabaseWrapper) -> int:
 
 def test_a_connection_that_the_server_has_ended_is_replaced_before_a_request_gets_it(web, relay):
     before = ask(web)
+    web.ensure_connection()
+    kept = web.connection
+    web.close()
     relay.cut()
-    time.sleep(0.1)
+    until(lambda: outage.has_word(kept), what="the server's goodbye")
 
     assert ask(web) != before
 
