@@ -25,6 +25,7 @@ from supervision.insight import autoscaling
 from supervision.intake import consuming
 from supervision.models import Resource
 from supervision.testing import submit_many
+from tests import services
 from tests.commands.test_command_line import database_url
 from tests.console.test_image import COMPOSE
 from tests.console.test_kubernetes import objects, pods
@@ -124,13 +125,13 @@ def test_the_variables_that_the_examples_set_are_explained():
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """The systemd units as installed, with this checkout instead of /opt/sas."""
+    services.require_service("systemd-analyze", shutil.which("systemd-analyze"), "apt-get install systemd")
     for name in UNITS:
         text = (SYSTEMD / name).read_text().replace("/opt/sas", str(ROOT)).replace("User=sas", "User=root")
         (tmp_path / name).write_text(text)
     return tmp_path
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_finds_nothing_wrong_with_the_units(units: Path):
     said = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *(f"./{name}" for name in UNITS)],
@@ -145,7 +146,6 @@ def test_systemd_finds_nothing_wrong_with_the_units(units: Path):
     assert (said.returncode, complaints) == (0, [])
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 @pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
 def test_each_unit_is_exposed_to_little(units: Path, name: str):
     unit = name.replace("@.", "@1.")

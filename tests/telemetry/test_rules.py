@@ -13,6 +13,7 @@ from django.test import Client
 
 from sasproject.roles import ROOT
 from supervision.telemetry import measures
+from tests import services
 
 RULES = ROOT / "deploy/prometheus/rules.yml"
 DASHBOARD = ROOT / "deploy/grafana/orders.json"
@@ -77,11 +78,11 @@ def test_the_dashboard_has_the_shape_that_grafana_reads():
         cells |= mine
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt-get install prometheus)")
 @pytest.mark.parametrize(
     "what", [["check", "rules", "rules.yml"], ["check", "config", "prometheus.yml"], ["test", "rules", "rules_test.yml"]]
 )
 def test_prometheus_takes_the_rules_and_each_alert_fires_when_it_should(what):
+    services.require_service("promtool", shutil.which("promtool"), "apt-get install prometheus")
     done = subprocess.run(["promtool", *what], cwd=RULES.parent, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
