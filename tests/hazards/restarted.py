@@ -39,11 +39,11 @@ def signal(name: str, *keys: str) -> list[str]:
 
 
 def show() -> dict[str, dict[str, str]]:
-    """The states, by key."""
+    """The states, by key. A run that begins between the two queries has its steps alone."""
     found = {key: {"": state} for key, state in Run.objects.values_list("key", "process_state")}
     for step in StepState.objects.filter(direction="do").select_related("run"):
         asleep = step.process_state == "Pending" and step.not_before is not None and step.turn_at is None
-        found[step.run.key][step.name] = "asleep" if asleep else step.process_state
+        found.setdefault(step.run.key, {})[step.name] = "asleep" if asleep else step.process_state
     return found
 
 
