@@ -60,6 +60,9 @@ except Exception as problem:
 """
 
 
+BROKERS = {"amqps": ("RabbitMQ", services.AMQP_URL), "rediss": ("Redis", services.REDIS_URL)}
+
+
 @dataclass
 class Place:
     """The authority, and where each service listens."""
@@ -70,6 +73,9 @@ class Place:
 
     def ask(self, kind: str, *, host: str = "localhost", ca: str | None = None, shown: bool = True) -> str:
         """What a process with these settings says after it has connected."""
+        if kind in BROKERS:
+            what, url = BROKERS[kind]
+            services.require_service(what, services.listens(url), f"start it at {url}")
         ca, port = self.ours.ca if ca is None else ca, self.ports[kind]
         pair = {"CERT": self.ours.cert, "KEY": self.ours.key} if shown else {}
         env: dict[str, str] = {"CELERY_BROKER_URL": "memory://"}
@@ -94,13 +100,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    for what, url in (("RabbitMQ", services.AMQP_URL), ("Redis", services.REDIS_URL)):
-        services.require_service(what, services.listens(url), f"start it at {url}")
     new: Callable[[str], Path] = tmp_path_factory.mktemp
     ours, other = Authority(new("ours")), Authority(new("other"))
     with ExitStack() as stack:
         ports = {}
-        for kind, url in (("amqps", services.AMQP_URL), ("rediss", services.REDIS_URL)):
+        for kind, (_, url) in BROKERS.items():
             behind = urlsplit(url)
             ports[kind] = stack.enter_context(door(ours.context(), behind.hostname or "", behind.port or 0))
         database = connection.settings_dict
