@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from supervision import testing
+from supervision.dispatch import scheduler
 from supervision.models import Epoch
 from supervision.outbox import notifications
 from supervision.store import epochs
@@ -106,3 +107,13 @@ def broker() -> Iterator[Callable[[str], list[Any]]]:
         yield take
         for queue in QUEUES:
             channel.queue_purge(queue)
+
+
+@pytest.fixture
+def unsent_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain that cannot be sent fails the test, with its reason. The scheduler logs it and goes on."""
+
+    def tell(*words: object) -> None:
+        raise AssertionError(words)
+
+    monkeypatch.setattr(scheduler.log, "warning", tell)

@@ -31,7 +31,7 @@ def rested(tuned):
 
 
 @pytest.fixture
-def sent(broker):
+def sent(broker, unsent_fails):
     """A function that returns the chains sent since its last call: (position, runs)."""
 
     def look() -> list[tuple[int, list[int]]]:

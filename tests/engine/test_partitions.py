@@ -77,7 +77,7 @@ def test_the_number_of_queues_may_change_while_orders_are_under_way(tuned, befor
     assert {step(key, "alpha-step").failure_count for key in keys} == {0}
 
 
-def test_one_message_per_partition_goes_out(tuned, monkeypatch):
+def test_one_message_per_partition_goes_out(tuned, monkeypatch, unsent_fails):
     tuned(PARTITIONS={"alpha": 3})
     submit_many("toy-plain", [{"n": n} for n in range(30)])
     ((place, claims),) = schedule()
