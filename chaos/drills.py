@@ -1,11 +1,18 @@
-"""`./run drill failover|restore`: what an operator practises before the day it is needed, on real servers of this machine.
+"""`./run drill NAME`: what an operator practises before the day it is needed, on real servers of this machine.
 
 failover: a whole shop on a primary and a streaming replica, by a URL with both hosts. The primary is killed, the replica is
 promoted, customers go on ordering. Measured: the first order accepted after the promotion. Proven: no process was restarted,
-no customer was charged twice, and with a synchronous replica (the default) every accepted order is there.
+no customer was charged twice, and with a synchronous replica (the default) every accepted order is there. An asynchronous
+replica has fallen behind before: accepted orders are lost, customers repeat them, and `manage.py reconcile` finds what they did.
 
 restore: a base backup and an archive of the log. The server is lost and restored to a point in time. Customers repeat the lost
 orders, and an operator settles the findings of `manage.py reconcile`.
+
+restart: every process of a shop is ended by SIGTERM and replaced, one after the other, while customers order. Proven: no customer
+saw an error, and every order was done once. Measured: the 99th percentile of their answers, before and during the restart.
+
+migrations: the tables of release 0.1.0 with many rows. `manage.py migrate` brings them up to date while orders are taken there.
+Measured, for each migration: its duration, the longest statement that a client had meanwhile, and its locks.
 
 Exit code 0: everything held. 1: the lines below the table name what did not.
 """
@@ -17,7 +24,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -25,15 +32,18 @@ from typing import Any
 
 import psycopg
 
+from chaos import migrations, restarting
 from chaos.brokers import broker_of
 from chaos.failover import PROCESSES, Customers, judge, rest, settle, start_again_who_ended
 from chaos.look import until
+from chaos.old_tables import EVENTS_PER_ORDER
 from chaos.replica import Follower
 from chaos.shop import Shop
 from supervision.embedded.server import EmbeddedPostgres
 
 WARM_SECONDS = 5.0
 NOTICED_SECONDS = 1.0  # what a site's failover takes to notice; not part of the figure
+BEHIND_SECONDS = 3.0  # an asynchronous replica has fallen behind by the time of a whole order, and by this
 AFTER_SECONDS = 8.0
 WITHIN_SECONDS = 5.0  # from the promotion to the first accepted order
 
@@ -41,6 +51,7 @@ _NAMELESS = """
 SELECT application_name || ' ' || left(query, 60) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name NOT LIKE 'sas:%%:%%'
 """
+_NEWEST = "SELECT coalesce(max(id), 0), coalesce(max(id) FILTER (WHERE process_state = 'Processed'), 0) FROM supervision_run"
 Result = tuple[dict[str, Any], list[str]]
 
 
@@ -55,6 +66,12 @@ def failover(directory: Path, *, rate: float, synchronous: bool, broker: str, se
         customers = Customers(shop, rate)
         customers.start()
         time.sleep(WARM_SECONDS)
+        if not synchronous:
+            say("the replica falls behind")
+            follower.cut()
+            before = shop.rows(_NEWEST)[0][0]
+            until(lambda: shop.rows(_NEWEST)[0][1] > before, within=120, what="an order that the replica does not know and that ended")
+            time.sleep(BEHIND_SECONDS)
         say("killing the primary, promoting the replica")
         nameless = [name for (name,) in shop.rows(_NAMELESS)]
         promoted = follower.promote(NOTICED_SECONDS)
@@ -82,6 +99,8 @@ def failover(directory: Path, *, rate: float, synchronous: bool, broker: str, se
             wrong.append(f"no order was accepted within {WITHIN_SECONDS:g} s of the promotion")
         if synchronous and lost:
             wrong.append(f"{lost} accepted orders are lost, with a synchronous replica")
+        if not synchronous and not lost:
+            wrong.append("nothing was lost: the drill proves nothing")
         return _judged(shop, customers, figures, wrong)
 
 
@@ -121,11 +140,21 @@ def restore(directory: Path, *, rate: float, broker: str, lost_seconds: float = 
         return _judged(shop, customers, figures, [] if lost else ["nothing was lost: the drill proves nothing"])
 
 
+def restart(directory: Path, *, rate: float, broker: str) -> Result:
+    """Run the drill once; returns its figures, and one line for each thing that is wrong."""
+    with ExitStack() as stack:
+        _, _, shop = _site(stack, directory, broker, processes=restarting.PROCESSES)
+        say(f"the shop runs; {rate:g} orders a second, and in {restarting.CALM_SECONDS:g} s the restart")
+        return restarting.drill(shop, rate=rate)
+
+
 # -------------------------------------------------------------------------------------------------------------- pieces
 
 
-def _site(stack: ExitStack, directory: Path, broker: str, *, replica: bool) -> tuple[EmbeddedPostgres, Follower, Shop]:
-    """A primary, with a replica or an archive of its log, and a whole shop on it. All of it ends with the stack."""
+def _site(
+    stack: ExitStack, directory: Path, broker: str, *, replica: bool | None = None, processes: Sequence[str] = PROCESSES
+) -> tuple[EmbeddedPostgres, Follower, Shop]:
+    """A primary, with a replica, or without (False) but with an archive of its log, and a whole shop on it. All end with the stack."""
     directory.mkdir(parents=True, exist_ok=True)
     say("starting PostgreSQL and the shop")
     postgres = EmbeddedPostgres(directory / "postgres")
@@ -135,13 +164,13 @@ def _site(stack: ExitStack, directory: Path, broker: str, *, replica: bool) -> t
     stack.callback(follower.close)
     if replica:
         follower.start()
-    else:
+    elif replica is False:
         _archive(postgres)
     url = follower.url_of_both if replica else postgres.url
     bus = stack.enter_context(broker_of(broker, url, directory))
     shop = Shop(url, bus.url, directory, first_port=24000, SUPERVISION_SWEEP_SECONDS="1", SUPERVISION_COMPLETE_WITHIN="5")
     stack.callback(shop.close)
-    shop.open(*PROCESSES)
+    shop.open(*processes)
     return postgres, follower, shop
 
 
@@ -189,20 +218,26 @@ def say(text: str) -> None:
 def main(arguments: list[str]) -> int:
     """Read the command line, run the drill and print its table."""
     parser = argparse.ArgumentParser(prog="./run drill", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("drill", choices=["failover", "restore"])
+    parser.add_argument("drill", choices=["failover", "restore", "restart", "migrations"])
     parser.add_argument("--rate", type=float, default=20.0, help="orders per second (20)")
-    parser.add_argument("--asynchronous", action="store_true", help="failover: the replica is not waited for, so orders may be lost")
+    parser.add_argument("--asynchronous", action="store_true", help="failover: the replica has fallen behind, so orders are lost")
     parser.add_argument("--broker", choices=["amqp", "redis", "pgmq"], default="pgmq", help="(pgmq)")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="migrations: events of orders in the tables (10,000,000)")
+    parser.add_argument("--most-ms", type=float, default=migrations.MOST_MS, help="migrations: a longer stall is wrong (200)")
     parser.add_argument("--directory", type=Path, help="where logs go (var/drills/...)")
     given = parser.parse_args(arguments)
     if given.rate <= 0:
         parser.error("--rate must be above 0")
+    if given.rows < EVENTS_PER_ORDER:
+        parser.error(f"--rows must be {EVENTS_PER_ORDER} or more: these are the events of an order")
     signal.signal(signal.SIGTERM, _leave)
     usual = Path(__file__).resolve().parent.parent / "var" / "drills" / time.strftime(f"{given.drill}-%Y%m%d-%H%M%S")
     directory = (given.directory or usual).resolve()
     drill: dict[str, Callable[[], Result]] = {
         "failover": lambda: failover(directory, rate=given.rate, synchronous=not given.asynchronous, broker=given.broker),
         "restore": lambda: restore(directory, rate=given.rate, broker=given.broker),
+        "restart": lambda: restart(directory, rate=given.rate, broker=given.broker),
+        "migrations": lambda: migrations.drill(directory, events=given.rows, rate=given.rate, most_ms=given.most_ms, say=say),
     }
     figures, wrong = drill[given.drill]()
     for name, value in figures.items():

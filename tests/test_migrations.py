@@ -33,6 +33,11 @@ REFUSED = {
     "adding-foreign-key-constraint": migrations.AddField("run", "lease", models.ForeignKey("LeaderLease", models.PROTECT, null=True)),
     "disallowed-unique-constraint": migrations.RunSQL("ALTER TABLE supervision_run ADD CONSTRAINT u UNIQUE (reply_to)"),
     "one-operation-if-not-atomic": (AddIndexConcurrently("run", INDEX), migrations.RunSQL("SELECT 1")),
+    "cannot-be-undone": migrations.RunSQL("SELECT 1"),
+    "two-tables-in-one-transaction": migrations.RunSQL(
+        "ALTER TABLE supervision_run ADD a int; ALTER TABLE supervision_stepstate ADD a int"
+    ),
+    "python-is-not-read": migrations.RunPython(lambda apps, editor: None, migrations.RunPython.noop),
     "require-lock-timeout": (migrations.AddField("run", "colour", models.TextField(null=True)),),
 }
 ALLOWED = {

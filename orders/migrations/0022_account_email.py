@@ -12,6 +12,6 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunSQL(
             "CREATE INDEX CONCURRENTLY account_email ON auth_user (upper(email::text))",
-            "DROP INDEX CONCURRENTLY account_email",
+            "DROP INDEX CONCURRENTLY IF EXISTS account_email",
         )
     ]

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
+    accepted = {"two-tables-in-one-transaction": "returns are few; `migrate` gives up long before a deadlock is found"}
     dependencies = [("orders", "0030_several_prices_in_a_return")]
 
     operations = [

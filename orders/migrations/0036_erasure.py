@@ -21,7 +21,7 @@ def remove_periodic_task(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-
+    accepted = {"python-is-not-read": "writes one row of the schedule"}
     dependencies = [
         ('orders', '0033_token_grant'),
         ('django_celery_beat', '0019_alter_periodictasks_options'),

@@ -13,7 +13,6 @@ class Migration(migrations.Migration):
 
     dependencies = [("supervision", "0007_one_step_a_branch")]
     operations = [
-        migrations.AddField("run", "parent_key", models.TextField(null=True, verbose_name="parent")),
         migrations.CreateModel(
             name="Child",
             fields=[
@@ -55,5 +54,7 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        # The lock on the runs is taken last: clients wait for what follows it, and not for the new table.
+        migrations.AddField("run", "parent_key", models.TextField(null=True, verbose_name="parent")),
         *(migrations.RunSQL(statement, reverse) for statement, reverse in (sql.PARENTS, sql.ENDS, sql.FINAL_STATES)),
     ]

@@ -113,13 +113,13 @@ def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_two_steps_swapped_under_one_version_start_no_role(tmp_path: Path) -> None:
     refused(tmp_path, ["swapped"])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1800)
 def test_two_steps_swapped_under_a_new_version_run_beside_the_old_ones(tmp_path: Path) -> None:
     rolled_out(tmp_path, "swapped", first="agents")
 
@@ -131,7 +131,7 @@ def test_no_change_under_one_version_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", ["agents", "scheduler", "supervisor"])
 @pytest.mark.parametrize("edit", CHANGES)
 def test_every_change_under_a_new_version_can_be_rolled_out_in_any_order(tmp_path: Path, edit: str, first: str) -> None:
@@ -139,7 +139,7 @@ def test_every_change_under_a_new_version_can_be_rolled_out_in_any_order(tmp_pat
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", ["agents", "supervisor"])
 def test_longer_budgets_can_be_rolled_out_in_any_order_under_the_same_version(tmp_path: Path, first: str) -> None:
     rolled_out(tmp_path, "budget", first=first, under_its_version=True)

@@ -1,0 +1,40 @@
+"""Runs commands of manage.py on a database of the test's own, and asks it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from sasproject.roles import ROOT
+from tests.support import forked
+
+
+def _env(url: str, environ: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "DATABASE_URL": url, "CELERY_BROKER_URL": "memory://", "DEBUG": "1", **environ}
+
+
+def manage(url: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of manage.py on this database."""
+    return forked.run([sys.executable, "manage.py", *arguments], env=_env(url, environ), cwd=ROOT)
+
+
+@contextmanager
+def managing(url: str, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """A command of manage.py that runs in the block; killed afterwards if it has not ended. Its errors are in the file `stderr`."""
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "manage.py", *arguments], env=_env(url, environ), cwd=ROOT, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def answer(url: str, query: str) -> object:
+    """The first column of the first row."""
+    with psycopg.connect(url) as database:
+        return database.execute(query).fetchone()[0]
