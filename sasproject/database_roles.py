@@ -133,6 +133,9 @@ def grants(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
             if verbs:
                 named = sql.SQL(", ").join(sql.SQL(VERBS[verb]) for verb in verbs)
                 yield sql.SQL("GRANT {} ON TABLE {} TO {}").format(named, sql.Identifier("public", table), role)
+        if grant.worker_columns:
+            named = sql.SQL(", ").join(map(sql.Identifier, grant.worker_columns))
+            yield sql.SQL("GRANT UPDATE ({}) ON TABLE {} TO {}").format(named, sql.Identifier("public", table), worker)
         if grant.hidden:
             seen = sql.SQL(", ").join(sql.Identifier(column) for column in columns if column not in grant.hidden)
             # Revoking a table's privilege does not revoke that of a column that is hidden since.

@@ -12,12 +12,16 @@ VERBS = {"s": "SELECT", "i": "INSERT", "u": "UPDATE", "d": "DELETE", "t": "TRUNC
 
 
 class Grant(NamedTuple):
-    """The verbs of `web`, `worker` and `read` on one table, as letters of VERBS. hidden: columns that `read` does not see."""
+    """The verbs of `web`, `worker` and `read` on one table, as letters of VERBS. hidden: columns that `read` does not see.
+
+    worker_columns: all that `worker` may update, where its verbs have no UPDATE of the table.
+    """
 
     web: str
     worker: str
     read: str = "s"
     hidden: tuple[str, ...] = ()
+    worker_columns: tuple[str, ...] = ()
 
 
 _ALL = "siud"
@@ -30,21 +34,32 @@ _GRANTS = (
     (Grant("s", "sid"), "supervision_historybatch supervision_historylink"),
     # To lock a row before it is deleted takes the right to change it.
     (Grant("s", "siud"), "supervision_archivedrun"),
-    # Orders on their way: accepted, cancelled and corrected by web, performed by the worker.
+    # Orders on their way: accepted, cancelled and corrected by web, performed by the worker, which alone removes what is over.
+    (
+        Grant("siu", _ALL),
+        """
+        supervision_run supervision_strayreply supervision_alert supervision_effect supervision_signal supervision_child
+        supervision_submission supervision_notification supervision_approval supervision_finding supervision_incident
+        supervision_incidentnote supervision_deadletter supervision_job supervision_jobresult supervision_journalentry
+        orders_order orders_parcel orders_paymentadjustment orders_refund orders_mailagain orders_return orders_returnline
+        orders_returnable orders_returncorrection orders_stockreservation orders_document orders_documentcounter""",
+    ),
+    # What the worker's processes keep about themselves and their work.
+    (
+        Grant("s", _ALL),
+        """
+        supervision_journalfile supervision_writerlease supervision_heartbeat supervision_pulse supervision_leaderlease
+        supervision_scheduleprogress""",
+    ),
+    # Rows that web removes, too: steps that are begun again, lines that are taken off an order, channels' messages, tests of webhooks.
     (
         Grant(_ALL, _ALL),
         """
-        supervision_run supervision_stepstate supervision_strayreply supervision_alert supervision_effect supervision_signal
-        supervision_child supervision_slot supervision_submission supervision_notification supervision_delivery supervision_telling
-        supervision_exchange supervision_apirequest supervision_runnote supervision_assignee supervision_approval supervision_finding
-        supervision_incident supervision_incidentnote supervision_deadletter supervision_pause supervision_job supervision_jobresult
-        supervision_journalentry supervision_journalfile supervision_writerlease supervision_heartbeat supervision_closure
-        supervision_pulse supervision_receipt supervision_cachedresult supervision_savedview supervision_resource
-        supervision_resourceroute supervision_epoch supervision_workflowversion supervision_scheduleprogress
-        supervision_reconciliation supervision_leaderlease supervision_audience
-        orders_order orders_orderline orders_parcel orders_parcelcursor orders_parcelevent orders_parcelwatch orders_paymentevent
-        orders_paymentadjustment orders_product orders_refund orders_mailagain orders_return orders_returnline orders_returnable
-        orders_returncorrection orders_stockreservation orders_document orders_documentcounter
+        supervision_stepstate supervision_slot supervision_delivery supervision_telling supervision_exchange supervision_apirequest
+        supervision_runnote supervision_assignee supervision_pause supervision_closure supervision_receipt supervision_cachedresult
+        supervision_savedview supervision_resource supervision_resourceroute supervision_epoch supervision_workflowversion
+        supervision_reconciliation supervision_audience
+        orders_orderline orders_parcelcursor orders_parcelevent orders_parcelwatch orders_paymentevent orders_product
         django_celery_beat_clockedschedule django_celery_beat_crontabschedule django_celery_beat_intervalschedule
         django_celery_beat_periodictask django_celery_beat_periodictasks django_celery_beat_solarschedule""",
     ),
@@ -56,10 +71,21 @@ _GRANTS = (
     # Every process adds its counts; the supervisor adds the minutes up.
     (Grant("siu", "siud"), "supervision_metric"),
     (Grant("s", "siu"), "supervision_pulsetotal"),
-    # Secrets that the worker needs to send; `read` sees the rows without them.
-    (Grant(_ALL, _ALL, hidden=("secret",)), "supervision_webhookendpoint"),
-    (Grant(_ALL, _ALL, hidden=("address", "secret")), "supervision_channel"),
-    (Grant(_ALL, _ALL, hidden=("token_hash",)), "supervision_replytoken"),
+    # Secrets that the worker needs to send. It changes what came of a try, and no address; `read` sees the rows without secrets.
+    (
+        Grant(_ALL, "s", hidden=("secret",), worker_columns=("failures", "failing_since", "retry_at")),
+        "supervision_webhookendpoint",
+    ),
+    (
+        Grant(
+            _ALL,
+            "s",
+            hidden=("address", "secret"),
+            worker_columns=("failures", "failing_since", "retry_at", "last_error", "sent_at"),
+        ),
+        "supervision_channel",
+    ),
+    (Grant(_ALL, "s", hidden=("token_hash",)), "supervision_replytoken"),
     # Shared by all processes, of no use to a reader, and with what belongs to one visitor.
     (Grant(_ALL, _ALL, ""), "sas_cache orders_requestcount"),
     # The catalogue's shelves, accounts and their rights: changed in the shop and the console alone.

@@ -14,8 +14,8 @@ from allauth.mfa.totp.internal import auth
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from orders.factors import tries
-from orders.factors.library import InvalidToken
+from orders.factors import telling, tries
+from orders.factors.library import Unreadable
 from orders.identity import security_log
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ def _is_of(one: Authenticator, account: Any, code: str) -> bool:
         if one.type == Authenticator.Type.RECOVERY_CODES:
             return bool(RecoveryCodes(one).validate_code(code))
         secret = get_adapter().decrypt(one.data["secret"])
-    except InvalidToken:
-        log.warning("the %s of %s cannot be read: SECRET_KEY is another one now; see manage.py second_factor --help", one.type, account)
+    except Unreadable as problem:
+        log.warning("the %s of account %s: %s; see manage.py second_factor --help", one.type, account.pk, problem)
         return False
     return auth.validate_totp_code(secret, code) and tries.first_use(account, code)
 
@@ -70,6 +70,7 @@ def enrol_app(request: HttpRequest, account: Any, secret: str, code: str) -> boo
     try:
         with transaction.atomic():
             auth.TOTP.activate(account, secret)
+            telling.tell(account, telling.APP_ADDED)
     except IntegrityError:
         return False
     auth.clear_totp_secret(request)
@@ -80,7 +81,8 @@ def new_recovery_codes(account: Any) -> list[str]:
     """New recovery codes; those of before end."""
     with transaction.atomic():
         account.__class__.objects.select_for_update(no_key=True).get(pk=account.pk)
-        Authenticator.objects.filter(user_id=account.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
+        if Authenticator.objects.filter(user_id=account.pk, type=Authenticator.Type.RECOVERY_CODES).delete()[0]:
+            telling.tell(account, telling.CODES_MADE)  # those of the first second factor are part of its mail
         return list(RecoveryCodes.activate(account).generate_codes())
 
 
@@ -89,5 +91,5 @@ def left(account: Any) -> int:
     kept = Authenticator.objects.filter(user_id=account.pk, type=Authenticator.Type.RECOVERY_CODES).first()
     try:
         return len(RecoveryCodes(kept).get_unused_codes()) if kept else 0
-    except InvalidToken:
+    except Unreadable:
         return 0

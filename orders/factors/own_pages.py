@@ -7,6 +7,7 @@ from typing import Any
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -14,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from orders.factors import codes, passkeys, proofs, tries
+from orders.factors import codes, passkeys, proofs, telling, tries
 from orders.factors.asking_again import wait_in_words
 from orders.factors.pages import show
 from orders.identity.attempts import forgive
@@ -66,10 +67,12 @@ def _removed(request: HttpRequest, account: Any, key: str, *, last: bool) -> Htt
     mine = Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES)
     gone = mine.filter(pk=int(key)).first() if key.isascii() and key.isdigit() and len(key) < 19 else None
     if gone is not None:
-        log(account, account, f"second factor removed: {gone.type}")
-        gone.delete()
-        if last:
-            Authenticator.objects.filter(user_id=account.pk).delete()  # recovery codes alone are no second factor
+        with transaction.atomic():
+            log(account, account, f"second factor removed: {gone.type}")
+            telling.tell(account, telling.PASSKEY_REMOVED if gone.type == Authenticator.Type.WEBAUTHN else telling.APP_REMOVED)
+            gone.delete()
+            if last:
+                Authenticator.objects.filter(user_id=account.pk).delete()  # recovery codes alone are no second factor
         messages.success(request, _("The second factor is removed."))
     return redirect("factors:own")
 

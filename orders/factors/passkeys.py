@@ -13,6 +13,8 @@ from allauth.mfa.webauthn.internal import auth
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from orders.factors import telling
+
 MOST = 20  # of one account
 LONGEST = 20_000  # characters of what a browser sends
 _UNREADABLE = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -38,6 +40,7 @@ def enrol(account: Any, said: str, name: str) -> bool:
         auth.complete_registration(credential)
         with transaction.atomic():
             auth.WebAuthn.add(account, name, credential)
+            telling.tell(account, telling.PASSKEY_ADDED)
     except (*_UNREADABLE, IntegrityError):
         return False
     return True

@@ -12,6 +12,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models.functions import Now
 
+from orders.factors import telling
 from supervision.operations.audit_log import log
 
 AT_A_TIME = 2000
@@ -34,6 +35,7 @@ def reset(account: User, *, by: str, reason: str) -> Done:
         factors = mine.exclude(type=Authenticator.Type.RECOVERY_CODES).count()
         mine.delete()
         log(account, account, f"second factors reset by {by}: {reason}"[:2000])
+        telling.tell(account, telling.RESET)
     return Done(factors, _end_sessions(account))
 
 

@@ -1,10 +1,11 @@
-"""Django's pages for a new password by mail: few mails, and the reader of the mail can sign in from that browser."""
+"""Django's pages for a new password: few mails with a link, and the password is saved in one commit with the mail that tells of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.views import PasswordResetConfirmView, PasswordResetView
+from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView, PasswordResetView
+from django.db import transaction
 
 from orders.identity import devices
 from orders.identity.forms import ResetForm
@@ -20,11 +21,23 @@ class Reset(PasswordResetView):
         return {**super().get_form_kwargs(), "request": self.request}
 
 
+class Change(PasswordChangeView):
+    """Choose a new password while signed in."""
+
+    template_name = "orders/password_change.html"
+
+    @transaction.atomic
+    def form_valid(self, form: Any) -> Any:
+        """The new password is saved, with the mail to its owner."""
+        return super().form_valid(form)
+
+
 class ResetConfirm(PasswordResetConfirmView):
     """Choose a new password. The reader of the mail can then sign in from this browser, even while strangers guess."""
 
+    @transaction.atomic
     def form_valid(self, form: Any) -> Any:
-        """The new password is saved; this browser is known."""
+        """The new password is saved, with the mail to its owner; this browser is known."""
         response = super().form_valid(form)
         devices.remember(self.request, form.user)
         return response

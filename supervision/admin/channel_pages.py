@@ -24,6 +24,7 @@ from supervision.console.shared import may_operate
 from supervision.models import Channel, Telling
 from supervision.outbox import address_policy, channels
 from supervision.outbox.channel_texts import receivers
+from supervision.sealing.texts import Unopened, Unreadable, usable
 
 LOG_SHOWN = 20
 
@@ -50,6 +51,8 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["secret"] = ""
+        if isinstance(self.instance.address, Unopened):
+            self.initial["address"] = ""
         self.initial["kinds"] = ", ".join(self.instance.kinds or [])
         self.made = ""
         for name in ("name", "address"):
@@ -126,7 +129,7 @@ class ChannelAdmin(ModelAdmin):
     form = ChannelForm
     list_display = ["name", "kind", "least", "state", "sent_at"]
     fields = ["name", "kind", "address", "secret", "least", "kinds", "active", "masked", "state", "last_error", "test_button", "sent"]
-    readonly_fields = ["masked", "state", "last_error", "test_button", "sent"]
+    readonly_fields = ["where", "masked", "state", "last_error", "test_button", "sent"]
     ordering = ["name"]
     sortable_by = ()
 
@@ -148,7 +151,9 @@ class ChannelAdmin(ModelAdmin):
     def get_fields(self, request: HttpRequest, obj: Channel | None = None) -> Any:
         if obj is None:
             return list(ChannelForm.Meta.fields)
-        return self.fields if may_operate(request) else [name for name in self.fields if name not in ("secret", "test_button")]
+        if may_operate(request):
+            return self.fields
+        return ["where" if name == "address" else name for name in self.fields if name not in ("secret", "test_button")]
 
     def save_model(self, request: HttpRequest, obj: Channel, form: Any, change: bool) -> None:
         """Save, and try at once again what failed: the operator may have mended it."""
@@ -158,14 +163,27 @@ class ChannelAdmin(ModelAdmin):
             words = _("Its signing secret, shown only now: %(secret)s")
             messages.warning(request, words % {"secret": form.made})
 
+    @display(description=_("address"))
+    def where(self, obj: Channel) -> str:
+        try:
+            return usable(obj.address) or "–"
+        except Unreadable as problem:
+            return str(problem)
+
     @display(description=_("Secret kept"))
     def masked(self, obj: Channel) -> str:
+        try:
+            usable(obj.secret)
+        except Unreadable as problem:
+            return str(problem)
         return f"••••{obj.secret[-4:]}" if len(obj.secret) >= 12 else "–" if not obj.secret else "••••"
 
     @display(description=_("State"), label={"works": "success", "new": "info", "failing": "danger", "off": "warning"})
     def state(self, obj: Channel) -> tuple[str, Any]:
         if not obj.active:
             return "off", _("switched off")
+        if isinstance(obj.secret, Unopened) or isinstance(obj.address, Unopened):
+            return "failing", _("its secret cannot be decrypted")
         if obj.failing_since:
             return "failing", _("failing since %(since)s") % {"since": f"{obj.failing_since:%Y-%m-%d %H:%M} UTC"}
         return ("works", _("works")) if obj.sent_at else ("new", _("nothing sent yet"))

@@ -21,6 +21,7 @@ from supervision.console.shared import may_operate, person
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
 from supervision.runtime.retold import retold
+from supervision.sealing.texts import Unopened
 
 SENT_AGAIN_AT_ONCE = 1000
 
@@ -69,6 +70,8 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
             return "removed", _("removed")
         if not obj.active:
             return "off", _("switched off")
+        if isinstance(obj.secret, Unopened):
+            return "failing", _("its secret cannot be decrypted")
         return ("failing", _("failing")) if obj.failures else ("active", _("active"))
 
 

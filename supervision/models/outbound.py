@@ -7,9 +7,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from supervision.sealing.fields import SealedText
+
 
 class WebhookEndpoint(models.Model):
-    """The address to which an account wants messages about its orders. secret: signs every delivery; shown once, when made.
+    """The address to which an account wants messages about its orders. secret: signs every delivery; shown once, when made; encrypted.
 
     failures: tries in a row that failed, the first of them at failing_since. retry_at: nothing is sent before this time,
     because the receiver gave no answer.
@@ -18,7 +20,7 @@ class WebhookEndpoint(models.Model):
     public_id = models.TextField(_("id"), unique=True)
     client = models.TextField(_("client"))
     url = models.TextField(_("address"))
-    secret = models.TextField(_("secret"))
+    secret = SealedText(_("secret"))
     events = models.JSONField(_("events"), db_default=[], default=list, blank=True)
     active = models.BooleanField(_("active"), db_default=True, default=True)
     failures = models.IntegerField(_("failures in a row"), db_default=0, default=0)
@@ -156,7 +158,7 @@ class Channel(models.Model):
     """Where operators are told of incidents, beside OPERATOR_EMAILS. Operators edit these rows.
 
     address: the receivers of mails, separated by commas; the webhook's address; empty for Slack, and for PagerDuty its own. secret: the
-    webhook's signing secret, Slack's address (which is one), PagerDuty's integration key. No page shows it again.
+    webhook's signing secret, Slack's address (which is one), PagerDuty's integration key. No page shows it again. Both are encrypted.
     least: the least severity that it is told of. kinds: of incidents; empty: all. failures: tries in a row that failed, the first of
     them at failing_since. retry_at: nothing is sent before this time, because the last try failed.
     """
@@ -173,8 +175,8 @@ class Channel(models.Model):
 
     name = models.TextField(_("name"), unique=True)
     kind = models.TextField(_("kind"), choices=Kind.choices)
-    address = models.TextField(_("address"), db_default="", default="", blank=True)
-    secret = models.TextField(_("secret"), db_default="", default="", blank=True)
+    address = SealedText(_("address"), db_default="", default="", blank=True)
+    secret = SealedText(_("secret"), db_default="", default="", blank=True)
     least = models.TextField(_("severity"), choices=Least.choices, db_default=Least.WARNING.value, default=Least.WARNING)
     kinds = models.JSONField(_("kinds of incidents"), db_default=[], default=list, blank=True)
     active = models.BooleanField(_("active"), db_default=True, default=True)

@@ -22,6 +22,7 @@ from supervision.models import Channel, Incident, Telling
 from supervision.outbox import channel_texts
 from supervision.outbox.webhooks import Caller, Outcome
 from supervision.postgres import db, json_safe
+from supervision.sealing.texts import Unreadable, usable
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,11 @@ def send_test(channel: Channel) -> Telling:
 
 def _try(telling: Telling) -> Outcome:
     channel = telling.channel
+    try:
+        usable(channel.address), usable(channel.secret)
+    except Unreadable as problem:
+        log.warning("channel %s: %s", channel, problem)
+        return Outcome(False, False, error=str(problem))
     incident = Incident.objects.filter(pk=telling.incident_id).first() if telling.incident_id else None
     if channel.kind == Channel.Kind.MAIL:
         return _mail(channel, telling, incident)

@@ -168,7 +168,7 @@ AT_ONCE = 5_000  # given up in one commit
 
 @dataclass(frozen=True)
 class Due:
-    """A delivery that this process has leased. address: an endpoint's URL, or the name of a reply queue."""
+    """A delivery that this process has leased. address: an endpoint's URL, or the name of a reply queue. secret: as it is stored."""
 
     id: int
     attempt: int

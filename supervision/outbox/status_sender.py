@@ -21,6 +21,7 @@ from supervision.outbox import deliveries
 from supervision.outbox.deliveries import Due, Try
 from supervision.outbox.reply_queues import Post, Reply
 from supervision.outbox.webhooks import Caller
+from supervision.sealing.texts import Unreadable, opened
 from supervision.telemetry import measures, spans
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class Sending:
         until = time.monotonic() + LANE_SECONDS
         tried: list[Try] = []
         try:
-            caller = Caller(group[0].address, group[0].secret)
+            caller = Caller(group[0].address, opened(group[0].secret))
             try:
                 for due in group:
                     tried.append(_tell(caller, due))
@@ -163,6 +164,9 @@ class Sending:
                         break
             finally:
                 caller.close()
+        except Unreadable as problem:
+            log.warning("webhook %s: %s", endpoint, problem)
+            tried.append(Try(group[0], delivered=False, answered=False, error=str(problem)))
         except Exception as error:
             log.exception("could not deliver to a webhook")
             tried.append(_failed(group[len(tried)], error))

@@ -60,7 +60,7 @@ def register_webhook(client: str, url: str, events: Iterable[str] = ()) -> Webho
 
 def webhooks_of(client: str) -> QuerySet[WebhookEndpoint]:
     """The account's endpoints."""
-    return WebhookEndpoint.objects.filter(client=client, removed_at__isnull=True)
+    return WebhookEndpoint.objects.filter(client=client, removed_at__isnull=True).defer("secret")
 
 
 _REMOVE = """
@@ -181,7 +181,7 @@ def delete_queue(notification: Notification) -> None:
 
 def deliveries_of(client: str | None) -> QuerySet[Delivery]:
     """The account's deliveries; for None, the deliveries of all accounts."""
-    rows = Delivery.objects.select_related("endpoint", "reply_token")
+    rows = Delivery.objects.select_related("endpoint", "reply_token").defer("endpoint__secret")
     return rows if client is None else rows.filter(client=client)
 
 

@@ -32,10 +32,10 @@ def enrolled(ops: User) -> list[str]:
     return codes.new_recovery_codes(ops)
 
 
-def code(ahead: int = 0) -> str:
+def code(ahead: int = 0, secret: str = SECRET) -> str:
     """What the app shows now, or so many codes ahead."""
     counter = list(auth.yield_hotp_counters_from_time())[1] + ahead
-    return auth.format_hotp_value(auth.hotp_value(SECRET, counter))
+    return auth.format_hotp_value(auth.hotp_value(secret, counter))
 
 
 def sign_in(client: Client, password: str = PASSWORD):

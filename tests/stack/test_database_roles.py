@@ -77,7 +77,22 @@ HISTORY = (
 )
 SCHEMA = ("CREATE TABLE mine ()", "DROP TABLE orders_order", "ALTER TABLE orders_order ADD COLUMN mine text", "CREATE SCHEMA mine")
 MAY_NOT = {
-    "web": (*HISTORY, *SCHEMA, "DELETE FROM supervision_stepevent", "DELETE FROM django_admin_log", "DELETE FROM django_migrations"),
+    "web": (
+        *HISTORY,
+        *SCHEMA,
+        "DELETE FROM supervision_stepevent",
+        "DELETE FROM django_admin_log",
+        "DELETE FROM django_migrations",
+        "DELETE FROM supervision_run",
+        "DELETE FROM supervision_effect",
+        "DELETE FROM supervision_submission",
+        "DELETE FROM supervision_approval",
+        "DELETE FROM orders_order",
+        "DELETE FROM orders_document",
+        "UPDATE supervision_journalfile SET length = 0",
+        "UPDATE supervision_leaderlease SET holder = 'web'",
+        "UPDATE supervision_heartbeat SET role = 'web'",
+    ),
     "worker": (
         *HISTORY,
         *SCHEMA,
@@ -85,6 +100,13 @@ MAY_NOT = {
         "INSERT INTO auth_user_user_permissions (user_id, permission_id) VALUES (1, 1)",
         "SELECT * FROM knox_authtoken",
         "INSERT INTO django_session (session_key, session_data, expire_date) VALUES ('k', '', now())",
+        "INSERT INTO auth_user (username) VALUES ('u')",
+        "UPDATE supervision_webhookendpoint SET url = 'https://evil.example'",
+        "UPDATE supervision_webhookendpoint SET secret = ''",
+        "DELETE FROM supervision_webhookendpoint",
+        "UPDATE supervision_channel SET address = 'https://evil.example'",
+        "INSERT INTO supervision_replytoken (token_hash, client, queue) VALUES ('h', 'c', 'q')",
+        "SELECT * FROM mfa_authenticator",
     ),
     "read": (
         *HISTORY,
@@ -116,6 +138,7 @@ def test_what_the_roles_need_is_allowed(roles):
     )
     for role in ("web", "worker"):
         insert = "INSERT INTO supervision_stepevent (run_id, seq, to_state, actor, at) VALUES (1, 1, 'Pending', 'x', now())"
+        assert not denied(role, "UPDATE supervision_webhookendpoint SET failures = 0; UPDATE supervision_channel SET last_error = ''")
         assert not denied(role, f"{insert}; SELECT setval('supervision_run_id_seq', 7); CREATE TEMP TABLE mine ()")
 
 
