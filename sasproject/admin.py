@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -32,6 +35,11 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     change_password_form = AdminPasswordChangeForm
     list_display = ["username", "email", "is_staff", "second_factor", "is_active", "last_login"]
     list_filter = [*DjangoUserAdmin.list_filter, console_admin.FactorFilter]
+
+    @transaction.atomic
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
+        """The page for a new password: it is saved in one commit with the mail to its owner."""
+        return super().user_change_password(request, id, form_url)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         """Each account with whether it has a second factor."""

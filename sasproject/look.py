@@ -11,6 +11,7 @@ from supervision.console import theme
 
 UNFOLD: dict[str, Any] = {
     **theme.UNFOLD,
+    "SCRIPTS": [*theme.UNFOLD["SCRIPTS"], lambda request: static("orders/console-csp.js")],
     "STYLES": [*theme.UNFOLD["STYLES"], lambda request: static("orders/factors.css")],
     "ACCOUNT": {"navigation": "orders.factors.own_pages.account_links"},
     "LOGIN": {"form": "orders.identity.forms.ConsoleSignInForm"},

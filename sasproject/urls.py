@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, PasswordChangeDoneView, PasswordChangeView
+from django.contrib.auth.views import LoginView, PasswordChangeDoneView
 from django.urls import include, path
 
 from orders.factors.urls import provider_urls
 from orders.identity import pages
 from orders.identity.forms import ShopSignInForm
 
-# These templates have names of their own, because the admin uses Django's default names for its own pages.
-PASSWORD_CHANGE = PasswordChangeView.as_view(template_name="orders/password_change.html")
+# This template has a name of its own, because the admin uses Django's default name for its own page.
 PASSWORD_CHANGED = PasswordChangeDoneView.as_view(template_name="orders/password_change_done.html")
 
 urlpatterns = [
     path("", include("orders.api.probes")),  # healthz, readyz, metrics
     path("api/", include("orders.api.urls")),
     path("accounts/login/", LoginView.as_view(authentication_form=ShopSignInForm), name="login"),
-    path("accounts/password_change/", PASSWORD_CHANGE, name="password_change"),
+    path("accounts/password_change/", pages.Change.as_view(), name="password_change"),
     path("accounts/password_change/done/", PASSWORD_CHANGED, name="password_change_done"),
     path("accounts/password_reset/", pages.Reset.as_view(), name="password_reset"),
     path("accounts/password_reset/", pages.Reset.as_view(), name="admin_password_reset"),  # the console's sign-in links to it

@@ -42,6 +42,7 @@ def test_every_answer_tells_the_browser_what_it_may_do(client, path):
     assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
     for rule in ("object-src 'none'", "base-uri 'none'", "frame-ancestors 'none'"):
         assert rule in headers["Content-Security-Policy"]
+    assert "unsafe-eval" not in headers["Content-Security-Policy"]
     assert re.match(r"text/html; charset=utf-8|application/(\w+\+)?json|application/vnd\.oai", headers["Content-Type"])
 
 
