@@ -13,7 +13,8 @@ SELECT o.run_id, jsonb_build_object(
        || jsonb_strip_nulls(jsonb_build_object(
          'parcels', (SELECT jsonb_agg(jsonb_build_object(
                               'key', p.key, 'shipment', p.shipment, 'number', p.tracking_number, 'state', p.state,
-                              'changed_at', p.changed_at, 'booked_at', p.booked_at, 'trouble', p.trouble) ORDER BY p.key)
+                              'changed_at', p.changed_at, 'booked_at', p.booked_at, 'trouble', p.trouble,
+                              'trouble_at', p.trouble_at) ORDER BY p.key)
                        FROM orders_parcel p WHERE p.order_key = o.public_id),
          'returns', (SELECT jsonb_agg(jsonb_build_object(
                               'id', t.public_id, 'number', t.number, 'reason', t.reason, 'asked_by', t.asked_by,
@@ -24,6 +25,7 @@ SELECT o.run_id, jsonb_build_object(
                                                  'restocked', l.restocked, 'reported', l.reported) ORDER BY l.id)
                                           FROM orders_returnline l WHERE l.of_id = t.id),
                               'corrections', (SELECT jsonb_agg(jsonb_build_object(
+                                                       'key', c.key, 'digest', c.digest,
                                                        'number', c.number, 'lines', c.lines, 'paid', c.paid, 'reason', c.reason,
                                                        'too_much', c.too_much::text, 'further', c.further::text, 'refund', c.refund,
                                                        'asked_by', c.asked_by, 'created_at', c.created_at) ORDER BY c.number)
@@ -40,7 +42,8 @@ SELECT o.run_id, jsonb_build_object(
                        FROM orders_mailagain m WHERE m.order_key = o.public_id),
          'adjustments', (SELECT jsonb_agg(jsonb_build_object(
                               'number', a.external_id, 'kind', a.kind, 'intent', a.intent, 'amount', a.amount::text,
-                              'currency', a.currency, 'status', a.status, 'gives_back', a.gives_back, 'reason', nullif(a.reason, ''),
+                              'currency', a.currency, 'status', a.status, 'gives_back', a.gives_back, 'rank', a.rank,
+                              'reason', nullif(a.reason, ''),
                               'heard_at', a.heard_at, 'changed_at', a.changed_at) ORDER BY a.id)
                        FROM orders_paymentadjustment a WHERE a.order_key = o.public_id),
          'documents', (SELECT jsonb_agg(jsonb_build_object(

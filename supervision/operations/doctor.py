@@ -23,6 +23,7 @@ from kombu.utils.url import maybe_sanitize_url
 from supervision import celery, conf
 from supervision.models import Alert, Incident
 from supervision.postgres import advice, db, pooling
+from supervision.sealing import rows as sealed_rows
 
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
@@ -274,6 +275,27 @@ def alerts() -> Iterator[Finding]:
         yield Finding("alerts", Level.OK, "none to acknowledge")
 
 
+def secrets() -> Iterator[Finding]:
+    """Whether the stored secrets are encrypted, and which of them no key opens. It reads what this process's database role may read."""
+    again = "manage.py rotate_secrets, once every process runs this version and has the new key"
+    found = False
+    for place, store in sealed_rows.stores():
+        if not sealed_rows.allowed(place, "SELECT"):
+            continue
+        count = sealed_rows.look(store)
+        if count.unreadable:
+            first, reason = next(iter(count.unreadable.items()))
+            text = f"{place}: {len(count.unreadable)} unreadable, such as id {first}: {reason}"
+            yield Finding("secrets", Level.FAIL, text, "add the key to FIELD_ENCRYPTION_KEYS, or give the row another secret")
+        elif count.plain or count.older:
+            yield Finding("secrets", Level.WARN, f"{place}: {count.plain} in plain text, {count.older} under an older key", again)
+        else:
+            continue
+        found = True
+    if not found:
+        yield Finding("secrets", Level.OK, "all that this role may read are encrypted under the first key")
+
+
 register("settings", settings_are_sane)
 register("database", database)
 register("sessions", sessions, needs_database=True)
@@ -282,5 +304,6 @@ register("migrations", migrations, needs_database=True)
 register("clock", clock, needs_database=True)
 register("broker", broker)
 register("roles", roles, needs_database=True)
+register("secrets", secrets, needs_database=True)
 register("incidents", incidents, needs_database=True)
 register("alerts", alerts, needs_database=True)

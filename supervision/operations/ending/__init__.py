@@ -1,5 +1,5 @@
-"""The verb that ends a run without undoing what it did.
+"""The end of a run and what follows it: the verb that ends a run without undoing what it did, and the way back from the archive.
 
 May import: operations, approvals, store and the rooms below; and the definitions at the top of `supervision`.
-Public: abandoning.
+Public: abandoning, unarchiving.
 """
