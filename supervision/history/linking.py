@@ -29,11 +29,13 @@ SIZE = 500
 OVERLAP = timedelta(minutes=1)  # transactions that began this long before the newest end that a pass has seen may commit yet
 LOCK = 7_203_771_401
 
+# The limits and the offset below keep the planner from joining pages with all events by a hash: of a young table it thinks that cheap.
 _RESTING = """
     SELECT p.id FROM page p
       LEFT JOIN LATERAL (SELECT l.through FROM supervision_historylink l
                           WHERE l.kind = 'run' AND l.subject = p.id ORDER BY l.through DESC LIMIT 1) l ON true
-      JOIN supervision_stepevent f ON f.run_id = p.id AND f.seq = coalesce(l.through, 0) + 1
+     CROSS JOIN LATERAL (SELECT f.at FROM supervision_stepevent f
+                          WHERE f.run_id = p.id AND f.seq = coalesce(l.through, 0) + 1 LIMIT 1) f
      WHERE p.finished_at IS NOT NULL OR f.at < now() - interval '10 minutes'
         OR (SELECT e.at FROM supervision_stepevent e WHERE e.run_id = p.id ORDER BY e.seq DESC LIMIT 1) < now() - interval '1 minute'
 """
@@ -86,7 +88,7 @@ WITH known AS MATERIALIZED (
 event AS (
     SELECT e.run_id, e.seq, e.at, k.through, k.digest AS before, {_EVENT} AS digest,
            row_number() OVER (PARTITION BY e.run_id ORDER BY e.seq) AS place
-      FROM known k JOIN supervision_stepevent e ON e.run_id = k.id AND e.seq > k.through),
+      FROM known k CROSS JOIN LATERAL (SELECT * FROM supervision_stepevent e WHERE e.run_id = k.id AND e.seq > k.through OFFSET 0) e),
 new AS MATERIALIZED (
     SELECT 'run' AS kind, run_id AS subject, max(seq) AS through, (array_agg(at ORDER BY seq DESC))[1] AS newest_at,
            sha256(before || string_agg(digest, '' ORDER BY seq)) AS digest,
