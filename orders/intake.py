@@ -17,7 +17,7 @@ from django.db import connection
 from orders import accounting
 from orders.parcels import splitting
 from orders.payments.codes import AFTER_BOOKING
-from orders.records import leaving
+from orders.records import leaving, returning
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
 from supervision.errors import UnreadableSubmission
 from supervision.journal import entries
@@ -275,3 +275,4 @@ class OrderIntake(Intake):
     read, read_submission, write = staticmethod(read), staticmethod(read), staticmethod(write)
     check_amendment = staticmethod(check_amendment)
     held, archive, forget = staticmethod(leaving.held), staticmethod(leaving.archive), staticmethod(leaving.forget)
+    bring_back = staticmethod(returning.bring_back)

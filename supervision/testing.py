@@ -87,23 +87,52 @@ def schedule() -> list[tuple[StepPosition, list[Claim]]]:
     return sent
 
 
+_Chains = deque[tuple[StepPosition, list[Claim]]]
+_lock = threading.Lock()
+_collected: list[tuple[_Chains, int]] = []  # of each `perform` under way, with its thread
+_send = scheduler.dispatch
+
+
+def _collect(place: StepPosition, claims: Sequence[Claim]) -> None:
+    """Stands in for `scheduler.dispatch`. A thread of the agents process, which performs nothing itself, adds to the newest."""
+    mine = [chains for chains, thread in _collected if thread == threading.get_ident()]
+    if found := mine or [chains for chains, _ in _collected]:
+        found[-1].append((place, list(claims)))
+    else:  # the last one has just ended
+        _send(place, claims)
+
+
+@contextmanager
+def _collecting(chains: _Chains) -> Iterator[None]:
+    """What would be sent goes to these chains. Several threads may do so at once: the last one puts the scheduler's own back."""
+    global _send
+    with _lock:
+        if not _collected:
+            _send, scheduler.dispatch = scheduler.dispatch, _collect
+        _collected.append((chains, threading.get_ident()))
+    try:
+        yield
+    finally:
+        with _lock:
+            _collected[:] = [one for one in _collected if one[0] is not chains]
+            if not _collected:
+                scheduler.dispatch = _send
+
+
 def perform(place: StepPosition, claims: Sequence[Claim], *, arrives: Callable[[str], bool] = lambda label: True) -> None:
     """Carry a cohort through its chain, link by link, as the agents' workers would.
 
     What a worker would send as a chain of its own, as for an answer that comes late, is performed here as well. Calls that have
     not ended after MOST_SECONDS are left alone. arrives: whether the message with the step of this label reaches a worker.
     """
-    chains = deque([(place, list(claims))])
-    send, scheduler.dispatch = scheduler.dispatch, lambda place, claims: chains.append((place, list(claims)))
-    try:
+    chains: _Chains = deque([(place, list(claims))])
+    with _collecting(chains):
         while chains:
             link, cohort = chains.popleft()
             if arrives(link.label) and (onward := runner.run(link, cohort)) is not None:
                 chains.append(onward)
             elif not chains:
                 runner.process.finish_up(MOST_SECONDS)
-    finally:
-        scheduler.dispatch = send
 
 
 def run_until_idle(rounds: int = 100) -> None:

@@ -23,6 +23,7 @@ from supervision.intake import consuming
 from supervision.runtime import failpoints
 from supervision.states import Claim, Direction
 from supervision.store import claiming
+from supervision.store.bounds.in_flight import in_flight
 from supervision.telemetry import measures
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
@@ -100,7 +101,7 @@ def hand_out(places: Mapping[StepPosition, Sequence[Claim]], send: Dispatch = di
 def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
     """Claim one batch of due steps within the in-flight limit, and dispatch it; returns (claimed, dispatched)."""
     limit, cohort = conf.get().in_flight, conf.get().cohort
-    room = claiming.in_flight.room(cohort)
+    room = in_flight.room(cohort)
     if room < max(1, min(cohort, limit // 8)):
         return 0, 0  # the in-flight limit is nearly reached: wait until there is room for a larger batch
     seen = resources.look()
@@ -112,7 +113,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
         if within := admission.claimable(service, most)[0]:
             _gather(places, claiming.claim(within, only=resources.agents_of([service])))
     claimed = sum(map(len, places.values()))
-    claiming.in_flight.add(claimed)
+    in_flight.add(claimed)
     if not claimed or (failpoints.armed and failpoints.hit("scheduler.after_claim", [place.label for place in places])):
         return claimed, 0
     return claimed, hand_out(places, send)

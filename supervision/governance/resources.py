@@ -131,14 +131,36 @@ def look(*, afresh: bool = False) -> Snapshot:
     return _seen
 
 
+def questions() -> list[db.Statement]:
+    """The statements that read the rows, if they are old. A caller sends them with others, and gives the rows to `answered`."""
+    return [(_LOOK, None), (_ROUTES, None)] if time.monotonic() - _looked_at > LOOK_SECONDS else []
+
+
+def last_seen() -> Snapshot:
+    """The resources as this process read them last, however long ago that was."""
+    return _seen
+
+
+def answered(resources: db.Rows, routes: db.Rows, asked_at: float) -> None:
+    """Note the rows that `questions` asked for at this `time.monotonic()` value."""
+    global _looked_at, _seen
+    with _lock:
+        if asked_at > _looked_at:
+            _looked_at, _seen = asked_at, _as_snapshot(resources, routes, asked_at)
+
+
 def _read(now: float) -> Snapshot:
+    return _as_snapshot(db.run(_LOOK), db.run(_ROUTES), now)
+
+
+def _as_snapshot(resources: db.Rows, routed: db.Rows, now: float) -> Snapshot:
     by_name = {}
     serving: dict[str, tuple[Known, ...]] = {}
-    for name, service, breaker, failures, wait, capacity, rate, paused, settings, may_probe, watched in db.run(_LOOK):
+    for name, service, breaker, failures, wait, capacity, rate, paused, settings, may_probe, watched in resources:
         known = Known(name, service, breaker, failures, now + wait, capacity, rate, paused, settings, may_probe, bool(watched))
         by_name[name] = known
         serving[service] = (*serving.get(service, ()), known)
-    routes = {(service, partition): (resource, version) for service, partition, resource, version in db.run(_ROUTES)}
+    routes = {(service, partition): (resource, version) for service, partition, resource, version in routed}
     several = {service for service, members in serving.items() if len(members) > 1}
     return Snapshot(by_name, serving, routes, frozenset(several | {service for service, _ in routes}))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 
@@ -23,15 +23,19 @@ from supervision.deadletters import dead_letters
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.governance import resources
 from supervision.intake import suspicion
+from supervision.intake.fair_turns import fair_turns
 from supervision.models import DeadLetter
 from supervision.outbox import subscriptions
 from supervision.plans import registry
 from supervision.postgres import db
 from supervision.postgres.json_safe import text
 from supervision.runtime import failpoints
+from supervision.runtime.application import Intake
 from supervision.states import Claim, Direction
 from supervision.store import claiming, epochs, run_verbs, sessions, step_verbs
-from supervision.store.records import NOTHING, LockedSubmission, Start, Started
+from supervision.store.bounds.in_flight import in_flight
+from supervision.store.records import NOTHING, Gate, LockedSubmission, Start, Started
+from supervision.store.runs import new_runs
 from supervision.telemetry import measures
 from supervision.wakeup import hints
 from supervision.workflow import AcceptedRun, NewRun, StepPosition, Workflow, newest, unconfirmed, version_of
@@ -79,8 +83,9 @@ def consume_batch(limit: int | None = None, *, born: bool = True, performs: Perf
 
     def work() -> ConsumeReport:
         began = time.monotonic()  # before the transaction's first statement, because the times in its rows count from there
-        taken = batch.without_suspects(claiming.take_submissions(wanted))
-        return _turn_into_runs(taken, born=born, performs=performs, began=began)
+        taken, foreseen = _usual.take(wanted)
+        clean = batch.without_suspects(taken)
+        return _turn_into_runs(clean, born=born, performs=performs, began=began, foreseen=foreseen, commit=True)
 
     try:
         report = db.transact(work)
@@ -120,36 +125,76 @@ class _Batch:
         return [item for item in taken if item.id not in found]
 
 
+Foreseen = Mapping[StepPosition, Gate]  # gates that were asked for before it was known that they are needed
+
+
+class _Usual:
+    """The workflow of the last batch. The next one asks for its gate before it has read a submission, in the same round trip."""
+
+    def __init__(self) -> None:
+        self.workflow: Workflow | None = None
+
+    def take(self, limit: int) -> tuple[list[LockedSubmission], Foreseen]:
+        """Up to `limit` waiting submissions, locked, and the gate if there was a last batch."""
+        workflow, asked, asked_at = self.workflow, resources.questions(), time.monotonic()
+        taken, gate, rows = claiming.take_and_look(limit, workflow, shut=resources.last_seen().apart, also=asked)
+        if asked:
+            resources.answered(rows[0], rows[1], asked_at)
+        self.workflow = None  # until a submission of this batch has been read: often there is none
+        return taken, {_first(workflow): gate} if workflow is not None and gate is not None else {}
+
+
+_usual = _Usual()
+
+
+def _first(workflow: Workflow) -> StepPosition:
+    return StepPosition(workflow.name, workflow.version, Direction.DO.value, 0)
+
+
 def _turn_into_runs(
-    taken: Sequence[LockedSubmission], *, born: bool, performs: Performs | None = None, began: float = 0.0
+    taken: Sequence[LockedSubmission],
+    *,
+    born: bool,
+    performs: Performs | None = None,
+    began: float = 0.0,
+    foreseen: Foreseen = MappingProxyType({}),
+    commit: bool = False,
 ) -> ConsumeReport:
-    """Write runs or dead letters for these submissions. Call it inside a transaction. began: a `time.monotonic()` value of its begin."""
-    report = ConsumeReport()
+    """Write runs or dead letters for these submissions. Call it inside a transaction. began: a `time.monotonic()` value of its begin.
+
+    commit: nothing else follows in the transaction, so its COMMIT may travel with the last statement.
+    """
+    report, last = ConsumeReport(), False
     groups = _read(taken, report)
     if any(run.session_key is not None for group in groups for run in group.runs):
         groups = _keep_sessions_in_order(groups, report)
     for group in groups:
         workflow = group.workflow
-        first = StepPosition(workflow.name, workflow.version, Direction.DO.value, 0)
-        _decide_starts(group, born=born)
+        first = _first(workflow)
+        _usual.workflow = workflow
+        _decide_starts(group, foreseen.get(first), born=born)
         begin = group.at_once and performs is not None and performs(first, len(group.items))
-        ids = step_verbs.write_runs(workflow, group.items, group.runs, group.starts, begin=begin)
+        last = commit and len(groups) == 1 and group.is_all_there_is
+        if last and failpoints.armed:
+            failpoints.hit("submit.before_commit")
+        ids = new_runs.write(workflow, group.items, group.runs, group.starts, begin=begin, commit=last)
         written = [
             AcceptedRun(run_id=ids[item.public_id], key=item.public_id, client=item.client, submitted_at=item.created_at, new=run)
             for item, run in zip(group.items, group.runs, strict=True)
         ]
-        workflow.intake.write(written)
-        _catch_up(group, ids)
+        if not last:
+            workflow.intake.write(written)
+            _catch_up(group, ids)
         report.consumed += len(written)
         report.forked = report.forked or (workflow.shape is not None and () in workflow.shape.after[1:])
         started = sorted((new for new, start in zip(written, group.starts, strict=True) if start.born), key=lambda new: new.run_id)
-        claiming.in_flight.add(len(started))
+        in_flight.add(len(started))
         if started and begin:
             deadline = began + step_verbs.first_budget(workflow)
             report.begun.setdefault(first, []).extend(_begun(workflow, new, deadline) for new in started)
         elif started:
             report.born.setdefault(first, []).extend(Claim(new.run_id, 1) for new in started)
-    if taken and failpoints.armed:
+    if taken and not last and failpoints.armed:
         failpoints.hit("submit.before_commit")
     return report
 
@@ -230,44 +275,6 @@ def _give_up(submission_id: int, reason: str, deliveries: int = 1) -> ConsumeRep
 # ------------------------------------------------------------------------------------------- from submission to run
 
 
-class FairTurns:
-    """A client's flood of orders waits behind the client's own orders, not in front of other clients' orders.
-
-    Each client has a virtual clock. If a client has recently submitted more than one order per SHARE_SECONDS, the turns of its
-    orders are put off by the excess, by MOST_SECONDS at most: as much as one step of priority. Turns only sort waiting orders: while
-    there is room, no order is delayed. The clocks live in this process's memory; correctness does not depend on them.
-    """
-
-    SHARE_SECONDS = 0.01
-    MOST_SECONDS = 600.0
-    _MOST_CLIENTS = 10_000
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._next: dict[str, float] = {}
-
-    def delays(self, clients: Sequence[str]) -> list[float]:
-        """How many seconds the turn of each of these orders is put off, in order."""
-        now = time.monotonic()
-        answer = []
-        with self._lock:
-            if len(self._next) > self._MOST_CLIENTS:
-                self._next = {client: turn for client, turn in self._next.items() if turn > now}
-            for client in clients:
-                turn = max(now, self._next.get(client, 0.0))
-                answer.append(min(turn - now, self.MOST_SECONDS))
-                self._next[client] = min(turn, now + self.MOST_SECONDS) + self.SHARE_SECONDS
-        return answer
-
-    def forget(self) -> None:
-        """Reset all clocks."""
-        with self._lock:
-            self._next.clear()
-
-
-fair_turns = FairTurns()
-
-
 @dataclass
 class _Group:
     """The submissions of one version of a workflow, which are written together, with what was read and how their runs start."""
@@ -279,6 +286,12 @@ class _Group:
     paused: set[str] = field(default_factory=set)  # the public ids of orders that were paused before they had a run
     starts: list[Start] = field(default_factory=list)
     at_once: bool = False  # whether the first steps are written as claimed
+
+    @property
+    def is_all_there_is(self) -> bool:
+        """Whether its runs are written without rows of the application, and nothing happened to their submissions before."""
+        own_rows = getattr(self.workflow.intake.write, "__func__", None) is not Intake.write
+        return not (own_rows or self.paused or any(item.before_epoch or item.cancel_requested_at for item in self.items))
 
 
 def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Group]:
@@ -317,7 +330,7 @@ def _keep_sessions_in_order(groups: list[_Group], report: ConsumeReport) -> list
     return kept
 
 
-def _decide_starts(group: _Group, *, born: bool) -> None:
+def _decide_starts(group: _Group, gate: Gate | None, *, born: bool) -> None:
     """Decide how the runs start. They are claimed at once only if no older step waits for the first agent and it may be called.
 
     A cancelled or paused order must not start. If the group has one, no run in it is born claimed. The same holds for an order from
@@ -325,11 +338,11 @@ def _decide_starts(group: _Group, *, born: bool) -> None:
     """
     clients = [item.client for item in group.items]
     service, seen = group.workflow.agent(0).resource, resources.look()
-    gate = claiming.gate(group.workflow, 0, shut=seen.apart)
+    gate = gate or claiming.gate(group.workflow, 0, shut=seen.apart)
     group.paused = gate.orders.intersection(item.public_id for item in group.items)
     calm = not (gate.paused or group.paused or any(item.before_epoch or item.cancel_requested_at for item in group.items))
     free = calm and not gate.others_wait and (service is None or seen.free(service))
-    group.at_once = born and free and claiming.in_flight.room(len(clients)) >= len(clients)
+    group.at_once = born and free and in_flight.room(len(clients)) >= len(clients)
     listens = [False] * len(clients)
     if not subscriptions.WITHOUT_RECEIVERS.issuperset(clients) or any(run.reply_to is not None for run in group.runs):
         listens = subscriptions.interested(clients, [run.reply_to for run in group.runs])
@@ -344,7 +357,7 @@ def _catch_up(group: _Group, ids: Mapping[str, int]) -> None:
     if older := [ids[item.public_id] for item in group.items if item.before_epoch]:
         epochs.mark(older)
     if group.paused:
-        step_verbs.bind_pauses(sorted(group.paused))
+        new_runs.bind_pauses(sorted(group.paused))
     if cancelled := {ids[item.public_id]: item for item in group.items if item.cancel_requested_at}:
         for locked in run_verbs.lock(sorted(cancelled)):
             item = cancelled[locked.run.pk]

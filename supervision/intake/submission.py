@@ -21,7 +21,7 @@ from supervision.models import Submission
 from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.telemetry import measures, spans
-from supervision.wakeup import hints
+from supervision.wakeup import hints, notify
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +81,15 @@ INSERT INTO supervision_submission (public_id, workflow, payload, client, client
 VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s)
 RETURNING public_id, created_at, id
 """
+_ACCEPT_AND_NOTIFY = _ACCEPT_ONE.rstrip() + f", {notify.NOTIFY}"
 
 
-def _accept_one(item: NewSubmission) -> list[tuple[Any, ...]] | None:
+def _accept_one(item: NewSubmission, *, announces: bool) -> list[tuple[Any, ...]] | None:
     """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
     if connection.in_atomic_block:
         return None
     try:
-        return db.run(_ACCEPT_ONE, vars(item), patience=PATIENCE_SECONDS)
+        return [row[:3] for row in db.run(_ACCEPT_AND_NOTIFY if announces else _ACCEPT_ONE, vars(item), patience=PATIENCE_SECONDS)]
     except IntegrityError:
         return None
 
@@ -115,12 +116,16 @@ def accept(submissions: Sequence[NewSubmission]) -> list[Accepted]:
     """
     if not submissions:
         return []
-    rows = _accept_one(submissions[0]) if len(submissions) == 1 else None
+    announces = len(submissions) == 1 and hints.announces(hints.CONSUME)
+    rows = _accept_one(submissions[0], announces=announces) if len(submissions) == 1 else None
     if rows is None:
-        rows = _accept_all(submissions)
+        rows, announces = _accept_all(submissions), False
     if failpoints.armed:
         failpoints.hit("web.after_submission_commit")
-    hints.send(hints.CONSUME)
+    if announces:
+        hints.announced(hints.CONSUME)
+    else:
+        hints.send(hints.CONSUME)
     created: dict[str, tuple[datetime, int]] = {public_id: (at, number) for public_id, at, number in rows}
     if created:
         transaction.on_commit(partial(_tell, [item for item in submissions if item.public_id in created]))

@@ -1,53 +1,27 @@
-"""Runs statements on PostgreSQL: prepared, on Django's own connection, and again after a transient fault.
-
-psycopg's own cursor binds on the server and prepares. Django's never does, which costs 27 us of the database's CPU per
-order. A generic plan made while a table was nearly empty is very slow once the table has grown. So plans are discarded:
-after one second of a connection's life, then after two, four and so on, up to a minute.
-"""
+"""Runs statements on PostgreSQL: prepared (`cursors`), on Django's own connection, and again after a transient fault."""
 
 from __future__ import annotations
 
 import logging
-import math
 import random
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
 from psycopg.errors import DeadlockDetected, SerializationFailure
-from psycopg.types.datetime import TimestamptzLoader
-from psycopg.types.json import JsonLoader
 
-from supervision.postgres import params
+from supervision.postgres import cursors
 from supervision.postgres.backend.outage import Away, has_word
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Statement = tuple[str, Mapping[str, Any] | None]
+Rows = list[tuple[Any, ...]]
 
-_REPLAN_SECONDS = 1.0
-_MOST_REPLAN_SECONDS = 60.0
 _PATIENCE_SECONDS = 20.0
-_local = threading.local()
-# Per connection, not per thread: a web process has a new thread for every request.
-_age: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
-_replan_at: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
-
-
-class Cursor(psycopg.Cursor[tuple[Any, ...]]):
-    """A thread's cursor. JSON columns come as Python values. replan_at: `time.monotonic()` value after which plans may be too old."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        super().__init__(connection)
-        self.replan_at = 0.0
-        # psycopg's own, in C; Django's is in Python and costs 6 us a value.
-        self.adapters.register_loader("timestamptz", TimestamptzLoader)
-        self.adapters.register_loader("json", JsonLoader)  # Django's returns text
-        self.adapters.register_loader("jsonb", JsonLoader)
 
 
 def run(
@@ -65,13 +39,13 @@ def run(
     now = time.monotonic()
     wrapper = connections[DEFAULT_DB_ALIAS]
     try:
-        cursor: Cursor | None = getattr(_local, "cursor", None)
-        if cursor is None or cursor.connection is not wrapper.connection or now > cursor.replan_at:
-            cursor = _ready(wrapper, now)
-        # psycopg would convert lists element by element, at many times the cost.
-        cursor.execute(statement, params and {name: _array(value) if type(value) is list else value for name, value in params.items()})
-        # `description` would make an object for every column.
-        return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+        cursor = cursors.of_this_thread(wrapper, now)
+        bound = cursors.bound(params)
+        if wrapper.in_atomic_block and cursors.is_unbegun(cursor.connection):
+            cursors.send([(cursor, statement, bound)], begin=True)
+        else:
+            cursor.execute(statement, bound)
+        return cursors.rows(cursor)
     except (psycopg.Error, OperationalError, InterfaceError):
         try:
             with wrapper.wrap_database_errors:
@@ -85,43 +59,25 @@ def run(
 fetch = partial(run, patience=None)  # for statements in a caller's transaction, which is repeated as a whole, and for reads that may fail
 
 
-def _ready(wrapper: Any, now: float) -> Cursor:
-    """This thread's cursor on the present connection, whose plans are not too old."""
-    wrapper.ensure_connection()
-    raw = wrapper.connection
-    cursor: Cursor | None = getattr(_local, "cursor", None)
-    if cursor is None or cursor.connection is not raw:
-        cursor = _local.cursor = Cursor(raw)
-        if params.direct() != DEFAULT_DB_ALIAS:  # behind a pooler the next statement may reach another server session
-            cursor.replan_at = _replan_at[raw] = math.inf
-        else:
-            raw.prepare_threshold = 0
-    if now > _replan_at.get(raw, 0.0):
-        _age[raw] = age = min(2 * _age.get(raw, _REPLAN_SECONDS / 2), _MOST_REPLAN_SECONDS)
-        _replan_at[raw] = now + age
-        cursor.execute("DISCARD PLANS")
-    cursor.replan_at = _replan_at[raw]
-    return cursor
+def fetch_together(*statements: Statement, commit: bool = False) -> list[Rows]:
+    """Execute these statements of the caller's transaction in one round trip; returns the rows of each.
 
-
-def _array(values: list[Any]) -> str:
-    kinds = set(map(type, values))
-    if kinds <= {int, float, bool}:
-        return "{" + ",".join(map(str, values)) + "}"
-    if kinds == {str}:
-        joined = "\0".join(values)
-        if joined.count("\0") == len(values) - 1:  # no value contains a NUL itself
-            return '{"' + joined.replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","') + '"}'
-    return "{" + ",".join(map(_element, values)) + "}"
-
-
-def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if type(value) is int:
-        return str(value)
-    text = value if type(value) is str else str(value)
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    None of them may need the result of another: all are sent before the first is answered. If one fails, its error is raised, those
+    after it are not executed, and the transaction can only be rolled back. commit: the transaction is committed in the same round
+    trip, unless it is a part of a larger one; the caller executes nothing more in it. Raises Django's errors; nothing is repeated.
+    """
+    wrapper = connections[DEFAULT_DB_ALIAS]
+    if not cursors.at_once:
+        return [fetch(statement, params) for statement, params in statements]
+    with wrapper.wrap_database_errors:
+        first = cursors.of_this_thread(wrapper, time.monotonic())
+        ready = [
+            (cursors.Cursor(first.connection) if number else first, statement, cursors.bound(params))
+            for number, (statement, params) in enumerate(statements)
+        ]
+        last = commit and len(wrapper.atomic_blocks) == 1 and wrapper.commit_on_exit
+        cursors.send(ready, begin=cursors.is_unbegun(first.connection), commit=last)
+        return [cursors.rows(cursor) for cursor, _, _ in ready]
 
 
 # SQLSTATEs of a lost connection, a server that is full or ends or takes no writes, a lost race.

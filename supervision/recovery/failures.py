@@ -61,11 +61,13 @@ def fail(place: StepPosition, failed: Sequence[tuple[Claim, Failure]]) -> Tally:
     params = addressed(place, claims)
 
     def work() -> tuple[Tally, set[int]]:
+        locks: list[db.Statement] = []
         if not place.is_known or place.definition.shape is not None:
-            db.fetch(failure_sql.LOCK_BRANCHED, {"runs": params["runs"]})
+            locks = [(failure_sql.LOCK_BRANCHED, {"runs": params["runs"]})]
         elif place.direction == Direction.DO:  # a failed undo step never leads to changes of other steps of its run
-            lock_earlier(place, claims)
-        facts = _facts(db.fetch(failure_sql.HOLD_FAILED, params))
+            locks = lock_earlier(place, claims)
+        *_, locked = db.fetch_together(*locks, (failure_sql.HOLD_FAILED, params))
+        facts = _facts(locked)
         tally = _settle([(fact, by_run[fact.run_id]) for fact in facts], set())
         return tally, {fact.run_id for fact in facts}
 

@@ -88,3 +88,11 @@ class Intake:
         Called RECORD_DAYS after they ended, in the transaction that deletes them from the archive.
         """
         return ()
+
+    def bring_back(self, keys: Sequence[str]) -> Collection[str]:
+        """Make the application's rows about these archived runs anew, from the facts that `archive` gave; return those that got rows.
+
+        Runs that have their rows are left as they are, so repeating does nothing. Called by `manage.py unarchive`, in a transaction that
+        holds the archive's rows of these runs locked. The runs themselves stay in the archive.
+        """
+        return ()

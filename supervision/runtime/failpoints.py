@@ -44,6 +44,7 @@ NAMES = (
     "relay.after_publish",
     "journal.after_write",
     "archive.before_commit",
+    "unarchive.before_commit",
     "history.before_commit",
     "job.before_start",
     "job.before_commit",

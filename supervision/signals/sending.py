@@ -110,8 +110,8 @@ def send_all(signals: Sequence[NewSignal]) -> list[Sent]:
     if len(signals) > MOST_AT_ONCE:
         raise Refused(_("At most %(most)d signals are sent at once.") % {"most": MOST_AT_ONCE}, "signal_batch")
     bodies = [_body(signal) for signal in signals]
-    outcomes = db.transact(lambda: _send(signals, bodies))
-    if {Sent.ACCEPTED, Sent.LATE}.intersection(outcomes):
+    outcomes, woken = db.transact(lambda: _send(signals, bodies))
+    if woken:
         hints.send(hints.SCHEDULE)
     return outcomes
 
@@ -164,23 +164,24 @@ SELECT workflow, NULL FROM supervision_submission
  WHERE public_id = %(key)s AND NOT EXISTS (SELECT FROM supervision_run WHERE key = %(key)s)
 """
 # The steps of a run that goes back to an earlier step are open from there on: they are done anew.
-_RUNS = """
+_COUNT = "(SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = {key} LIMIT %(most)s) g)"
+_RUNS = f"""
 SELECT r.key, r.id, r.workflow, r.version,
        r.process_state IN ('Processed', 'Cancelled') OR (r.direction = 'undo' AND r.resume_from IS NULL),
        ARRAY(SELECT s.position FROM supervision_stepstate s
               WHERE s.run_id = r.id AND s.direction = 'do'
                 AND (s.process_state || '' IN ('Pending', 'Processing', 'Error') OR s.position >= r.resume_from)),
-       (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = r.key LIMIT %(most)s) g)
+       {_COUNT.format(key="r.key")}
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
-"""
+UNION ALL
+SELECT u.public_id, NULL, u.workflow, NULL, false, NULL, {_COUNT.format(key="u.public_id")}
+  FROM supervision_submission u
+ WHERE u.public_id = ANY (%(keys)s::text[]) AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
+"""  # noqa: S608 - our own expressions
 _FAILED = """
 SELECT s.name FROM supervision_run r
   JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = r.direction AND s.process_state || '' = 'Error'
  WHERE r.key = %(key)s AND r.process_state = 'Error' ORDER BY s.position
-"""
-_SUBMISSIONS = """
-SELECT u.public_id, u.workflow, (SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = u.public_id LIMIT %(most)s) g)
-  FROM supervision_submission u WHERE u.public_id = ANY (%(keys)s::text[])
 """
 _ARCHIVED = "SELECT key, body->'signals' FROM supervision_archivedrun WHERE key = ANY (%(keys)s::text[])"
 _KNOWN = """
@@ -200,17 +201,20 @@ RETURNING run_key, name, key
 Identity = tuple[str, str, str]
 
 
-def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> list[Sent]:
-    sleeping.let_none_fall_asleep([signal.run for signal in signals])
+def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sent], int]:
+    """What became of each signal, and how many steps they woke."""
     identities: list[Identity] = [(signal.run, signal.name, signal.key) for signal in signals]
     outcomes, runs, known = _judged(signals)
     chosen = {identity: number for number, identity in reversed(list(enumerate(identities))) if outcomes[number] in KEPT}
     picked = sorted(chosen.values())
     written: set[Identity] = set()
+    woken = 0
     if picked:
         people = {"senders": [signals[n].sent_by for n in picked], "reasons": [signals[n].reason for n in picked]}
         facts = {**_arrays([identities[n] for n in picked]), "payloads": [bodies[n] for n in picked], **people}
-        written = set(db.fetch(_INSERT, facts))
+        awaited = sorted({(runs[signals[n].run], signals[n].name) for n in picked if signals[n].run in runs})
+        rows, *steps = db.fetch_together((_INSERT, facts), *([sleeping.waking(awaited)] if awaited else []))
+        written, woken = set(rows), sleeping.woken(*steps) if steps else 0
     repeated = [number for number, identity in enumerate(identities) if not (identity in written and chosen.get(identity) == number)]
     if repeated:
         rows = db.fetch(_KNOWN, _arrays([identities[number] for number in repeated]))
@@ -218,9 +222,7 @@ def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> list[Sent]:
     for number in repeated:
         if (identity := identities[number]) in known:
             outcomes[number] = Sent.REPEATED if personal.same(known[identity], json.loads(bodies[number])) else Sent.KEY_REUSED
-    if woken := {(runs[run], name) for run, name, _key in written if run in runs}:
-        sleeping.wake(sorted(woken))
-    return outcomes
+    return outcomes, woken
 
 
 KEPT = (Sent.ACCEPTED, Sent.LATE)
@@ -231,26 +233,25 @@ def _arrays(identities: Sequence[Identity]) -> dict[str, list[str]]:
 
 
 def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], dict[Identity, Any]]:
-    """What each of these signals would become if none of them was known; the runs by key; and the payloads of archived signals."""
-    keys = sorted({signal.run for signal in signals})
-    runs = {row[0]: row[1:] for row in db.fetch(_RUNS, {"keys": keys, "most": MOST_SIGNALS})}
-    missing = [key for key in keys if key not in runs]
-    archived = dict(db.fetch(_ARCHIVED, {"keys": missing})) if missing else {}
-    waiting = {row[0]: row[1:] for row in db.fetch(_SUBMISSIONS, {"keys": missing, "most": MOST_SIGNALS})} if missing else {}
+    """What each of these signals would become if none of them was known; the runs by key; and the payloads of archived signals.
+
+    From here to the end of the transaction no step of these runs falls asleep.
+    """
+    keys = {"keys": sorted({signal.run for signal in signals})}
+    _, found, kept = db.fetch_together((sleeping.AWAKE, keys), (_RUNS, {**keys, "most": MOST_SIGNALS}), (_ARCHIVED, keys))
+    runs = {row[0]: row[1:] for row in found}
+    archived: dict[str, Any] = dict(kept)
     known = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
     def outcome(signal: NewSignal) -> Sent:
-        if signal.run in runs:
-            _id, workflow, version, ended, open_steps, count = runs[signal.run]
-            return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, version, open_steps, ended=ended)
-        if signal.run in archived:
+        run_id, workflow, version, ended, open_steps, count = runs.get(signal.run, (None, None, None, False, None, 0))
+        if run_id is None and signal.run in archived:
             return Sent.ENDED
-        if signal.run not in waiting:
+        if workflow is None:
             return Sent.UNKNOWN_RUN
-        workflow, count = waiting[signal.run]
-        return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, None, None, ended=False)
+        return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, version, open_steps, ended=ended)
 
-    return [outcome(signal) for signal in signals], {key: facts[0] for key, facts in runs.items()}, known
+    return [outcome(signal) for signal in signals], {key: facts[0] for key, facts in runs.items() if facts[0] is not None}, known
 
 
 def _outcome(name: str, workflow: str, version: int | None, open_steps: Sequence[int] | None, *, ended: bool) -> Sent:

@@ -1,85 +1,28 @@
-"""What may be worked on now: takes waiting submissions, claims due steps, and bounds how many steps are claimed at once.
-
-PostgreSQL keeps the index entries of rows that have left a queue as long as any snapshot may need them. During a backup or a
-long report, every search from the beginning reads all entries made since it began. So after a slow search the next ones begin
-shortly before the newest row that was taken (`SearchStart`). Without an old snapshot, searches are quick and see everything.
-"""
+"""What may be worked on now: takes waiting submissions and claims due steps. `searching` says where it looks for them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet
+from typing import Any
 
 from supervision import conf
 from supervision.postgres import db
 from supervision.runtime.identity import me
 from supervision.states import Claim
 from supervision.store import step_sql
+from supervision.store.bounds import searching
+from supervision.store.bounds.in_flight import in_flight
+from supervision.store.bounds.searching import OVERLAP, OVERLAP_IDS, SearchStart
 from supervision.store.records import Gate, LockedSubmission
 from supervision.telemetry import measures
 from supervision.workflow import StepPosition, Workflow, known_labels, known_names
-
-SLOW_SECONDS = 0.02
-SHARE = 0.2  # the share of the time that searches of everything may take
-WAIT_SECONDS = 5.0
-
-# A transaction that began earlier may commit later. So a search begins this far before the last row that was taken.
-OVERLAP_IDS = 5_000
-OVERLAP = timedelta(seconds=5)
-
-Bound = TypeVar("Bound")
-_all: WeakSet[SearchStart[Any]] = WeakSet()
-
-
-class SearchStart(Generic[Bound]):
-    """Where the next search of one queue begins, as far as this process knows. lowest: a bound that is below every row.
-
-    After a slow search of everything, the next one comes after five times its duration, at most after WAIT_SECONDS. Until then
-    a row that joins far before the bound (a retry that keeps its turn, an order of high priority) waits.
-    """
-
-    def __init__(self, lowest: Bound) -> None:
-        self._lowest = self._mark = lowest
-        self._everything_at = 0.0
-        self._saw_everything = True
-        _all.add(self)
-
-    def of_search(self, began: float) -> Bound:
-        """The bound of a search that begins at this `time.monotonic()` value."""
-        self._saw_everything = began >= self._everything_at
-        return self._lowest if self._saw_everything else self._mark
-
-    def ended(self, began: float, reached: Bound | None) -> None:
-        """Note the search that began then. reached: the bound at which later searches may begin, if it found rows."""
-        now = time.monotonic()
-        if began >= self._everything_at and now - began > SLOW_SECONDS:
-            self._everything_at = now + min((now - began) / SHARE, WAIT_SECONDS)
-        if reached is not None:
-            self._mark = reached
-
-    def blind_seconds(self) -> float:
-        """For how long there may be rows that the last search did not see; 0 if it searched everything."""
-        return 0.0 if self._saw_everything else max(0.0, self._everything_at - time.monotonic())
-
-    def see_everything(self) -> None:
-        """Make the next search cover everything."""
-        self._everything_at = 0.0
-
-    def forget(self) -> None:
-        """Let the next search begin at the lowest bound."""
-        self._mark = self._lowest
-        self._saw_everything = True
-        self.see_everything()
 
 
 def forget() -> None:
     """Reset what this process remembers of every queue, because the tables are no longer the same."""
     in_flight.forget()
-    for start in _all:
-        start.forget()
+    searching.forget()
 
 
 _waiting = SearchStart(0)
@@ -93,23 +36,55 @@ _first_due: SearchStart[Any] = SearchStart("-infinity")
 
 def take_submissions(limit: int, *, only: Sequence[int] | None = None) -> list[LockedSubmission]:
     """Up to `limit` waiting submissions, oldest first, locked; call it inside a transaction. only: the ids of those to take."""
-    names = known_names()
-    if only is not None:
-        params = {"limit": len(only), "only": list(only), "since": min(only, default=0), "names": names}
-        return [LockedSubmission(*row) for row in db.fetch(step_sql.TAKE_SUBMISSIONS, params)]
+    params, began = _taking(limit, only), time.monotonic()
+    return _taken(db.fetch(step_sql.TAKE_SUBMISSIONS, params), None if only is not None else began)
+
+
+def take_and_look(
+    limit: int, workflow: Workflow | None, *, shut: Sequence[str], also: Sequence[db.Statement] = ()
+) -> tuple[list[LockedSubmission], Gate | None, list[db.Rows]]:
+    """Like `take_submissions`, and in the same round trip everything else that consuming them asks for. Call it inside a transaction.
+
+    That is the gate of this workflow's first step, if there is one, the number of steps in flight, if it is old, and `also`: the
+    rows of these statements are the last part of the result.
+    """
     began = time.monotonic()
-    params = {"limit": limit, "only": None, "since": _waiting.of_search(began), "names": names}
-    rows = db.fetch(step_sql.TAKE_SUBMISSIONS, params)
-    _waiting.ended(began, rows[-1][0] - OVERLAP_IDS if rows else None)
+    asked: list[db.Statement] = [*also, (step_sql.TAKE_SUBMISSIONS, _taking(limit, None, began))]
+    if counts := in_flight.is_old():
+        asked.append(in_flight.question(began))
+    if workflow is not None:
+        asked.append((step_sql.GATE, _at_gate(workflow, 0, shut, began)))
+    rows = db.fetch_together(*asked)
+    if counts:
+        in_flight.answered(rows[len(also) + 1], began)
+    return _taken(rows[len(also)], began), None if workflow is None else _gate(rows[-1], began), rows[: len(also)]
+
+
+def _taking(limit: int, only: Sequence[int] | None, began: float = 0.0) -> dict[str, Any]:
+    if only is not None:
+        return {"limit": len(only), "only": list(only), "since": min(only, default=0), "names": known_names()}
+    return {"limit": limit, "only": None, "since": _waiting.of_search(began or time.monotonic()), "names": known_names()}
+
+
+def _taken(rows: Sequence[tuple[Any, ...]], began: float | None) -> list[LockedSubmission]:
+    if began is not None:
+        _waiting.ended(began, rows[-1][0] - OVERLAP_IDS if rows else None)
     return [LockedSubmission(*row) for row in rows]
 
 
 def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
     """What delays the claims of new runs: pauses, older due steps. shut: agents whose steps do not count. Inside a transaction."""
+    began = time.monotonic()
+    return _gate(db.fetch(step_sql.GATE, _at_gate(workflow, position, shut, began)), began)
+
+
+def _at_gate(workflow: Workflow, position: int, shut: Sequence[str], began: float) -> dict[str, Any]:
     step = workflow.steps[position]
     params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": known_labels()}
-    began = time.monotonic()
-    rows = db.fetch(step_sql.GATE, {**params, "since": _first_due.of_search(began)})
+    return {**params, "since": _first_due.of_search(began)}
+
+
+def _gate(rows: Sequence[tuple[Any, ...]], began: float) -> Gate:
     paused, orders, turn = rows[0]
     _first_due.ended(began, None if turn is None else turn - OVERLAP)
     return Gate(paused, set(orders), turn is not None)
@@ -182,52 +157,3 @@ def see_everything() -> None:
     """Let the next searches for due steps skip nothing."""
     for search in (_due, _first_due, *_due_at.values()):
         search.see_everything()
-
-
-# ------------------------------------------------------------------------------------------------- steps in flight
-
-_IN_FLIGHT = """
-SELECT count(*), coalesce((array_agg(run_id))[count(*) / 10 + 1], %(since)s::bigint)
-  FROM (SELECT run_id FROM supervision_stepstate
-         WHERE process_state = 'Processing' AND run_id >= %(since)s::bigint ORDER BY run_id LIMIT %(n)s) s
-"""
-
-
-class InFlight:
-    """How many steps are claimed, as far as this process knows. It bounds how many messages wait at the broker.
-
-    Correctness does not depend on it, and counting thousands of rows takes milliseconds. So they are counted four times a second,
-    and ten times as often while they leave too little room; this process's own claims since then are added.
-    """
-
-    COUNT_SECONDS = 0.25
-
-    def __init__(self) -> None:
-        self._counted_at, self._number = 0.0, 0
-        self._search = SearchStart(0)
-
-    def room(self, wanted: int) -> int:
-        """How many more steps may be claimed; negative if there are too many."""
-        now, limit = time.monotonic(), conf.get().in_flight
-        age = now - self._counted_at
-        if age > self.COUNT_SECONDS or (self._number + wanted > limit and age > self.COUNT_SECONDS / 10):
-            self._counted_at, self._number = now, self.count()
-        return limit - self._number
-
-    def add(self, count: int) -> None:
-        """Note that this process has just claimed this many steps."""
-        self._number += count
-
-    def count(self) -> int:
-        """How many steps are claimed, counted up to the limit."""
-        began = time.monotonic()
-        rows = db.fetch(_IN_FLIGHT, {"n": conf.get().in_flight, "since": self._search.of_search(began)})
-        self._search.ended(began, int(rows[0][1]))
-        return int(rows[0][0])
-
-    def forget(self) -> None:
-        """Count again at the next question."""
-        self._counted_at, self._number = 0.0, 0
-
-
-in_flight = InFlight()

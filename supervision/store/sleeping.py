@@ -160,10 +160,11 @@ u AS (
 def wake_due(limit: int) -> int:
     """Make up to `limit` steps claimable whose wait is over; returns how many."""
     params = {"limit": limit, "pickup": conf.get().pickup_within.total_seconds()}
-    return db.transact(lambda: _woken(db.fetch(_WAKE_DUE, params)))
+    return db.transact(lambda: woken(db.fetch(_WAKE_DUE, params)))
 
 
-def _woken(rows: Sequence[tuple[int, int, datetime, bool]]) -> int:
+def woken(rows: Sequence[tuple[Any, ...]]) -> int:
+    """Let the time of the runs follow these steps that woke; returns how many there are."""
     _credit([(run_id, position, until) for run_id, position, until, branches in rows if branches], -1)
     return len(rows)
 
@@ -193,8 +194,10 @@ def hold_back(run_id: int, direction: str, position: int | None = None) -> None:
     db.fetch(_HOLD_BACK, {"run": run_id, "direction": direction, "position": position})
 
 
-_SHARE = f"SELECT pg_advisory_xact_lock_shared({SIGNAL_LOCK.format(key='k')}) FROM unnest(%(keys)s::text[]) k ORDER BY k"  # noqa: S608
+# Until the transaction ends, no step of the runs with these keys falls asleep. A sender executes it before it writes a signal.
+AWAKE = f"SELECT pg_advisory_xact_lock_shared({SIGNAL_LOCK.format(key='k')}) FROM unnest(%(keys)s::text[]) k ORDER BY k"  # noqa: S608
 
+# Of the steps that wait for a signal of this name, those for which one is here.
 _WAKE = f"""
 WITH u AS (
     UPDATE supervision_stepstate s
@@ -202,16 +205,12 @@ WITH u AS (
       FROM unnest(%(runs)s::bigint[], %(names)s::text[]) v(run_id, name) JOIN supervision_run r ON r.id = v.run_id
      WHERE s.run_id = v.run_id AND s.awaits = v.name AND s.process_state || '' = 'Pending'
        AND s.turn_at IS NULL AND s.not_before IS NOT NULL
+       AND EXISTS (SELECT FROM supervision_signal g WHERE g.run_key = r.key AND g.name = v.name AND g.taken_by IS NULL)
     RETURNING s.run_id, s.direction, s.position, s.awaits_until, s.after),
 {_GIVE_BACK}"""  # noqa: S608 - our own number
 
 
-def let_none_fall_asleep(keys: Sequence[str]) -> None:
-    """Let no step of the runs with these keys fall asleep until the transaction ends. A sender calls it before it writes a signal."""
-    db.fetch(_SHARE, {"keys": sorted(set(keys))})
-
-
-def wake(signals: Sequence[tuple[int, str]]) -> None:
-    """Wake the steps that wait for these signals, given as (run, name), in the sender's transaction."""
+def waking(signals: Sequence[tuple[int, str]]) -> db.Statement:
+    """What wakes the steps that wait for these signals, given as (run, name), in the sender's transaction. `woken` gets its rows."""
     facts = {"runs": [run_id for run_id, _ in signals], "names": [name for _, name in signals]}
-    _woken(db.fetch(_WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()}))
+    return _WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()}

@@ -6,7 +6,6 @@ process has lost the claim, and the caller stops silently.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -23,10 +22,10 @@ from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
 from supervision.store.claiming import lease
-from supervision.store.records import MOST_RESULT_BYTES, NOTHING, Done, Handover, LockedSubmission, Start, Started, UnfitResult, encode
+from supervision.store.records import MOST_RESULT_BYTES, NOTHING, Done, Handover, Started, UnfitResult, encode
 from supervision.store.runs import branch_rows, branch_sql
 from supervision.wakeup import hints
-from supervision.workflow import ClosedRun, NewRun, StepPosition, Workflow, started_by_steps
+from supervision.workflow import ClosedRun, StepPosition, Workflow, started_by_steps
 
 log = logging.getLogger(__name__)
 
@@ -40,48 +39,6 @@ def budget(step_within: timedelta) -> float:
 def first_budget(workflow: Workflow) -> float:
     """Seconds the first step of a new run may take: its own limit, but at most that of the whole run."""
     return min(budget(workflow.steps[0].complete_within), workflow.complete_within.total_seconds())
-
-
-def write_runs(
-    workflow: Workflow, taken: Sequence[LockedSubmission], new: Sequence[NewRun], starts: Sequence[Start], *, begin: bool = False
-) -> dict[str, int]:
-    """Write runs, steps and first events of these submissions and mark them consumed; returns run ids by key.
-
-    begin: runs that are born claimed are started as well, because this process performs them.
-    """
-    shape = workflow.shape
-    graph = {"afters": [str(set(earlier) or "{}") for earlier in shape.after], "branches": list(shape.branch)} if shape else {}
-    rows = db.fetch(
-        step_sql.WRITE_RUNS if shape is None else step_sql.WRITE_RUNS_OF_A_GRAPH,
-        {
-            **graph,
-            "submissions": [item.id for item in taken],
-            "keys": [item.public_id for item in taken],
-            "payloads": [json.dumps(run.payload) for run in new],
-            "priorities": [run.priority for run in new],
-            "sessions": [run.session_key for run in new],
-            "partitions": [run.partition for run in new],
-            "replies": [run.reply_to for run in new],
-            "waits": [start.put_off - run.priority * sessions.HEAD_START_SECONDS for run, start in zip(new, starts, strict=True)],
-            "notifies": [start.notify for start in starts],
-            "born": [start.born for start in starts],
-            "blocked": [start.blocked for start in starts],
-            "workflow": workflow.name,
-            "version": workflow.version,
-            "complete_within": workflow.complete_within.total_seconds(),
-            "names": [step.name for step in workflow.steps],
-            "agents": [step.agent for step in workflow.steps],
-            "lease": first_budget(workflow) if begin else lease(),
-            "begin": begin,
-            "me": me(),
-        },
-    )
-    return {key: run_id for run_id, key in rows}
-
-
-def bind_pauses(keys: Sequence[str]) -> None:
-    """Bind the pauses of these orders, which were paused before they had a run, to their runs."""
-    db.fetch(step_sql.BIND_PAUSES, {"keys": list(keys)})
 
 
 def addressed(place: StepPosition, claims: Sequence[Claim]) -> dict[str, Any]:
@@ -150,14 +107,17 @@ def route(place: StepPosition, claims: Sequence[Claim], resource: str, version: 
 
 def hold(place: StepPosition, claims: Sequence[Claim]) -> set[int]:
     """The runs whose claims still stand, locked until the transaction ends."""
-    lock_earlier(place, claims)
-    return {row[0] for row in db.fetch(step_sql.HOLD, addressed(place, claims))}
+    *_, held = db.fetch_together(*lock_earlier(place, claims), (step_sql.HOLD, addressed(place, claims)))
+    return {row[0] for row in held}
 
 
-def lock_earlier(place: StepPosition, claims: Sequence[Claim]) -> None:
-    """Lock the run's earlier rows. Call it before locking a step if the whole run may follow: all transactions use this order."""
-    if place.position > 0 or place.direction == Direction.UNDO:
-        db.fetch(step_sql.LOCK_EARLIER, addressed(place, claims))
+def lock_earlier(place: StepPosition, claims: Sequence[Claim]) -> list[db.Statement]:
+    """Locks the run's earlier rows, if there are any. Execute it before locking a step if the whole run may follow.
+
+    All transactions use this order.
+    """
+    is_first = place.position == 0 and place.direction == Direction.DO
+    return [] if is_first else [(step_sql.LOCK_EARLIER, addressed(place, claims))]
 
 
 class Successor(StrEnum):

@@ -2,6 +2,7 @@
 
 A hint goes out at once; while more follow, at most one per HINT_SECONDS and process is sent. A separate thread publishes,
 so that no request and no transaction ever waits for the broker. For a new submission it first sends a NOTIFY (`notify`).
+If this process has sent none for a while, the statement that accepts the submission notifies itself (`announces`).
 The message follows only if a submission still waits a moment later, because no scheduler listened or all are busy.
 """
 
@@ -40,22 +41,32 @@ class _Hinter:
         self._task = task
         self._notifies = task == CONSUME and notify.is_heard()
         self._notified_at: float | None = None  # when the NOTIFY was sent that no message has followed yet
+        self._announced = False  # whether the present wish was notified with a commit
+        self.is_quiet = False  # whether nothing was wanted for as long as hints are held back
         self._wanted = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
         threading.Thread(target=self._loop, name=f"hints-{task}", daemon=True).start()
 
-    def want(self) -> None:
+    @property
+    def announces(self) -> bool:
+        return self._notifies and self.is_quiet and not self._wanted.is_set()
+
+    def want(self, *, announced: bool = False) -> None:
         if self._wanted.is_set():
             return
         self._idle.clear()
+        self._announced = announced
         self._wanted.set()
 
     def _loop(self) -> None:
         pause = 0.0
         tell: Callable[[], object] = self._notify if self._notifies else partial(publish, self._task)
         while True:
-            if self._wanted.wait(None if self._notified_at is None else UNANSWERED_SECONDS):
+            self.is_quiet = True
+            wanted = self._wanted.wait(None if self._notified_at is None else UNANSWERED_SECONDS)
+            self.is_quiet = False
+            if wanted:
                 self._wanted.clear()
                 tell()
             if self._notified_at is not None and time.monotonic() - self._notified_at >= UNANSWERED_SECONDS:
@@ -72,7 +83,9 @@ class _Hinter:
                 pause = 0.0
 
     def _notify(self) -> None:
-        notify.send()
+        if not self._announced:
+            notify.send()
+        self._announced = False
         if self._notified_at is None:
             self._notified_at = time.monotonic()
 
@@ -105,12 +118,26 @@ def send(task: str) -> None:
     if connection.in_atomic_block:
         transaction.on_commit(partial(send, task))
         return
+    _hinter(task).want()
+
+
+def announces(task: str) -> bool:
+    """Whether a commit that is about to be made should send this hint's NOTIFY itself, because none was sent for a while."""
+    return enabled and not connection.in_atomic_block and _hinter(task).announces
+
+
+def announced(task: str) -> None:
+    """Say that the commit has sent the NOTIFY. A message follows if there is no answer."""
+    _hinter(task).want(announced=True)
+
+
+def _hinter(task: str) -> _Hinter:
     key = (os.getpid(), task)
     hinter = _hinters.get(key)
     if hinter is None:
         with _lock:
             hinter = _hinters.get(key) or _hinters.setdefault(key, _Hinter(task))
-    hinter.want()
+    return hinter
 
 
 def flush(seconds: float = 2.0) -> None:

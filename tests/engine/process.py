@@ -19,6 +19,7 @@ from supervision.history import linking  # noqa: E402
 from supervision.insight import directory  # noqa: E402
 from supervision.jobs import steering, working  # noqa: E402
 from supervision.operations import archive  # noqa: E402
+from supervision.operations.ending import unarchiving  # noqa: E402
 from supervision.recovery import supervisor  # noqa: E402
 from supervision.runtime import failpoints  # noqa: E402
 from supervision.store import claiming  # noqa: E402
@@ -47,6 +48,11 @@ def schedule() -> int:
 def archived(size: str) -> int:
     """Archive all finished orders in batches; returns how many orders this process moved."""
     return sum(moved.runs for moved in archive.batches(timedelta(0), size=int(size)))
+
+
+def unarchived(size: str, *keys: str) -> int:
+    """Bring these orders back in batches; returns how many got their rows from this process."""
+    return sum(back.brought for back in unarchiving.bring_back(keys, by="a test", reason="a test", size=int(size)))
 
 
 def job() -> int:
@@ -86,6 +92,6 @@ if __name__ == "__main__":
     connection.ensure_connection()
     print("ready", flush=True)
     sys.stdin.readline()
-    verbs = {"claim": claim, "sweep": sweep, "schedule": schedule, "archive": archived}
+    verbs = {"claim": claim, "sweep": sweep, "schedule": schedule, "archive": archived, "unarchive": unarchived}
     verbs |= {"job": job, "start_job": start_job, "job_that_freezes": job_that_freezes, "link": link}
     print(json.dumps(verbs[verb](*arguments)))

@@ -7,6 +7,7 @@ import pytest
 from supervision.dispatch import scheduler
 from supervision.intake import consuming
 from supervision.store import claiming, step_sql
+from supervision.store.bounds import searching
 from supervision.testing import submit, submit_many
 from tests.engine import kit
 from tests.support import pages
@@ -17,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 @pytest.fixture
 def slow(monkeypatch):
     """Let every look count as slow."""
-    monkeypatch.setattr(claiming, "SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(claiming, "SHARE", 1e-6)  # so that only `forget` or time makes a look start at the first row again
+    monkeypatch.setattr(searching, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(searching, "SHARE", 1e-6)  # so that only `forget` or time makes a look start at the first row again
 
 
 def test_what_was_consumed_while_a_snapshot_is_held_is_not_walked_over_again():
@@ -51,7 +52,7 @@ def test_after_a_slow_look_the_next_begins_near_the_newest_row(slow, monkeypatch
 
 def test_what_lies_behind_that_point_is_found_when_its_time_is_over(slow, monkeypatch):
     monkeypatch.setattr(claiming, "OVERLAP_IDS", 0)
-    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(searching, "WAIT_SECONDS", 0.5)
     early = submit("toy-plain", {"n": 1})
     submit_many("toy-plain", [{"n": n} for n in range(5)])
     claiming.take_submissions(10)
@@ -61,7 +62,7 @@ def test_what_lies_behind_that_point_is_found_when_its_time_is_over(slow, monkey
 
 
 def test_claims_look_near_the_newest_turn_and_come_back_for_the_others(slow, monkeypatch):
-    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(searching, "WAIT_SECONDS", 0.5)
     kit.waiting()
     assert claiming.claim(5)
     old = submit("toy-plain", {"n": 2})
@@ -73,7 +74,7 @@ def test_claims_look_near_the_newest_turn_and_come_back_for_the_others(slow, mon
 
 
 def test_the_scheduler_ends_its_turn_only_when_it_has_seen_everything(slow, monkeypatch):
-    monkeypatch.setattr(claiming, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(searching, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(scheduler, "dispatch", lambda *_: None)
     kit.waiting()
     scheduler.claim_due()
@@ -87,7 +88,7 @@ def test_the_scheduler_ends_its_turn_only_when_it_has_seen_everything(slow, monk
 
 
 def test_quick_looks_always_see_everything(monkeypatch):
-    monkeypatch.setattr(claiming, "SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(searching, "SLOW_SECONDS", 60.0)
     submit_many("toy-plain", [{"n": n} for n in range(5)])
 
     assert len(claiming.take_submissions(2)) == 2

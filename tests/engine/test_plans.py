@@ -14,7 +14,7 @@ import pytest
 from django.db import connection, transaction
 
 from supervision.incidents import starvation
-from supervision.postgres import db
+from supervision.postgres import cursors, db
 from supervision.recovery import supervisor
 from supervision.store import failure_sql, step_sql
 from tests.engine import kit
@@ -137,12 +137,12 @@ def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
 @pytest.mark.usefixtures("engine")
 def test_plans_are_dropped_every_second_on_a_connection_that_lives_long():
     db.fetch("SELECT 1")
-    until = db._replan_at[connection.connection]
-    db._replan_at[connection.connection] = db._local.cursor.replan_at = 0.0
+    until = cursors._replan_at[connection.connection]
+    cursors._replan_at[connection.connection] = cursors._local.cursor.replan_at = 0.0
 
     db.fetch("SELECT 2")
 
-    assert db._replan_at[connection.connection] >= until
+    assert cursors._replan_at[connection.connection] >= until
     assert kit.fetch("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT %%'")[0][0] >= 2
 
 

@@ -133,7 +133,7 @@ def test_whether_something_is_due_or_waits_is_answered_by_the_rows():
 
 
 @pytest.fixture
-def worker(broker):
+def worker(broker, unsent_fails):
     """Execute messages as Celery does, link by link; returns the queues of the executed tasks."""
 
     def work(*queues: str) -> list[str]:

@@ -14,7 +14,11 @@ from supervision.models import Incident, Notification, ScheduleProgress, Submiss
 from supervision.recovery import supervisor
 from tests.workflows.conftest import ALPHA
 
-HALF_AN_HOUR_AGO = datetime.now(UTC) - timedelta(minutes=30)
+
+@pytest.fixture
+def earlier():
+    """The moment half an hour before this test. A long run collects its tests hours before the last of them."""
+    return datetime.now(UTC) - timedelta(minutes=30)
 
 
 @pytest.fixture
@@ -67,9 +71,9 @@ def test_a_payload_function_that_raises_is_one_incident_until_the_schedule_works
     assert (progress.failing_since, progress.failed_at, progress.last_error, progress.missed) == (None, None, "", None)
 
 
-def test_a_payload_that_is_no_json_is_told_in_plain_words(sas, nightly):
+def test_a_payload_that_is_no_json_is_told_in_plain_words(sas, nightly, earlier):
     nightly()
-    nightly.payload = {"at": HALF_AN_HOUR_AGO}
+    nightly.payload = {"at": earlier}
     let_pass(minutes=1)
 
     (title,) = sweep()
@@ -87,11 +91,11 @@ def test_two_supervisors_at_once_tell_once(sas, nightly):
     assert (Incident.objects.filter(kind="schedule").count(), told()) == (1, ["opened"])
 
 
-def test_a_time_that_was_skipped_is_an_incident_until_the_next_run(sas, nightly):
-    nightly(f"{HALF_AN_HOUR_AGO.minute} * * * *", missed=Missed.SKIP)
+def test_a_time_that_was_skipped_is_an_incident_until_the_next_run(sas, nightly, earlier):
+    nightly(f"{earlier.minute} * * * *", missed=Missed.SKIP)
     let_pass(hours=1)
 
-    title = f"The schedule nightly started no run for {HALF_AN_HOUR_AGO:%Y-%m-%d %H:%M} UTC: no supervisor was there in time"
+    title = f"The schedule nightly started no run for {earlier:%Y-%m-%d %H:%M} UTC: no supervisor was there in time"
     assert [sweep() for _ in range(3)] == [[title]] * 3
     assert (Submission.objects.count(), told()) == (0, ["opened"])
 
@@ -101,8 +105,8 @@ def test_a_time_that_was_skipped_is_an_incident_until_the_next_run(sas, nightly)
     assert sweep() == []
 
 
-def test_a_skipped_time_is_reported_until_it_is_acknowledged_or_for_seven_days(sas, nightly):
-    nightly(f"{HALF_AN_HOUR_AGO.minute} * * * *", missed=Missed.SKIP)
+def test_a_skipped_time_is_reported_until_it_is_acknowledged_or_for_seven_days(sas, nightly, earlier):
+    nightly(f"{earlier.minute} * * * *", missed=Missed.SKIP)
     let_pass(hours=1)
     assert len(sweep()) == 1
 
@@ -117,7 +121,7 @@ def test_a_skipped_time_is_reported_until_it_is_acknowledged_or_for_seven_days(s
     assert sweep() == []
 
 
-def test_a_schedule_that_fails_until_its_time_is_missed_has_one_incident_that_names_the_error(sas, nightly):
+def test_a_schedule_that_fails_until_its_time_is_missed_has_one_incident_that_names_the_error(sas, nightly, earlier):
     nightly(f"{(datetime.now(UTC) - timedelta(minutes=2)).minute} * * * *", missed=Missed.SKIP)
     nightly.error = LookupError("none")
     let_pass(minutes=4)
@@ -125,7 +129,7 @@ def test_a_schedule_that_fails_until_its_time_is_missed_has_one_incident_that_na
     testing.let_pass(600.0)  # the time is further in the past than a schedule makes up for
     ScheduleProgress.objects.update(done_until=datetime.now(UTC) - timedelta(minutes=59))
     schedules._schedules.clear()
-    nightly(f"{HALF_AN_HOUR_AGO.minute} * * * *", missed=Missed.SKIP)
+    nightly(f"{earlier.minute} * * * *", missed=Missed.SKIP)
 
     (title,) = sweep()
     assert title.startswith("The schedule nightly started no run for ")

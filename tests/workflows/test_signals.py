@@ -14,7 +14,9 @@ from supervision.models import Run, Signal, Submission
 from supervision.operations import archive
 from supervision.signals import sending
 from supervision.signals.sending import MOST_PAYLOAD_BYTES, NewSignal, Sent, send_all, send_signal
+from supervision.wakeup import hints
 from tests.support import toy
+from tests.support.trips import counted_trips
 from tests.workflows.conftest import ALPHA, asleep, paid
 
 
@@ -97,6 +99,44 @@ def test_a_repeated_signal_has_one_effect_and_its_key_serves_one_payload(sas, fl
     with pytest.raises(Refused, match="Another signal was sent under this key") as told:
         run.signal("paid", {"n": 2}, key="k")
     assert told.value.code == "signal_key_reused"
+
+
+def test_a_signal_that_was_taken_and_is_sent_again_wakes_no_later_wait(sas, flow):
+    flow(WaitForSignal("one", signal="paid"), WaitForSignal("two", signal="paid"))
+    run = sas.start("waiting")
+    run.signal("paid", key="k")
+    sas.run()
+    assert asleep() == 1
+
+    assert run.signal("paid", key="k") == Sent.REPEATED
+
+    assert asleep() == 1
+    assert run.signal("paid", key="another") == Sent.ACCEPTED
+    assert asleep() == 0
+
+
+def test_only_a_signal_that_wakes_a_step_sends_a_message_to_the_scheduler(sas, flow, monkeypatch):
+    flow(ALPHA, paid())
+    after, before, sent = sas.start("waiting"), sas.submit("waiting"), []
+    monkeypatch.setattr(hints, "send", sent.append)
+
+    before.signal("paid")
+    assert sent == [], "no step waits for it"
+
+    after.signal("paid")
+    assert sent == [hints.SCHEDULE]
+
+
+def test_a_signal_takes_three_round_trips(sas, flow):
+    flow(ALPHA, paid())
+    asleep_runs, submitted = [sas.start("waiting") for _ in range(2)], [sas.submit("waiting") for _ in range(2)]
+    with counted_trips() as trips:
+        for run in (*asleep_runs, *submitted):
+            trips()
+            run.signal("paid")
+            taken = trips()
+            if run is not asleep_runs[0]:  # whose statements were prepared
+                assert taken == 3, "locked and judged; written, and the step woken; committed"
 
 
 def test_signals_that_no_run_can_take_are_refused_by_name(sas, flow):
