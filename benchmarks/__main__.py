@@ -1,7 +1,7 @@
 """Measures the engine and its peers on the same PostgreSQL and broker, with every guarantee on.
 
-  ./run bench smoke|quick|full    measure (about 2, 8 and 45 minutes); prints tables, keeps JSON in benchmarks/results/
-  ./run bench report [FILE]       write the newest full run (or FILE) into docs/performance.md and docs/performance.svg
+  ./run bench smoke|quick|full    measure (about 2, 20 and 110 minutes); prints tables, keeps JSON in benchmarks/results/
+  ./run bench report [FILE ...]   write the newest full run (or these) into docs/performance.md and docs/performance.svg
 
 DATABASE_URL names a server on which databases may be created, CELERY_BROKER_URL a RabbitMQ, REDIS_URL a Redis. A server
 that is not named is looked for on this machine; without a PostgreSQL there, one is started. The benchmark removes
@@ -60,7 +60,7 @@ def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=(*PROFILES, "report"), default="quick", help="(quick)")
-    parser.add_argument("file", nargs="?", type=Path, help="report: the results to write")
+    parser.add_argument("file", nargs="*", type=Path, help="report: the results to write")
     parser.add_argument("--only", type=names(ALL_ROWS, "row"), metavar="ROWS", help=f"of {','.join(ALL_ROWS)}")
     parser.add_argument("--peers", type=names((*ALL_PEERS, "none"), "peer"), metavar="PEERS", help=f"of {','.join(ALL_PEERS)}, or none")
     parser.add_argument("--passes", type=int, help="how often everything is measured in turn")
@@ -69,7 +69,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.what == "report":
         return write_report(options.file)
-    if options.file is not None:
+    if options.file:
         parser.error("a file is for report only")
     profile = PROFILES[options.what]
     peers = profile.peers if options.peers is None else tuple(name for name in options.peers if name != "none")
@@ -85,14 +85,15 @@ def main() -> int:
     return 1 if found.errors() else 0
 
 
-def write_report(path: Path | None) -> int:
+def write_report(paths: Sequence[Path]) -> int:
     """Write the results into the documents."""
-    path = path or results.newest()
-    if path is None or not path.is_file():
-        print(f"bench: {path or results.DIRECTORY}: there are no results to report; run ./run bench full", file=sys.stderr)
+    paths = paths or [path for path in [results.newest()] if path]
+    missing = next((path for path in paths or [results.DIRECTORY] if not path.is_file()), None)
+    if missing is not None:
+        print(f"bench: {missing}: there are no results to report; run ./run bench full", file=sys.stderr)
         return 2
-    report.write(results.load(path))
-    print(f"wrote {path} into docs/performance.md and docs/performance.svg")
+    report.write([results.load(path) for path in paths])
+    print(f"wrote {', '.join(map(str, paths))} into docs/performance.md and docs/performance.svg")
     return 0
 
 

@@ -28,6 +28,7 @@ DISTRIBUTIONS = {  # the packages whose versions are reported for a peer
     "dbos": ("dbos",),
     "procrastinate": ("procrastinate",),
     "restate": ("restate-sdk",),
+    "absurd": ("absurd-sdk",),
 }
 Say = Callable[[str], None]
 

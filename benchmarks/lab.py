@@ -102,6 +102,7 @@ class Lab:
             "usual": [str(PYTHON), "-m", "benchmarks.peers.usual.tasks"],
             "dbos": [str(PYTHON), "-m", "benchmarks.peers.dbos_orders", "schema"],
             "procrastinate": [str(PYTHON), "-m", "benchmarks.peers.procrastinate_orders", "schema"],
+            "absurd": [str(PYTHON), "-m", "benchmarks.peers.absurd_orders", "schema"],
         }
         ours = {"DJANGO_SETTINGS_MODULE": f"{'sasproject' if kind == 'shop' else 'benchmarks'}.settings", "CELERY_BROKER_URL": "pgmq://"}
         peers = {"CELERY_BROKER_URL": self.amqp_url or "memory://", "DBOS_URL": self.url(template, host_last=True), **self.pg_env(template)}

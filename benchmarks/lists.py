@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
-from supervision.embedded.server import EmbeddedPostgres, database_url
+from benchmarks import sizes
+from supervision.embedded.server import EmbeddedPostgres
+from supervision.management.base import at_least
 
 ROUNDS = 5
-ROOT = Path(__file__).resolve().parent.parent
 INCIDENT = "step_error:charge-payment:generic_decline"
 FILTERS: dict[str, dict[str, str]] = {
     "none": {},
@@ -120,14 +116,14 @@ SET session_replication_role = DEFAULT;
 def main() -> int:
     """Fill the databases, and print a line for each filter."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--orders", type=int, nargs="+", default=[1000, 1_000_000], metavar="N")
+    parser.add_argument("--orders", type=at_least(1000), nargs="+", default=[1000, 1_000_000], metavar="N")
     parser.add_argument("--data", type=Path, metavar="DIRECTORY", help="keep the databases here")
     parser.add_argument("--only", nargs="+", choices=FILTERS, metavar="FILTER", default=list(FILTERS))
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sas-lists-")))
         stack.enter_context(EmbeddedPostgres(directory, fast=True))
-        urls = {count: filled(directory, count) for count in options.orders}
+        urls = {count: sizes.filled(directory, f"lists_{count}", SEED.replace("{orders}", str(count)).encode()) for count in options.orders}
         found = measured(urls, options.only)
     print(f"{'filter':22}" + "".join(f"{f'{count:,} orders':>34}" for count in options.orders))
     for name in options.only:
@@ -137,47 +133,17 @@ def main() -> int:
     return 0
 
 
-def filled(directory: Path, count: int) -> str:
-    """A database with so many orders; made if it is not there yet, and migrated either way."""
-    url, name = database_url(directory, f"lists_{count}"), f"lists_{count}"
-    with psycopg.connect(database_url(directory), autocommit=True) as connection:
-        there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
-        if not there:
-            connection.execute(f'CREATE DATABASE "{name}"')
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=_env(url), check=True)
-    with psycopg.connect(url, autocommit=True) as connection:
-        if connection.execute("SELECT count(*) FROM (SELECT 1 FROM orders_order LIMIT 1) o").fetchone() == (0,):
-            began = time.monotonic()
-            connection.execute(SEED.replace("{orders}", str(count)).encode())
-            connection.execute("VACUUM ANALYZE")
-            print(f"filled {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    return url
-
-
 def measured(urls: dict[int, str], names: list[str]) -> dict[int, dict[str, Any]]:
-    """What a process for each database says of each filter; they are asked by turns."""
-    asked = [
-        (count, subprocess.Popen([sys.executable, "-m", "benchmarks.lists_page"], cwd=ROOT, env=_env(url), text=True,
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        for count, url in urls.items()
-    ]  # fmt: skip
+    """The best of the rounds for each filter; the first two rounds warm up, and the first one counts the pages."""
     found: dict[int, dict[str, Any]] = {count: {} for count in urls}
-    for name in names:
-        for round_ in range(ROUNDS):
-            for count, process in asked:
-                print(json.dumps({"query": FILTERS[name], "pages": round_ == 0}), file=process.stdin, flush=True)
-                answer = json.loads(process.stdout.readline())
-                best = found[count].setdefault(name, answer)
-                best["ms"] = min(best["ms"], answer["ms"]) if round_ > 1 else answer["ms"]
-    for _count, process in asked:
-        process.stdin.close()
-        process.wait()
+    with sizes.asked("benchmarks.lists_page", urls) as ask:
+        for name in names:
+            for round_ in range(ROUNDS):
+                for count in urls:
+                    answer = ask(count, json.dumps({"query": FILTERS[name], "pages": round_ == 0}))
+                    best = found[count].setdefault(name, answer)
+                    best["ms"] = min(best["ms"], answer["ms"]) if round_ > 1 else answer["ms"]
     return found
-
-
-def _env(url: str) -> dict[str, str]:
-    return {**os.environ, "DATABASE_URL": url, "DEBUG": "0", "SECRET_KEY": "benchmark", "DJANGO_SETTINGS_MODULE": "sasproject.settings",
-            "ALLOWED_HOSTS": "testserver", "LOG_LEVEL": "ERROR"}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROC = Path("/proc")
-GROUPS = ("workers", "client", "database", "broker")
+GROUPS = ("workers", "client", "database", "broker", "links")
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Parties:
     client: list[int] = field(default_factory=list)
     database: list[int] = field(default_factory=list)
     broker: list[int] = field(default_factory=list)
+    links: list[int] = field(default_factory=list)  # proxies, which are part of no system
 
     def cpu_seconds(self) -> dict[str, float]:
         """User and system time so far, by group. Children that have ended are included, as the time that their parent reaped."""

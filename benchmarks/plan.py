@@ -24,18 +24,19 @@ class Profile:
     finished: int  # steps in the large table
     snapshot: int  # orders consumed while a snapshot is held
     api_seconds: float
+    network_seconds: float  # of steady state behind each delay; latency is measured for twice as long
     rows: tuple[str, ...]
     peers: tuple[str, ...]
 
 
 ALL_ROWS = tuple(
-    "floor throughput bulk effects brokers slow latency branches drain store verbs api growth recovery".split()  # noqa: SIM905
+    "floor throughput bulk effects shapes brokers slow latency branches drain store verbs api growth recovery network".split()  # noqa: SIM905
 )
-ALL_PEERS = ("chain", "usual", "dbos", "procrastinate", "restate")
+ALL_PEERS = ("chain", "usual", "dbos", "procrastinate", "restate", "absurd")
 PROFILES = {
-    "smoke": Profile("smoke", 1, 2.0, 1.0, 4.0, 4_000, 20_000, 2_000, 2.0, ("throughput", "latency", "drain"), ("chain", "dbos")),
-    "quick": Profile("quick", 1, 4.0, 2.0, 12.0, 20_000, 100_000, 20_000, 5.0, ALL_ROWS, ALL_PEERS),
-    "full": Profile("full", 3, 8.0, 3.0, 20.0, 100_000, 1_000_000, 100_000, 10.0, ALL_ROWS, ALL_PEERS),
+    "smoke": Profile("smoke", 1, 2.0, 1.0, 4.0, 4_000, 20_000, 2_000, 2.0, 2.0, ("throughput", "latency", "drain"), ("chain", "dbos")),
+    "quick": Profile("quick", 1, 4.0, 2.0, 12.0, 20_000, 100_000, 20_000, 5.0, 3.0, ALL_ROWS, ALL_PEERS),
+    "full": Profile("full", 3, 8.0, 3.0, 20.0, 100_000, 1_000_000, 100_000, 10.0, 5.0, ALL_ROWS, ALL_PEERS),
 }
 
 

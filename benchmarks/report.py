@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.plot import draw
-from benchmarks.results import Results
+from benchmarks.results import Results, joined, sources
 from benchmarks.tables import as_markdown, tables
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def section(results: Results) -> str:
-    """The section of the document that comes from a run."""
-    passes = max((each["pass"] for each in results.samples), default=0) + 1
+def _what(run: Results, rows: Sequence[str]) -> str:
+    """When this run was, how often it measured, and which rows come from it if not all do."""
+    passes = max((each["pass"] for each in run.samples), default=0) + 1
     often = "one pass" if passes == 1 else f"medians of {passes} passes (smallest - largest)"
-    what = f"`./run bench {results.profile}`, {results.when}; {often}."
+    return _folded(f"`./run bench {run.profile}`, {run.when}; {often}{': ' + ', '.join(rows) if rows else ''}.")
+
+
+def section(runs: Sequence[Results]) -> str:
+    """The section of the document that comes from these runs."""
+    results, source = joined(runs), sources(runs)
+    rows = [[row for row, number in source.items() if number == own and len(runs) > 1] for own in range(len(runs))]
+    what = "\n\n".join(map(_what, runs, rows))
     facts = as_markdown([["", ""], *([name, value] for name, value in results.facts.items())])
     parts = [what, facts, "![orders a second, latency and CPU per order, drawn from the tables below](performance.svg)"]
     parts += [f"### {title}\n\n{as_markdown(rows)}" for title, rows in tables(results)]
@@ -36,7 +44,7 @@ def _folded(line: str, width: int = 125) -> str:
     return "\n".join(lines)
 
 
-def write(results: Results, docs: Path = DOCS) -> None:
+def write(runs: Sequence[Results], docs: Path = DOCS) -> None:
     """Replace the section that the last report wrote."""
     path = docs / "performance.md"
     text = path.read_text()
@@ -44,5 +52,5 @@ def write(results: Results, docs: Path = DOCS) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{path} lacks its marks: {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{section(results)}\n\n{END}{after}")
-    (docs / "performance.svg").write_text(draw(results))
+    path.write_text(f"{before}{BEGIN}\n\n{section(runs)}\n\n{END}{after}")
+    (docs / "performance.svg").write_text(draw(joined(runs)))

@@ -10,13 +10,17 @@ import urllib.request
 from benchmarks.children import ChildFailed, Children, Command
 from benchmarks.environment import PYTHON
 from benchmarks.lab import Lab
+from benchmarks.network.links import Links
 from sasproject import ports
 
 READY_SECONDS = 60.0
 
 
-def start(group: Children, lab: Lab) -> dict[str, str]:
-    """Start it with its defaults, without telemetry and on local addresses; returns the variables for endpoint and client."""
+def start(group: Children, lab: Lab, links: Links | None = None) -> dict[str, str]:
+    """Start it with its defaults, without telemetry and on local addresses; returns the variables for endpoint and client.
+
+    links: between the server and its endpoint, and between client and server.
+    """
     chosen: dict[str, int] = {}
     for name, usual in (("ingress", 18080), ("admin", 19070), ("node", 15122), ("service", 19080)):
         chosen[name] = ports.choose("127.0.0.1", None, usual=usual, but=set(chosen.values()))
@@ -35,14 +39,17 @@ def start(group: Children, lab: Lab) -> dict[str, str]:
     group.start(Command("restate-server", [str(lab.peers.restate_server)], env))
     # The endpoint is the worker. The server registers only a running one: a first endpoint runs until then, on the same port.
     group.start(Command("first-endpoint", [str(PYTHON), "-m", "benchmarks.peers.restate_orders"], service))
-    _register(group, chosen)
+    endpoint = links.to("endpoint", "127.0.0.1", chosen["service"]) if links else chosen["service"]
+    _register(group, chosen["admin"], endpoint)
     group.stop(["first-endpoint"])
+    if links:
+        service["RESTATE_INGRESS_PORT"] = str(links.to("ingress", "127.0.0.1", chosen["ingress"]))
     return service
 
 
-def _register(group: Children, chosen: dict[str, int]) -> None:
-    body = json.dumps({"uri": f"http://127.0.0.1:{chosen['service']}", "force": True}).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{chosen['admin']}/deployments", body, {"content-type": "application/json"})
+def _register(group: Children, admin: int, endpoint: int) -> None:
+    body = json.dumps({"uri": f"http://127.0.0.1:{endpoint}", "force": True}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{admin}/deployments", body, {"content-type": "application/json"})
     deadline = time.monotonic() + READY_SECONDS
     while True:
         try:

@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,19 @@ class Results:
 def load(path: Path) -> Results:
     """Read results from a file."""
     return Results(**json.loads(path.read_text()))
+
+
+def sources(runs: Sequence[Results]) -> dict[str, int]:
+    """The number of the last of these runs that measured a row, by row."""
+    return {each["row"]: number for number, run in enumerate(runs) for each in run.samples}
+
+
+def joined(runs: Sequence[Results]) -> Results:
+    """Several runs as one, for rows that were measured apart. Of a row that more than one has, only the last one's samples count."""
+    source = sources(runs)
+    samples = [each for number, run in enumerate(runs) for each in run.samples if source[each["row"]] == number]
+    merged = {name: {key: value for run in runs for key, value in getattr(run, name).items()} for name in ("facts", "titles", "skipped")}
+    return replace(runs[0], samples=samples, **merged)
 
 
 def newest() -> Path | None:

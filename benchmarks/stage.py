@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from benchmarks.children import ChildFailed, Children, children
 from benchmarks.lab import Lab
 from benchmarks.ledger import VARIABLE, Reader
 from benchmarks.machine import Parties
+from benchmarks.network.links import Links, measured_ms
 from benchmarks.systems import System
 
 FIRST_ORDER_SECONDS = 90.0
@@ -38,15 +40,21 @@ class Stage:
     reader: Reader
     ledger: Path
     extra: Mapping[str, str]
+    links: Links | None = None  # None: database and broker are where they are
+    seen: Lab = None  # type: ignore[assignment]  # the lab as the system sees it; without links the same
+
+    def __post_init__(self) -> None:
+        self.seen = self.seen or self.lab
 
     def start_workers(self) -> None:
         """Start all of the system's worker processes."""
-        for command in self.system.workers(self.lab, slow=self.slow):
+        host = partial(self.links.far, self.lab) if self.links and self.system.apart else None
+        for command in self.system.workers(self.seen, slow=self.slow, host=host):
             self.group.start(_with(command, self.extra))
 
     def start_client(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         """Start the process that submits."""
-        self.group.start(_with(self.system.load(self.lab, *arguments, slow=self.slow, env=env), self.extra))
+        self.group.start(_with(self.system.load(self.seen, *arguments, slow=self.slow, env=env), self.extra))
 
     def stop_client(self) -> int:
         """End the load; returns how many orders it submitted."""
@@ -60,7 +68,8 @@ class Stage:
     def parties(self) -> Parties:
         """The processes of workers, client, database and broker."""
         broker = self.lab.broker_processes(self.system.broker or "") + self.group.pids("restate")
-        return Parties(self.group.pids("worker"), self.group.pids("client"), self.lab.database_processes(), broker)
+        links = self.group.pids("proxy")
+        return Parties(self.group.pids("worker"), self.group.pids("client"), self.lab.database_processes(), broker, links)
 
     def wait_for_orders(self, count: int, patience: float) -> bool:
         """Wait until so many orders are done; returns whether they were in time."""
@@ -106,9 +115,11 @@ def stage(lab: Lab, system: System, *, slow: bool = False, env: Mapping[str, str
     with contextlib.ExitStack() as leaving:
         leaving.callback(shutil.rmtree, ledger, ignore_errors=True)
         group = leaving.enter_context(children(logs))
-        if system.name == "restate":
-            extra |= restate_server.start(group, lab)
-        yield Stage(lab, system, slow, group, Reader(ledger), ledger, extra)
+        links = None if system.delay_ms is None else Links(group, system.delay_ms)
+        if system.peer == "restate":
+            extra |= restate_server.start(group, lab, links)
+        seen = links.far(lab) if links and system.peer != "restate" else lab
+        yield Stage(lab, system, slow, group, Reader(ledger), ledger, extra, links, seen)
 
 
 @dataclass
@@ -133,7 +144,7 @@ class Window:
             "seconds": self.seconds,
             "orders": self.orders,
             "cpu_us": cpu,
-            "cpu_us_all": sum(cpu.values()),
+            "cpu_us_all": sum(used for group, used in cpu.items() if group != "links"),
             "wal_bytes": self.wal / orders,
             "resident_mb": self.resident,
             "p50_ms": _percentile(self.durations, 0.5) * 1000,
@@ -196,6 +207,14 @@ def at_rate(lab: Lab, system: System, *, rate: float, seconds: float, slow: bool
             "samples": len(durations),
             "unfinished": play.unfinished(submitted),
         }
+
+
+def over_network(lab: Lab, system: System, *, seconds: float, warm: float, rate: float, rate_seconds: float) -> dict[str, Any]:
+    """Orders a second, then latency at a low rate, of a system behind its links, and the round trip that the links really make."""
+    with stage(lab, system) as play:
+        measured = measured_ms(lab, play.seen) if play.links and system.kind else None
+    loop = closed_loop(lab, system, seconds=seconds, warm=warm)
+    return {**loop, **at_rate(lab, system, rate=rate, seconds=rate_seconds), "unfinished": loop["unfinished"], "measured_ms": measured}
 
 
 def _percentile(values: list[float], share: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.children import Command
@@ -35,6 +35,8 @@ class System:
     words: Sequence[str] = ()  # the command of a peer's worker
     wide_words: Sequence[str] = ()  # the same with slow steps
     processes: int = 1
+    delay_ms: float | None = None  # how much longer a round trip to database and broker takes; None: there is no network
+    apart: bool = False  # each agents process has links of its own, as if it were on a host of its own
 
     @property
     def is_ours(self) -> bool:
@@ -44,7 +46,7 @@ class System:
     @property
     def peer(self) -> str | None:
         """The peer that has to be installed; None for our engine."""
-        return None if self.is_ours else self.name
+        return None if self.is_ours else self.name.partition("+")[0]
 
     def missing(self, lab: Lab) -> str | None:
         """Why it cannot be measured here; None if it can."""
@@ -63,13 +65,17 @@ class System:
             env |= {**lab.pg_env(self.kind), "DBOS_URL": lab.url(self.kind, host_last=True)}
         return env
 
-    def workers(self, lab: Lab, *, slow: bool) -> list[Command]:
-        """The commands of its worker processes."""
+    def workers(self, lab: Lab, *, slow: bool, host: Callable[[str], Lab] | None = None) -> list[Command]:
+        """The commands of its worker processes. host: the lab as it is seen from another host of this name."""
         env = self.environment(lab, slow=slow)
         if self.is_ours:
             lines = procfile()
+
+            def env_of(role: str, number: int) -> dict[str, str]:
+                return self.environment(host(f"{role}-{number}"), slow=slow) if host and role == "agents" else env
+
             return [
-                Command(f"worker-{role}-{n}", ["/bin/sh", "-c", lines[role]], {**env, "SAS_ROLE": role})
+                Command(f"worker-{role}-{n}", ["/bin/sh", "-c", lines[role]], {**env_of(role, n), "SAS_ROLE": role})
                 for role, count in self.roles.items()
                 for n in range(count)
             ]
@@ -106,7 +112,10 @@ OURS = System(
 )
 OURS_1 = replace(OURS, name="ours-1", title="this engine, 1 client thread", threads=1)
 OURS_SCHEDULED = replace(OURS, name="ours-scheduled", title="this engine, local pick-up off", env={"SUPERVISION_LOCAL_PICKUP": "0"})
-OURS_BRANCHES = replace(OURS, name="ours-branches", title="two branches of two steps side by side", env={"BENCH_BRANCHES": "1"})
+OURS_BRANCHES = replace(OURS, name="ours-branches", title="two branches of two steps side by side", env={"BENCH_WORKFLOW": "noop-branches"})
+OURS_WAITING = replace(
+    OURS, name="ours-waiting", title="a wait for a signal, sent in a commit of its own", env={"BENCH_WORKFLOW": "noop-waiting"}
+)
 OURS_BULK = replace(OURS, name="ours-bulk", title="this engine, 200 orders per commit", threads=1, bulk=200, window=4000)
 OURS_EFFECT = replace(OURS, name="ours-effect", title="this engine, one step with a ledger row", env={"BENCH_EFFECTS": "payment"})
 OURS_EFFECTS = replace(
@@ -170,6 +179,17 @@ RESTATE = System(
     durable="yes (own log)",
     words=(str(PYTHON), "-m", "benchmarks.peers.restate_orders"),
 )
+ABSURD = System(
+    "absurd",
+    "Absurd, 2 workers of 16",
+    kind="absurd",
+    client="benchmarks.peers.absurd_orders",
+    window=200,
+    wide=400,
+    words=(str(PYTHON), "-m", "benchmarks.peers.absurd_orders"),
+    tuned={"ABSURD_THREADS": "64"},
+    processes=2,
+)
 
 SYSTEMS = {
     each.name: each
@@ -180,6 +200,8 @@ SYSTEMS = {
         OURS_BULK,
         OURS_EFFECT,
         OURS_EFFECTS,
+        OURS_BRANCHES,
+        OURS_WAITING,
         OURS_PGMQ,
         OURS_REDIS,
         CHAIN,
@@ -187,9 +209,20 @@ SYSTEMS = {
         DBOS,
         PROCRASTINATE,
         RESTATE,
+        ABSURD,
     )
 }
-PEERS = ("chain", "usual", "dbos", "procrastinate", "restate")
+PEERS = ("chain", "usual", "dbos", "procrastinate", "restate", "absurd")
+
+
+def behind(system: System, delay_ms: float) -> System:
+    """This system with a network between it and its database and broker."""
+    return replace(system, name=f"{system.name}+{delay_ms:g}ms", title=f"{system.title}, {delay_ms:g} ms", delay_ms=delay_ms)
+
+
+def on_hosts(count: int, delay_ms: float) -> System:
+    """Our engine with so many agents processes, each behind a network of its own; the other roles share one."""
+    return replace(behind(with_agents(count), delay_ms), apart=True)
 
 
 def with_agents(count: int) -> System:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from benchmarks.goals import GOALS
@@ -15,7 +16,7 @@ def tables(results: Results) -> Iterator[tuple[str, list[list[str]]]]:
     """Each table with its title; the first line of each is its head."""
     for title, rows in (
         ("Goals", list(_goals(results))),
-        ("Four no-op steps, closed loop", list(_loops(results, ("throughput", "bulk", "effects", "brokers"), "throughput"))),
+        ("Four no-op steps, closed loop", list(_loops(results, ("throughput", "bulk", "effects", "shapes", "brokers"), "throughput"))),
         ("Four steps of 20 ms, closed loop", list(_loops(results, ("slow",), "slow"))),
         ("Latency at 10 orders/s", list(_latency(results))),
         ("Four steps of 20 ms at 10 orders/s, as a list and in two branches", list(_latency(results, "branches"))),
@@ -24,6 +25,7 @@ def tables(results: Results) -> Iterator[tuple[str, list[list[str]]]]:
         ("Where the time goes: microseconds of CPU and bytes of log per order", list(_verbs(results))),
         ("API and storefront: two web processes on one core", list(_api(results))),
         ("Growth with agents processes", list(_growth(results))),
+        ("Database and broker on other hosts: proxies make each round trip longer", list(_network(results))),
         ("SIGKILL for all workers at full load", list(_recovery(results))),
     ):
         if len(rows) > 1:
@@ -136,10 +138,40 @@ def _api(results: Results) -> Iterator[list[str]]:
         yield ["GET / (the storefront), 4 connections", *pages, "the workers still at work"]
 
 
+def _network(results: Results) -> Iterator[list[str]]:
+    yield [
+        "system",
+        "round trip longer by, ms",
+        "orders/s",
+        "against 0 ms",
+        "ours / it",
+        "median ms at 10 orders/s",
+        "more than at 0 ms",
+        "p99 ms",
+        "proxies' CPU us/order",
+    ]
+    for entry in results.entries("network"):
+        name, _, delay = entry.partition("+")
+        none, ours = ("network", f"{name}+0ms"), ("network", f"ours-4+{delay}")
+        here, measured = ("network", entry), results.median("network", entry, "measured_ms")
+        slower, base = results.median(*here, "p50_ms"), results.median(*none, "p50_ms")
+        yield [
+            results.titles.get(f"network/{entry}", entry).rpartition(",")[0],
+            delay.removesuffix("ms") + (f" (measured {measured:.2f})" if measured is not None else ""),
+            _text(results.spread(*here, "orders_per_second")),
+            _text(results.ratio(here, none, "orders_per_second"), " x"),
+            "" if name == "ours-4" else _text(results.ratio(ours, here, "orders_per_second"), " x"),
+            _text(results.spread(*here, "p50_ms")),
+            "" if slower is None or base is None else f"{slower - base:+.1f}",
+            _text(results.spread(*here, "p99_ms")),
+            f"{results.median(*here, 'cpu_us.links') or 0:,.0f}",
+        ]
+
+
 def _growth(results: Results) -> Iterator[list[str]]:
     yield ["system", "orders/s", "against one process"]
     for entry in results.entries("growth"):
-        one = f"ours-agents-1{'-noop' if entry.endswith('-noop') else ''}"
+        one = re.sub(r"agents-\d+", "agents-1", entry)
         ratio = "" if entry == one else _text(results.ratio(("growth", entry), ("growth", one), "orders_per_second"), " x")
         yield [results.titles.get(f"growth/{entry}", entry), _text(results.spread("growth", entry, "orders_per_second")), ratio]
 

@@ -1,4 +1,7 @@
-"""The load of our engine: submits orders through its public function, one per commit (or `bulk` per commit)."""
+"""The load of our engine: submits orders through its public function, one per commit (or `bulk` per commit).
+
+BENCH_WORKFLOW names the workflow. To orders that wait for a signal it sends one, in a commit of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import django
 
 django.setup()
 
-from benchmarks.noop.workflows import BRANCHES, HEARD, HEARD_NOOP, NOOP  # noqa: E402 - needs the applications
+from benchmarks.noop.workflows import HEARD, HEARD_NOOP, NOOP, SIGNAL, WAITING  # noqa: E402 - needs the applications
 from supervision.intake import submission  # noqa: E402
+from supervision.signals import sending  # noqa: E402
 
-heard = os.environ.get("BENCH_HEARD") == "1"
-heard_workflow = BRANCHES if os.environ.get("BENCH_BRANCHES") == "1" else HEARD_NOOP
+workflow = os.environ.get("BENCH_WORKFLOW") or (HEARD_NOOP if os.environ.get("BENCH_HEARD") == "1" else NOOP).name
 
 
 def order(began: float) -> submission.NewSubmission:
@@ -24,12 +27,12 @@ def order(began: float) -> submission.NewSubmission:
         "email": "ada@example.com",
         "lines": [{"sku": "A1", "quantity": 1}, {"sku": "B2", "quantity": 2}],
     }
-    if heard:
+    if workflow != NOOP.name:
         facts[HEARD] = True
     return submission.NewSubmission(
         public_id=submission.new_public_id(),
         payload=json.dumps(facts),
-        workflow=heard_workflow.name if heard else NOOP.name,
+        workflow=workflow,
         session_key=None,
     )
 
@@ -38,6 +41,9 @@ def connect() -> Callable[[Sequence[float]], None]:
     """A function that submits orders, with one commit for each call."""
 
     def submit(begins: Sequence[float]) -> None:
-        submission.accept([order(began) for began in begins])
+        orders = [order(began) for began in begins]
+        submission.accept(orders)
+        if workflow == WAITING.name:
+            sending.send_all([sending.NewSignal(run=new.public_id, name=SIGNAL, key="one") for new in orders])
 
     return submit

@@ -1,8 +1,8 @@
 """Four steps that do nothing, or wait for BENCH_SLEEP seconds, so that the benchmark measures the engine alone.
 
 `noop` counts an order when its last step has been called; the benchmark checks afterwards that all orders are Processed.
-`noop-heard` counts it when the commit that closed its run has returned: latency is measured until then. `noop-branches` does the
-same with two branches of two steps side by side.
+`noop-heard` counts it when the commit that closed its run has returned: latency is measured until then. So do `noop-branches`,
+with two branches of two steps side by side, and `noop-waiting`, with a wait for a signal between the second and the third step.
 The agents that BENCH_EFFECTS names (comma separated) write a row of the effect ledger for each call.
 """
 
@@ -23,6 +23,7 @@ from supervision import (
     Intention,
     Step,
     StepRequest,
+    WaitForSignal,
     Workflow,
     parallel,
     plan,
@@ -78,3 +79,5 @@ STEPS = tuple(Step(f"step-{name}", agent=name, complete_within=timedelta(seconds
 NOOP = register(Workflow("noop", STEPS))
 HEARD_NOOP = register(Workflow("noop-heard", STEPS, on_processed=count_closed))
 BRANCHES = register(Workflow("noop-branches", plan(parallel(STEPS[:2], STEPS[2:])), on_processed=count_closed))
+SIGNAL = "paid"
+WAITING = register(Workflow("noop-waiting", (*STEPS[:2], WaitForSignal(SIGNAL), *STEPS[2:]), on_processed=count_closed))

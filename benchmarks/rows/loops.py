@@ -66,20 +66,41 @@ def _branches(profile: Profile) -> list[Entry]:
     return [as_list, _entry(systems.OURS_BRANCHES, partial(_rate, systems.OURS_BRANCHES, slow=True))]
 
 
+DELAYS_MS = (0.0, 0.5, 1.0, 2.0)  # how much longer a round trip takes
+HOSTS_MS = 1.0  # between the hosts of the agents processes and the database and the broker
+
+
+def _over_network(system: System, lab: Lab, profile: Profile) -> Facts:
+    return stage.over_network(
+        lab, system, seconds=profile.network_seconds, warm=profile.warm, rate=RATE, rate_seconds=2 * profile.network_seconds
+    )
+
+
+def _network(profile: Profile) -> list[Entry]:
+    far = [systems.behind(each, delay) for delay in DELAYS_MS for each in (systems.OURS, *PEERS)]
+    return [_entry(each, partial(_over_network, each)) for each in far]
+
+
 def _growth(profile: Profile) -> list[Entry]:
     counts = [systems.with_agents(count) for count in (1, 2, 4)]
     waiting = [replace(_entry(each, partial(_loop, each, slow=True)), title=f"{each.title}, steps of 20 ms") for each in counts]
     working = [replace(_entry(each), name=f"{each.name}-noop", title=f"{each.title}, no-op steps") for each in counts]
-    return [*waiting, *working]
+    far = [systems.on_hosts(count, HOSTS_MS) for count in (1, 2, 4)]
+    hosts = [
+        replace(_entry(each, partial(_loop, each, slow=True)), title=f"{each.title} away, each on a host, steps of 20 ms") for each in far
+    ]
+    return [*waiting, *working, *hosts]
 
 
 ROWS = (
     Row("throughput", "Four no-op steps, closed loop, one commit per order", _throughput),
     Row("bulk", "The same, 200 orders per commit", lambda profile: _entries([systems.OURS_BULK])),
     Row("effects", "The same with the effect ledger", lambda profile: _entries([systems.OURS_EFFECT, systems.OURS_EFFECTS])),
+    Row("shapes", "The same with branches, and with a wait", lambda profile: _entries([systems.OURS_BRANCHES, systems.OURS_WAITING])),
     Row("brokers", "The same on other brokers", lambda profile: _entries([systems.OURS_REDIS, systems.OURS_PGMQ])),
     Row("slow", "Four steps of 20 ms, closed loop", _slow),
     Row("latency", "Latency at 10 orders/s", _latency),
     Row("branches", "Four steps of 20 ms at 10 orders/s", _branches),
+    Row("network", "Behind a network: database and broker on other hosts", _network),
     Row("growth", "Growth with processes", _growth),
 )

@@ -91,6 +91,21 @@ def test_a_goal_that_was_not_measured_has_no_verdict():
     assert verdicts["no-op orders/s against Restate"] is None
 
 
+def test_the_lead_behind_a_network_is_the_smallest_of_all_peers_and_delays():
+    results = Results("full")
+    for entry, rate, median in [
+        ("ours-4+0ms", 1000, 10), ("ours-4+1ms", 900, 17), ("ours-4+2ms", 800, 30),
+        ("chain+0ms", 100, 12), ("chain+1ms", 60, 30), ("chain+2ms", 100, 40),
+    ]:  # fmt: skip
+        results.add("network", entry, 0, {"orders_per_second": rate, "p50_ms": median})
+
+    verdicts = {goal.title: goal.verdict(results) for goal in GOALS}
+
+    assert verdicts["behind a network: the lead over each peer against the lead without"] == ("0.80 x", "no")
+    assert verdicts["1 ms more to database and broker, orders/s against none"] == ("0.90 x", "yes")
+    assert verdicts["1 ms more to database and broker, median at 10 orders/s, more by"] == ("7.00 ms", "yes")
+
+
 def test_what_failed_or_did_not_end_is_named():
     results = a_run(ours_4=(1000,))
     results.add("throughput", "dbos", 0, {"error": "it fell over"})
@@ -121,8 +136,8 @@ def test_the_report_replaces_what_the_last_one_wrote_and_nothing_else(tmp_path):
     results = a_run(ours_4=(1000, 2000), chain=(100, 200))
     results.skipped["Restate, 1 endpoint process"] = "npm is missing, " + "and much more is to be said about it, " * 5
 
-    report.write(results, tmp_path)
-    report.write(results, tmp_path)
+    report.write([results], tmp_path)
+    report.write([results], tmp_path)
 
     text = page.read_text()
     assert text.startswith(f"before\n\n{report.BEGIN}\n")
@@ -133,6 +148,23 @@ def test_the_report_replaces_what_the_last_one_wrote_and_nothing_else(tmp_path):
     assert all(len(line) <= 130 for line in text.splitlines() if not line.startswith("|"))
     picture = ElementTree.parse(tmp_path / "performance.svg").getroot()  # noqa: S314 - our own
     assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_the_report_of_several_runs_names_the_rows_of_each_and_takes_the_last_measurement_of_a_row(tmp_path):
+    page = tmp_path / "performance.md"
+    page.write_text(f"{report.BEGIN}\n\n{report.END}\n")
+    first, second = a_run(ours_4=(1000, 2000), chain=(100, 200)), Results("full", when="2026-11-27 06:00")
+    first.add("drain", "drain", 0, {"steps_per_second": 1.0})
+    second.facts, second.titles = first.facts, {"drain/drain": "a backlog"}
+    second.add("drain", "drain", 0, {"steps_per_second": 30_000.0})
+
+    report.write([first, second], tmp_path)
+
+    text = page.read_text()
+    assert "medians of 2 passes (smallest - largest): throughput." in " ".join(text.split())
+    assert "`./run bench full`, 2026-11-27 06:00; one pass: drain." in text
+    assert "30,000" in text
+    assert text.count("### Goals") == 1
 
 
 def test_the_page_has_its_marks():
@@ -176,3 +208,12 @@ def test_a_server_that_forgets_its_commits_is_refused(db, monkeypatch):
     with pytest.raises(NotMeasurable, match="synchronous_commit off"):
         with open_lab(url, "memory://", "redis://127.0.0.1:1/0", Peers(), lambda text: None):
             pytest.fail("it was let in")
+
+
+def test_a_role_starts_with_the_benchmarks_settings_which_have_no_shop():
+    words = [sys.executable, "-W", "ignore", "-m", "django", "check"]
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "benchmarks.settings", "PYTHONPATH": str(ROOT), "BENCH_AGENT_THREADS": "8"}
+
+    checked = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stderr
