@@ -30,10 +30,13 @@ def env_secret(name: str, default: str = "") -> str:
     return _secret_file(name) or env_str(name, default)
 
 
-def env_secrets(name: str) -> list[str]:
-    """Several secrets, separated by commas; in the file of `name_FILE` by commas or lines."""
+def env_secrets(name: str, shortest: int = 1) -> list[str]:
+    """Several secrets, separated by commas; in the file of `name_FILE` by commas or lines. shortest: characters that each has at least."""
     text = _secret_file(name, lines=True) or env_str(name)
-    return [part.strip() for part in text.replace("\n", ",").split(",") if part.strip()]
+    found = [part.strip() for part in text.replace("\n", ",").split(",") if part.strip()]
+    if any(len(part) < shortest for part in found):
+        raise ImproperlyConfigured(f"{name} must have keys of {shortest} characters or more, such as the output of {MAKE_A_KEY}.")
+    return found
 
 
 def env_file(name: str) -> str | None:

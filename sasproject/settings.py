@@ -39,6 +39,8 @@ DEBUG = env_bool("DEBUG", default=False)
 SECRET_KEY = env_secret_key(debug=DEBUG)
 # Older keys: what was signed with one of them stays valid while it is listed.
 SECRET_KEY_FALLBACKS = env_secrets("SECRET_KEY_FALLBACKS")
+# The keys of the secrets that the database holds: the first encrypts, all decrypt, and so do the two settings above.
+FIELD_ENCRYPTION_KEYS = env_secrets("FIELD_ENCRYPTION_KEYS", shortest=32)
 if Path(sys.argv[0]).name == "celery":
     DEBUG = False  # a worker shows no pages, and DEBUG would keep every SQL statement in memory
 HOST = env_str("HOST", "127.0.0.1")

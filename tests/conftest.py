@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 
 from supervision.governance import circuit_breaker
 from supervision.store import claiming
+from supervision.store.bounds import searching
 from tests import services
 from tests.support import emptying
 from tests.support.shop import throw_away, until
@@ -29,7 +30,7 @@ settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is reque
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
 WSGIServer.request_queue_size = 100  # the live server resets connections beyond its queue, and 50 clients connect at once
 connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TEST_TEMPLATE")  # tests/plugin.py migrates it
-claiming.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
+searching.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
 TransactionTestCase._fixture_teardown = emptying.empty_as_flush_does

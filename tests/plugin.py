@@ -54,6 +54,8 @@ WHOLE_SHOPS = (
     "tests/crash/test_matrix.py",
     "tests/e2e/test_recovery_times.py",
     "tests/e2e/test_rolling_restart.py",
+    "tests/e2e/test_online_migrations.py",
+    "tests/e2e/test_down_and_up.py",
     "tests/browser/test_what_operators_know.py",
     "tests/browser/test_outage_story_browser.py",
     "tests/stack/test_demo.py",
@@ -177,6 +179,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the files in the order of the seed, after pytest-django has sorted the tests by how they use the database."""
     if (seed := config.getoption("shuffle")) is not None:
         items.sort(key=lambda item: hashlib.sha256(f"{seed} {item.path}".encode()).digest())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect no garbage while modules are imported and tests are collected: all of that lives until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

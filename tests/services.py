@@ -45,6 +45,12 @@ def chromium() -> str | None:
     return chosen or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
+def require_rabbitmqctl() -> None:
+    """Return if this user may administer the RabbitMQ of the tests; else skip with the reason, or fail with REQUIRE_SERVICES=1."""
+    require_service("RabbitMQ", listens(AMQP_URL), "start it on port 5672")
+    require_service("rabbitmqctl", _rabbitmqctl("list_vhosts"), "it has to be in PATH, and this user has to be allowed to use it")
+
+
 @contextmanager
 def own_vhost() -> Iterator[str]:
     """A RabbitMQ URL with a new virtual host if we may create one, else with the shared one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)  # a build takes 9 s of one core
+pytestmark = pytest.mark.timeout(1800)  # a build takes 9 s of one core
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,10 @@ from tests.support.console import person
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1500)]
+
+
+# Django's own pages, which show no table's columns: one of each is enough.
+ALIKE = re.compile(r"/(history|delete)/$")
 
 
 def sign_in(page: Any) -> None:
@@ -45,11 +50,14 @@ def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any,
         page.goto("/admin/login/")
         found = in_each_look(page)
         sign_in(page)
-        visited = 0
+        visited, alike = 0, set[str]()
         for address in console_pages.addresses(orders):
             if address.startswith((f"/admin/{part}/",)) or (
                 part == "the rest" and not address.startswith(("/admin/supervision/", "/admin/orders/"))
             ):
+                kind = ALIKE.search(address)
+                if kind and kind[1] in alike:
+                    continue
                 try:
                     answer = page.goto(address)
                 except sync_api.Error as error:
@@ -62,6 +70,8 @@ def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any,
                     continue  # rows that people do not make or delete
                 found += in_each_look(page) if answer.status in (200, 409) else [f"{address}: {answer.status}"]
                 visited += 1
+                if kind:
+                    alike.add(kind[1])
         page.goto("about:blank")
     assert visited > 20
     assert found == [], "\n".join(found)

@@ -13,7 +13,7 @@ from tests.browser.test_storefront_browser import PATIENCE, expect
 from tests.support.axe import LOOKS, Look, findings, looking
 from tests.support.shop import Shop, open_shop, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1200)]
 FIELDS = {
     "E-mail": "ada@example.com",
     "Full name": "Ada L.",

@@ -15,7 +15,7 @@ from tests.browser.test_storefront_browser import PATIENCE, expect
 from tests.support.requests import ADDRESS
 from tests.support.shop import Shop, open_shop, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ORDERS = "/admin/orders/order/"
 DECLINED = "pm_card_visa_chargeDeclined"

@@ -64,7 +64,7 @@ def test_topology_is_for_rabbitmq_alone(manage: Manage):
 
 @pytest.fixture
 def vhost() -> Iterator[str]:
-    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
+    services.require_rabbitmqctl()
     with services.own_vhost() as url:
         yield url.rpartition("/")[2]
 

@@ -36,7 +36,7 @@ def sheet(*arguments: str) -> dict[str, dict[str, dict[str, int]]]:
 
 @pytest.mark.slow
 @pytest.mark.amqp
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(540)
 def test_a_running_shop_opens_no_more_connections_than_the_sheet_says(amqp_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(capacity, "broker_is_pgmq", lambda: False)
     computed = sheet("--processes", "web=1,scheduler=1,agents=1,supervisor=1,beat=1")["roles"]

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "verb.after_commit": "tests.crash.test_graph_matrix",
     "worker.deaf": "tests.hazards.test_deaf_workers",  # this failpoint kills no process
     "archive.before_commit": "tests.archive.test_moving",
+    "unarchive.before_commit": "tests.archive.test_coming_back",
     "erasure.before_commit": "tests.privacy.test_killed",  # only orders that have ended are changed in it
     "history.before_commit": "tests.history.test_linking",  # no order is written in it
     "approval.before_commit": "tests.approvals.test_deciding",  # an operator's decision; no step runs in it

@@ -13,7 +13,7 @@ from chaos.brokers import RabbitMQ
 from tests import services
 from tests.support.shop import WORKERS, Shop, open_shop, order, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COMPLETE_BY, SWEEP = 5.0, 1.0
 BACK_OFF = 1.2  # seconds at most, for a step that failed once

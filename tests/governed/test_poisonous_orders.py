@@ -15,7 +15,7 @@ import pytest
 from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane
 from tests.support.shop import ADDRESS, order, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 POISON = "Poison"  # the city for which the carrier fails every booking
 WITHIN_SECONDS = 60.0

@@ -16,7 +16,7 @@ from tests.workflows.test_for_each import each, item
 __all__ = ["family", "flow"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("most", [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_many_equal_items_are_each_done_once_and_one_that_fails_is_settled_alone(sas, family, most):
     family(each(at_once=500))

@@ -7,7 +7,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -50,12 +49,10 @@ def addresses(printed: str) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A shop on RabbitMQ with a user for each role, and one client account that publishes and reads."""
-    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
+    services.require_rabbitmqctl()
     directory = tmp_path_factory.mktemp("users")
     mark = uuid.uuid4().hex[:8]
     with services.own_vhost() as url, scratch_database(directory) as database_url:
-        if urlsplit(url).path in ("", "/", "//"):
-            pytest.skip("needs rabbitmqctl, to make users and virtual hosts")
         running = ShopOfUsers(
             database_url, url, directory, first_port=first_port(), SUPERVISION_LOCAL_PICKUP="0", SUPERVISION_SWEEP_SECONDS="1",
             SUPERVISION_CANARY_SECONDS="2", CELERY_TASK_EVENTS="1",

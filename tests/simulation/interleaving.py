@@ -18,13 +18,13 @@ from typing import Any
 from django.db import connection
 from psycopg.errors import DeadlockDetected
 
-from supervision.postgres import db
+from supervision.postgres import cursors, db
 
 PATIENCE_SECONDS = 60
 NOT_WORTH_A_GATE = ("DISCARD", "SAVEPOINT", "RELEASE", "SET")
 
 
-class _GatedCursor(db.Cursor):
+class _GatedCursor(cursors.Cursor):
     gate: Callable[[], None]
     counting: Callable[[], AbstractContextManager[None]]
 
@@ -97,7 +97,7 @@ class Actor:
             cursor.execute("SET deadlock_timeout = '20ms'")
         self.pid = raw.info.backend_pid
         raw.prepare_threshold = 0
-        cursor = db._local.cursor = _GatedCursor(raw)
+        cursor = cursors._local.cursor = _GatedCursor(raw)
         cursor.gate, cursor.counting = self._gate, self._counting
         commit = connection._commit
 
@@ -127,6 +127,7 @@ class Stage:
     """The actors and the choice of the next one to run."""
 
     def __init__(self, actors: int = 3) -> None:
+        cursors.at_once = False  # each statement of a transaction has a gate
         self._changed = threading.Condition()
         self._actors = [Actor(self._changed) for _ in range(actors)]
         self.waits = 0  # how often an actor waited for a lock
@@ -174,6 +175,7 @@ class Stage:
 
     def close(self) -> None:
         """End all actors."""
+        cursors.at_once = True
         for actor in self._actors:
             actor.end()
 

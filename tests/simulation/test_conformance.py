@@ -113,7 +113,7 @@ def _choose(dice: random.Random, moves: list) -> tuple:
     return dice.choice([move for move in moves if move[0][0] == name])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("policy", small_model.POLICIES)
 @pytest.mark.parametrize("walk", range(WALKS))
 def test_the_engine_does_what_the_model_does(simulated, policy, walk):

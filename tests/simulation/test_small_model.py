@@ -121,7 +121,7 @@ FULL = (2, 2, 1)
 MOST_STATES = 2_000_000
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("policy", "agents", "supervisors", "duplicates"), SMALL)
 def test_every_state_of_the_small_model_is_sound_and_can_end(policy, agents, supervisors, duplicates):
     began = time.perf_counter()

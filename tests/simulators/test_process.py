@@ -13,8 +13,8 @@ from orders.simulators.server import spare_what_is_remembered
 @pytest.fixture
 def collector() -> Iterator[None]:
     before = gc.get_threshold()
-    gc.collect()
     gc.freeze()  # what the other tests have loaded: a process of its own would not have it
+    gc.collect()  # it counts what is left; how much that is decides when the next full collection comes
     yield
     gc.unfreeze()
     gc.set_threshold(*before)

@@ -254,7 +254,7 @@ def test_an_unreachable_index_is_named_without_its_password(no_pip_configuration
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_fresh_copy_starts_from_a_bare_python(tmp_path):
     system = "/usr/bin/python3"
     probe = [system, "-c", "import ssl, sys, venv; sys.exit(sys.version_info < (3, 11))"]

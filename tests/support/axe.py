@@ -52,7 +52,8 @@ def findings(page: Any, *, without: tuple[str, ...] = ()) -> list[str]:
     """The violations on this page, all rules on: the rule, how bad it is, the element, and what is wrong with it.
 
     without: selectors of what the project does not write, such as a frame of another site."""
-    page.evaluate(f"typeof axe === 'undefined' && (() => {{{SOURCE}}})()")
+    if page.evaluate("typeof axe === 'undefined'"):  # not again in the next look: it is half a megabyte
+        page.evaluate(f"(() => {{{SOURCE}}})()")
     answer = page.evaluate(
         "without => axe.run(without.length ? {exclude: without} : document, {resultTypes: ['violations']})"
         ".then(found => found.violations.map(one => ({id: one.id, impact: one.impact, nodes: one.nodes.map("
