@@ -35,15 +35,16 @@ log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """One call's end. ended: when, a `time.monotonic()` value. seconds: how long the agent worked; None: it was not called."""
+    """One call's end. handed_over, began, ended: `time.monotonic()` values. ended: 0 if it was not called, or raised what it may not."""
 
     place: StepPosition
     started: Started
     result: JSON | None
     failure: Failure | None
     settled: Sequence[Settlement] = ()
+    handed_over: float = 0.0  # to the threads that make calls
+    began: float = 0.0
     ended: float = 0.0
-    seconds: float | None = None
 
 
 class AgentsProcess:

@@ -1,4 +1,4 @@
-"""What a cohort's calls get besides the payload: results of earlier steps, and the signals that have come. And who needs no call.
+"""The results of earlier steps and the signals that calls get, the steps that need no call, and the waits that cannot end.
 
 Each is one statement for the cohort, and only for steps whose definition asks for it.
 """
@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from supervision.agent import JSON
+from supervision.agent import JSON, StepRequest
+from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal
 from supervision.postgres import db
+from supervision.recovery import decisions
 from supervision.retry import Failure, Outcome
 from supervision.states import Claim, Direction
 from supervision.store import step_verbs
@@ -124,3 +126,18 @@ def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Cl
     if decided:
         attempts.save_checkpoints(decided)
     return ended
+
+
+def failure_of(place: StepPosition, started: Started, request: StepRequest, failure: AgentFailure) -> Failure:
+    """What the agent's failure means. A wait for what cannot come stops the step, whose work may be under way: an operator looks."""
+    why = ""
+    if isinstance(failure, AwaitSignal) and not isinstance(failure, AwaitChildren):
+        if request.wait_is_over and failure.name == started.awaits:
+            why, code = "although that wait was over", "wait_was_over"
+        elif failure.name and place.direction == Direction.UNDO:
+            why, code = "and an undo cannot wait for a signal", "undo_waits"
+        elif failure.name and failure.name not in place.definition.signals:
+            why, code = f"which agent {place.agent.name} does not name in `signals`", "signal_unknown"
+    if why:
+        return Failure(outcome=Outcome.UNKNOWN, message=f"{failure}, {why}", code=code, reconcile=True)
+    return decisions.as_failure(failure)

@@ -19,28 +19,31 @@ DONE, STALE = "done", "stale"
 Failed = Sequence[tuple[Claim, Failure]]
 
 
-def call(place: StepPosition, item: Started, handed_over: float, make: Callable[[], Answer]) -> Answer:
-    """Make an agent's call; returns its answer with the time it took. handed_over: when the step began to wait for a thread."""
-    began = time.monotonic()
-    measures.THREAD_WAIT.observe(began - handed_over, place.agent.name)
-    token = log_context.enter(Work(item.key, item.run_id, place.step.name, item.claim.attempt))
-    try:
-        if not spans.on:
-            answer = make()
-        else:
-            with spans.active.attempt(item.key, _facts(place, item, began - handed_over)) as span:
+def calls(place: StepPosition, handed_over: float) -> Callable[[Started, Callable[[], Answer]], Answer]:
+    """A function that makes an agent's call in its log context and span. handed_over: when its cohort began to wait for threads."""
+    step = place.step.name
+
+    def call(item: Started, make: Callable[[], Answer]) -> Answer:
+        run_id, attempt = item.claim
+        token = log_context.enter(Work(item.key, run_id, step, attempt))
+        try:
+            if not spans.on:
+                return make()
+            with spans.active.attempt(item.key, _facts(place, item, time.monotonic() - handed_over)) as span:
                 answer = make()
                 _tell_end(span, answer.failure)
-    finally:
-        log_context.leave(token)
-    return answer._replace(seconds=answer.ended - began) if answer.ended else answer
+                return answer
+        finally:
+            log_context.leave(token)
+
+    return call
 
 
 def answered(place: StepPosition, answers: Sequence[Answer]) -> None:
-    """Count how long these calls took."""
-    for answer in answers:
-        if answer.seconds is not None:
-            measures.ATTEMPT_SECONDS.observe(answer.seconds, place.workflow, place.step.name, place.direction)
+    """Count how long these calls waited for a thread, and how long they took."""
+    measures.THREAD_WAIT.observe_all([answer.began - answer.handed_over for answer in answers], place.agent.name)
+    took = [answer.ended - answer.began for answer in answers if answer.ended]
+    measures.ATTEMPT_SECONDS.observe_all(took, place.workflow, place.step.name, place.direction)
 
 
 def done(place: StepPosition, number: int) -> None:

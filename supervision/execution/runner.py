@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError
 from supervision import conf
 from supervision.agent import Agent, StepRequest
 from supervision.dispatch import scheduler
-from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal, TransientFailure
+from supervision.errors import AgentFailure, TransientFailure
 from supervision.execution import first_operations, handback, inputs, notes, observed
 from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
@@ -168,10 +168,11 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
         started = [item for item, _ in noted]
         requests = {item.run_id: request for item, request in noted}
     gathering, handed_over = Gathering(len(started), process.late.put), time.monotonic()
+    observe = observed.calls(place, handed_over)
 
     def call(item: Started) -> None:
         request = requests.get(item.run_id) or ask(item)
-        gathering.report(observed.call(place, item, handed_over, lambda: _call(agent, place, item, request, steps)))
+        gathering.report(observe(item, lambda: _call(agent, place, item, request, steps, handed_over)))
 
     todo = process.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
@@ -266,74 +267,65 @@ def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> A
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
     step, permit_of = place.step, admission.permits(place) if place.agent.resource is not None else None
     extendable = checkpoints and step.longest is not None
+    common = {"step": step.name, "definition": step}
 
     def ask(started: Started) -> StepRequest:
-        claim = started.claim
-        permit = permit_of(claim) if permit_of is not None else NO_PERMIT
-        return StepRequest(
-            run_id=claim.run_id,
-            run_key=started.key,
-            step=step.name,
-            payload=started.payload,
-            idempotency_key=started.idempotency_key,
-            perform_key=started.perform_key or started.idempotency_key,
-            attempt=claim.attempt,
-            generation=started.generation,
-            deadline=min(started.deadline, permit.until),
-            checkpoint_data={**started.performed_checkpoint, **started.checkpoint},
-            performed=started.performed,
-            results=given.results.get(claim.run_id, inputs.NO_RESULTS) if given.results else inputs.NO_RESULTS,
-            signal=given.signals.get(claim.run_id) if given.signals else None,
-            wait_left=started.wait_left,
-            definition=step,
-            save_checkpoint=process.checkpointer(place, started) if checkpoints else None,
-            extend=process.extender(place, started) if extendable else None,
-            book=process.book(place, started) if checkpoints else None,
-            resource=permit.resource,
-            settings=permit.settings,
-            reserve=process.pacer(permit) if permit.paced else None,
-        )
+        (run_id, attempt), own, saved = started.claim, started.idempotency_key, started.checkpoint
+        permit = permit_of(started.claim) if permit_of is not None else NO_PERMIT
+        # A frozen dataclass sets field by field, which takes five times as long. Fields that are not here have their defaults.
+        request = object.__new__(StepRequest)
+        facts = request.__dict__
+        facts |= common | {
+            "run_id": run_id,
+            "run_key": started.key,
+            "payload": started.payload,
+            "idempotency_key": own,
+            "perform_key": started.perform_key or own,
+            "attempt": attempt,
+            "generation": started.generation,
+            "deadline": min(started.deadline, permit.until),
+            "checkpoint_data": {**before, **saved} if (before := started.performed_checkpoint) or saved else {},
+            "performed": started.performed,
+            "results": given.results.get(run_id, inputs.NO_RESULTS) if given.results else inputs.NO_RESULTS,
+            "signal": given.signals.get(run_id) if given.signals else None,
+            "wait_left": started.wait_left,
+            "resource": permit.resource,
+            "settings": permit.settings,
+        }
+        if checkpoints:
+            facts |= {"save_checkpoint": process.checkpointer(place, started), "book": process.book(place, started)}
+        if extendable:
+            facts["extend"] = process.extender(place, started)
+        if permit.paced:
+            facts["reserve"] = process.pacer(permit)
+        return request
 
     return ask
 
 
-def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequest, steps: list[str]) -> Answer:
-    undo = place.direction == Direction.UNDO
-    if not request.remaining:
+def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequest, steps: list[str], handed_over: float) -> Answer:
+    undo, began = place.direction == Direction.UNDO, time.monotonic()
+    if request.deadline <= began:
         late = TransientFailure("its time was over before an agent was free", decisions.NO_TIME)
-        return Answer(place, started, None, decisions.as_failure(late), notes.left(request, late))
+        return Answer(place, started, None, decisions.as_failure(late), notes.left(request, late), handed_over, began)
     try:
         if failpoints.armed:
             failpoints.hit("agent.before_call", steps)
         result = agent.compensate(request) if undo else agent.perform(request)
         if failpoints.armed:
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
-        return Answer(place, started, result if isinstance(result, dict) else checked(result), None, notes.left(request), time.monotonic())
+        fit = result if isinstance(result, dict) else checked(result)
+        return Answer(place, started, fit, None, notes.left(request), handed_over, began, time.monotonic())
     except UnfitResult as error:
-        return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), time.monotonic())
+        return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), handed_over, began, time.monotonic())
     except AgentFailure as error:
         db.drop_lost_connections()  # before this thread's next call of the same cohort
-        failure = _failure_of(place, started, request, error)
-        return Answer(place, started, None, failure, notes.left(request, error), time.monotonic())
+        failure = inputs.failure_of(place, started, request, error)
+        return Answer(place, started, None, failure, notes.left(request, error), handed_over, began, time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
         db.drop_lost_connections()
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
-        return Answer(place, started, None, decisions.as_failure(error), notes.left(request, error))
-
-
-def _failure_of(place: StepPosition, started: Started, request: StepRequest, failure: AgentFailure) -> Failure:
-    """What the agent's failure means. A wait for what cannot come stops the step, whose work may be under way: an operator looks."""
-    why = ""
-    if isinstance(failure, AwaitSignal) and not isinstance(failure, AwaitChildren):
-        if request.wait_is_over and failure.name == started.awaits:
-            why, code = "although that wait was over", "wait_was_over"
-        elif failure.name and place.direction == Direction.UNDO:
-            why, code = "and an undo cannot wait for a signal", "undo_waits"
-        elif failure.name and failure.name not in place.definition.signals:
-            why, code = f"which agent {place.agent.name} does not name in `signals`", "signal_unknown"
-    if why:
-        return Failure(outcome=Outcome.UNKNOWN, message=f"{failure}, {why}", code=code, reconcile=True)
-    return decisions.as_failure(failure)
+        return Answer(place, started, None, decisions.as_failure(error), notes.left(request, error), handed_over, began)
 
 
 def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, go_on: bool) -> Handover:
@@ -356,7 +348,7 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         failed: list[tuple[Claim, Failure]] = []
         for item, request, result in zip(ours, requests, results, strict=True):
             if isinstance(result, AgentFailure):
-                failed.append((item.claim, _failure_of(place, item, request, result)))
+                failed.append((item.claim, inputs.failure_of(place, item, request, result)))
             else:
                 done.append((item, result if isinstance(result, dict) else checked(result)))
         if failed:  # first, because it may lock all steps of its runs, and `finish` locks runs

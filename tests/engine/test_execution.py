@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from datetime import timedelta
 
 import pytest
 
+from supervision.agent import StepRequest
 from supervision.errors import OutcomeUnknown, PermanentFailure, Postpone, TransientFailure
 from supervision.execution import runner
 from supervision.models import StrayReply
@@ -28,6 +30,18 @@ def test_an_order_runs_through_every_agent_once_and_tells_its_end():
     assert step(key, "beta-step").result == {"by": "beta"}
     assert toy.TOLD["processed"] == [key]
     assert kit.healthy()
+
+
+def test_a_request_lacks_none_of_the_facts_that_its_class_names():
+    submit("toy", {"n": 1})
+    kit.run_until_idle()
+
+    for agent in (toy.ALPHA, toy.BETA, toy.GAMMA):
+        [request] = agent.performed
+        whole = StepRequest(**{field.name: getattr(request, field.name) for field in fields(StepRequest)})
+        assert repr(whole) == repr(request)
+        assert vars(request).keys() >= {field.name for field in fields(StepRequest) if field.default is MISSING}
+        assert (request.step, request.attempt, request.checkpoint_data) == (f"{agent.name}-step", 1, {})
 
 
 def test_a_message_delivered_twice_is_performed_once():

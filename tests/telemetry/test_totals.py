@@ -71,6 +71,9 @@ def test_outcomes_and_attempts_add_up_to_the_orders_in_the_tables(shop):
     assert found["sas_step_failures_total{agent=payment,code=card_declined}"] == 1
     timed = {key: value for key, value in found.items() if key.startswith("sas_step_seconds_count")}
     assert sum(timed.values()) == 4 * 3 + 2
+    waits = {key: value for key, value in found.items() if key.startswith("sas_call_wait_seconds_count")}
+    calls = {"payment": 4, "shipping": 3, "email": 3}  # stock works inside its transaction
+    assert waits == {f"sas_call_wait_seconds_count{{agent={name}}}": number for name, number in calls.items()}
     assert found["sas_service_call_seconds_count{service=carrier,status=2xx}"] == 3
     spent = sum((run.finished_at - run.created_at).total_seconds() for run in Run.objects.filter(process_state="Processed"))
     assert found["sas_order_seconds_sum"] == pytest.approx(spent)
