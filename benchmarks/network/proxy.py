@@ -1,7 +1,7 @@
 """A TCP proxy that delays both directions, and counts round trips. `python -m benchmarks.network.proxy --help`.
 
-The proxy sends each byte on after half of the delay. So an answer comes later by the whole delay, whatever its size, and what
-a client sends without waiting for an answer is delayed once. A round trip is counted when a client speaks after it has heard the
+The proxy sends each byte on after half of the delay, in both directions. So an answer arrives later by the whole delay, whatever
+its size. Requests that a client sends together, before the first answer, wait once and not one after the other. A round trip is counted when a client speaks after it has heard the
 server. The loop sleeps in `select`, whose resolution is a microsecond; `epoll`'s is a millisecond.
 """
 
