@@ -28,6 +28,7 @@ from supervision.plans import registry
 from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.states import Claim
+from supervision.store.bounds import searching
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
 
@@ -81,7 +82,12 @@ def _new(workflow: str, payload: Mapping[str, Any], **fields: Any) -> submission
 
 
 def schedule() -> list[tuple[StepPosition, list[Claim]]]:
-    """One pass of the scheduler; returns what it would have dispatched."""
+    """One pass of the scheduler; returns what it would have dispatched.
+
+    It searches everything. After a slow search the scheduler begins near the newest row for a while, which tests that move time, and
+    rows with it, would take for a run that is stuck.
+    """
+    searching.forget()
     sent: list[tuple[StepPosition, list[Claim]]] = []
     scheduler.schedule_once(lambda place, claims: sent.append((place, list(claims))))
     return sent

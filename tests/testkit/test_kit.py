@@ -15,6 +15,7 @@ from supervision import Agent, Intention, OutcomeUnknown, PermanentFailure, Step
 from supervision.agent import WAIT, WaitAgent, registered
 from supervision.errors import UnreadableSubmission
 from supervision.models import Effect, StrayReply
+from supervision.store.bounds import searching
 from supervision.workflow import _newest, _workflows
 from tests.support import toy
 
@@ -90,6 +91,19 @@ def test_time_brings_each_attempt_at_its_moment(sas):
 
     run.assert_state("Processed")
     assert sas.performed == ["alpha-step", *["beta-step"] * 3, "gamma-step"]
+
+
+def test_a_slow_machine_changes_nothing(sas, monkeypatch):
+    monkeypatch.setattr(searching, "SLOW_SECONDS", -1.0)  # each search for work counts as slow
+    monkeypatch.setattr(searching, "SHARE", 1e-6)
+    monkeypatch.setattr(searching, "WAIT_SECONDS", 600.0)  # for so long the next ones would begin near the newest row
+    sas.fake("beta-step", raises=TransientFailure("busy"), times=1)
+    sas.kill("beta-step")
+    run = sas.start("toy", {"n": 1})
+
+    sas.advance("1h")
+
+    run.assert_state("Processed")
 
 
 def test_a_refusal_undoes_what_was_done_in_reverse_order(sas):
