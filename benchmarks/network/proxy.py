@@ -1,9 +1,9 @@
 """A TCP proxy that delays both directions, and counts round trips. `python -m benchmarks.network.proxy --help`.
 
-The proxy sends each byte on after half of the delay, in both directions. So an answer arrives later by the whole delay, whatever
-its size. Requests that a client sends together, before the first answer, wait once and not one after the other. A round trip is
-counted when a client speaks after it has heard the server. The loop sleeps in `select`, whose resolution is a microsecond; that
-of `epoll` is a millisecond.
+The proxy sends each byte on after half of the delay, in both directions. So an answer arrives later by the whole delay, a long one
+as much as a short one. Requests that a client sends together, before the first answer, wait once and not one after the other. A
+round trip is counted when a client speaks after it has heard the server. The loop sleeps in `select`, whose resolution is a
+microsecond; that of `epoll` is a millisecond.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_several_orders_in_one_commit_are_left_to_the_thread(hinter, heard):
     assert kit.until(lambda: hinter.sent == ["notify"])
 
 
-def test_an_announced_order_that_nobody_takes_is_told_by_a_message(monkeypatch, tuned, hinter):
+def test_an_announced_order_that_no_scheduler_takes_is_told_by_a_message(monkeypatch, tuned, hinter):
     tuned(HINT_SECONDS=0.001)
     submit("toy", {"n": 1})
 
