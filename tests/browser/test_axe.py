@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -38,3 +41,50 @@ def test_a_field_without_a_name_is_found_in_spite_of_the_content_policy(chromium
 def test_a_colour_that_is_too_dark_for_the_dark_theme_is_found_there_alone(chromium: Any):
     assert found(chromium, WIDE, dark="#333") == []
     assert {line.split()[1] for line in found(chromium, DARK_PHONE, dark="#333")} == {"color-contrast"}
+
+
+PLAIN = '<!doctype html><html lang="en"><head><title>Orders</title>{style}</head><body><main><h1>Orders</h1>{link}</main></body></html>'
+SERVED = {
+    "/first": ("text/html", PLAIN.format(style="", link='<a href="/next">Next</a>')),
+    "/next": (
+        "text/html",
+        PLAIN.format(
+            style='<meta name="color-scheme" content="light dark"><link rel="stylesheet" href="/late.css">',
+            link='<a id="last" href="/first">First</a>',
+        ),
+    ),
+    "/late.css": ("text/css", "body { background: #111; color: #ddd } a { color: #ddd }"),
+}
+
+
+class Server(BaseHTTPRequestHandler):
+    """The three files above; the style sheet a second late."""
+
+    def do_GET(self) -> None:
+        kind, text = SERVED.get(self.path, ("text/plain", ""))
+        if self.path == "/late.css":
+            time.sleep(1)
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_a_page_is_looked_at_with_its_styles(chromium: Any):
+    """An answer to a click can be read before its style sheet is there; a link then has the browser's own colours."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with looking(chromium, DARK_PHONE, base_url=f"http://127.0.0.1:{server.server_port}") as context:
+            page = context.new_page()
+            page.goto("/first")
+            page.get_by_role("link").click()
+            page.locator("#last").wait_for(state="attached")
+
+            assert findings(page) == []
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -51,7 +51,9 @@ def looking(browser: Any, look: Look, **options: Any) -> Iterator[Any]:
 def findings(page: Any, *, without: tuple[str, ...] = ()) -> list[str]:
     """The violations on this page, all rules on: the rule, how bad it is, the element, and what is wrong with it.
 
-    without: selectors of what the project does not write, such as a frame of another site."""
+    without: selectors of what the project does not write, such as a frame of another site.
+    It waits for the page's styles first: a form that was sent shows its answer before they are there."""
+    page.wait_for_load_state()
     if page.evaluate("typeof axe === 'undefined'"):  # not again in the next look: it is half a megabyte
         page.evaluate(f"(() => {{{SOURCE}}})()")
     answer = page.evaluate(
