@@ -23,6 +23,7 @@ from orders import queries
 from orders.mails import codes as mails
 from orders.mails.resending import resend
 from orders.models import MailAgain, Order, Refund
+from orders.payments.state import charge_of
 from orders.refunds import asking, codes
 from orders.refunds.again import Failed, failed_of, pay_again
 from orders.returns import answers
@@ -96,6 +97,11 @@ class OrderDesk(CorrectionPages):
         order = self._to_act_on(request, object_id, codes.VERB)
         rest = _left(order)
         lead = _("Of the charge %(left)s are left. The money goes back to the customer's card, once, and the customer gets a mail.")
+        if charge_of(queries.order_views([order])[0].steps) is None:
+            lead = _(
+                "%(left)s of the customer's transfer are left. Make the transfer at the bank, then record it: the refund waits for that. "
+                "The customer gets a mail."
+            )
         words = lead % {"left": money(rest or Decimal(0), order.currency)}
         form = RefundForm(request.POST if request.method == "POST" else None)
 

@@ -322,6 +322,9 @@ def _money(view: OrderView, do: Any, undo: Any) -> str:
 
 
 def _transferred(view: OrderView) -> str:
+    if view.payment.refunded:
+        facts = {"part": money(view.payment.refunded, view.currency), "total": money(view.payment.paid, view.currency)}
+        return _("We have transferred %(part)s of the %(total)s you paid back to your bank account.") % facts
     if view.payment.paid > view.total:
         facts = {"came": money(view.payment.paid, view.currency), "back": money(view.payment.paid - view.total, view.currency)}
         return _("%(came)s have come by transfer. We pay %(back)s back.") % facts

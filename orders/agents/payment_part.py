@@ -64,7 +64,7 @@ class Part(Calls):
     def run(self) -> dict[str, Any]:
         amount = amount_of(self.request) if self.whole else worth(self.request)
         if not self.intent:
-            return payment_payout.perform(self.request, amount)
+            return payment_payout.perform(self.request, amount, whole=self.whole)
         try:
             wanted = to_minor(str(amount), self.currency)
         except NoSuchAmount:

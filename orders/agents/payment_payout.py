@@ -1,8 +1,10 @@
-"""The money of a return whose order was paid by bank transfer. The shop cannot send it, so an operator does, and records the payout.
+"""The money of a return or refund of an order that was paid by bank transfer: an operator sends it, and records the payout.
 
 The step waits for the signal `money-returned`: {"amount", "currency", "reference"} of the transfer that the operator made at the bank.
 What cannot be read, or is another amount or currency than is owed, does not count: the step waits on. The payout is written
 into the ledger under its reference. All attempts of the step write the same row, so it is recorded once.
+
+A return owes what its goods are worth, or less if less is left (`orders.payments.transfers`): its result says how much (`short`).
 """
 
 from __future__ import annotations
@@ -15,17 +17,25 @@ from django.utils.translation import gettext as _
 
 from orders.agents.payment_transfer import SERVICE, Unreadable, read
 from orders.models import PaymentAdjustment
-from orders.payments.codes import BANK_TRANSFER
+from orders.payments import transfers
+from orders.payments.codes import BANK_TRANSFER, PAYOUT
 from orders.returns import codes
 from supervision import EffectOutcome, PermanentFailure, StepRequest
 from supervision.errors import Waits
 
 PAY_OUT = "pay-out"
-WITHIN = timedelta(days=30)  # a payout that is not recorded by then stops the return in Error
+WITHIN = timedelta(days=30)  # a payout that is not recorded by then stops the return or refund in Error
 
 
-def perform(request: StepRequest, owed: Decimal) -> dict[str, Any]:
-    """The result once the payout is recorded. Raises Waits until then, and PermanentFailure when the time is over."""
+def perform(request: StepRequest, worth: Decimal, *, whole: bool) -> dict[str, Any]:
+    """The result once the payout is recorded. Raises Waits until then, and PermanentFailure when the time is over.
+
+    worth: what the goods are worth, or the amount of a refund. whole: of a refund, for which all of it was left when it was accepted.
+    """
+    owed = worth if whole else transfers.owed_now(str(request.payload["order"]), request.run_key, worth)
+    short = str(worth - owed)
+    if not owed:
+        return {"method": BANK_TRANSFER, "currency": request.payload["currency"], "refunds": [], "refunded": "0.00", "short": short}
     currency = str(request.payload["currency"]).upper()
     facts = {"owed": owed, "currency": currency}
     said = _("%(owed)s %(currency)s have to be paid back by bank transfer") % facts
@@ -40,7 +50,7 @@ def perform(request: StepRequest, owed: Decimal) -> dict[str, Any]:
             row.settle(EffectOutcome.DONE, reference)
             _tell(request, owed, currency)
             made = {"method": BANK_TRANSFER, "reference": reference, "currency": currency, "refunds": []}
-            return {**made, "refunded": str(owed), "short": "0.00"}
+            return {**made, "refunded": str(owed), "short": short}
     left = WITHIN.total_seconds() if request.wait_left is None else request.wait_left
     if request.wait_is_over or left <= 0:
         text = _('Pay %(owed)s %(currency)s back by bank transfer, then complete this step with {"refunded": "%(owed)s"}, or resubmit it.')
@@ -53,7 +63,7 @@ def _tell(request: StepRequest, owed: Decimal, currency: str) -> None:
     order = str(request.payload["order"])
     facts = {"kind": "refund", "intent": BANK_TRANSFER, "order_key": order, "amount": owed, "currency": currency}
     state = {"status": "succeeded", "gives_back": True, "rank": 1}
-    PaymentAdjustment.objects.get_or_create(external_id=f"payout:{request.run_key}", defaults={**facts, **state})
+    PaymentAdjustment.objects.get_or_create(external_id=f"{PAYOUT}{request.run_key}", defaults={**facts, **state})
 
 
 def matching(signal: Any, owed: Decimal, currency: str) -> str:
@@ -62,5 +72,5 @@ def matching(signal: Any, owed: Decimal, currency: str) -> str:
     if given != currency:
         raise Unreadable(_("currency: expected %(currency)s") % {"currency": currency})
     if amount != owed:
-        raise Unreadable(_("amount: expected %(owed)s, which is what the accepted goods are worth") % {"owed": owed})
+        raise Unreadable(_("amount: expected %(owed)s, which is what has to be paid back") % {"owed": owed})
     return reference

@@ -40,7 +40,7 @@ add(
             "Return fewer pieces of the lines that `errors` names.",
             RETURNS,
         ),
-        "not_paid_by_card": Problem(409, "No card was charged for this order.", "Pay back in the way in which it was paid.", PAID_BACK),
+        "not_paid": Problem(409, "The order is not done, or no money came for it.", "Cancel an order that is not done.", PAID_BACK),
         "no_failed_refund": Problem(
             409,
             "This order has no failed refund of this id.",
@@ -58,7 +58,7 @@ add(
         "nothing_to_change": Problem(409, "The order has these lines already.", "Read the order again.", "change_lines"),
         "not_sent_yet": Problem(409, "This mail was not sent yet.", "Wait until the order is on its way.", ".*mail.*"),
         "sent_too_often": Problem(409, "This mail was sent 5 times, which is the most.", "Write to the customer.", ".*mail.*"),
-        "no_payout": Problem(409, "This return waits for no payout.", "Look at the return: nothing is to be paid out by hand.", ".*pay.*"),
+        "no_payout": Problem(409, "It waits for no payout.", "Look at it: nothing is to be paid out by hand.", ".*pay.*"),
         "not_reported": Problem(409, "There is no report on this return yet.", "Report what came.", CORRECTIONS),
         "nothing_changes": Problem(409, "The report says this already.", "Nothing is to be done.", CORRECTIONS),
         "nothing_accepted": Problem(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from decimal import Decimal
+from functools import partial
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -17,6 +19,7 @@ from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer
 from orders.models import Refund
 from orders.refunds import asking
+from orders.refunds.recorded import to_pay_out
 from orders.validation import MONEY, Pattern
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
@@ -27,7 +30,7 @@ from supervision.insight.queries import iso
 
 
 class RefundSerializer(Strict):
-    """How much of the order's charge goes back, and why."""
+    """How much of the order's money goes back, and why."""
 
     amount = Pattern(MONEY, gettext_lazy('Expected an amount as a decimal string, such as "25.80".'))
     reason = Reason()
@@ -45,6 +48,7 @@ class RefundAnswer(Shape):
     id = serializers.CharField()
     number = serializers.CharField()
     amount = serializers.CharField(help_text="decimal string")
+    owed = serializers.CharField(help_text="decimal string: what an operator has to pay out at the bank")
     currency = serializers.CharField()
     reason = serializers.CharField()
     asked_by = serializers.CharField()
@@ -64,7 +68,9 @@ class OrderRefundsView(Door):
     def get(self, request: Request, public_id: str) -> Response:
         """The refunds that operators have asked for, the newest first. Those of returns are in the returns."""
         self.visible_order(request, public_id)
-        return answer_of(Refund.objects.filter(order_key=public_id), request, _refund, field="created_at")
+        rows = Refund.objects.filter(order_key=public_id)
+        waiting = to_pay_out(rows.values_list("public_id", flat=True))
+        return answer_of(rows, request, partial(_refund, waiting=waiting), field="created_at")
 
     @extend_schema(
         operation_id="refund_order",
@@ -73,9 +79,9 @@ class OrderRefundsView(Door):
         responses={202: OpenApiResponse(or_pending(AcceptedRefund), description="Accepted."), (422, PROBLEM): ProblemAnswer},
     )
     def post(self, request: Request, public_id: str) -> Response:
-        """Give a part of the charge back: 202 once it is committed. It needs an `Idempotency-Key`; the same key pays once.
+        """Give a part of the money back: 202 once it is committed. It needs an `Idempotency-Key`; the same key pays once.
 
-        409: no card was charged, the order is not done, or less is left of the charge.
+        409: no money came, the order is not done, or less is left of it.
         """
         said = self.read(request, RefundSerializer)
         key = request.headers.get("Idempotency-Key")
@@ -87,6 +93,13 @@ class OrderRefundsView(Door):
         return Response({"id": made.public_id}, status=202)
 
 
-def _refund(row: Refund) -> dict[str, object]:
+def shown(rows: Sequence[Refund]) -> list[dict[str, object]]:
+    """These refunds as the API answers them: JSON values."""
+    waiting = to_pay_out([row.public_id for row in rows])
+    return [_refund(row, waiting=waiting) for row in rows]
+
+
+def _refund(row: Refund, *, waiting: Collection[str]) -> dict[str, object]:
     facts = {name: getattr(row, name) for name in ("number", "currency", "reason", "asked_by")}
-    return {"id": row.public_id, **facts, "amount": str(row.amount), "created_at": iso(row.created_at)}
+    owed = row.amount if row.public_id in waiting else Decimal("0.00")
+    return {"id": row.public_id, **facts, "amount": str(row.amount), "owed": str(owed), "created_at": iso(row.created_at)}

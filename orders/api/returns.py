@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied, ValidationError
@@ -13,8 +12,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders import queries
-from orders.agents import payment_payout
-from orders.agents.payment_transfer import Unreadable
 from orders.api.base import Door
 from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer, ReturnAnswer
@@ -26,8 +23,7 @@ from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Operators, operates, sees_all
 from supervision.api.shapes import Shape, Strict, Text, Whole, or_pending
-from supervision.errors import Refused, UnknownRun
-from supervision.models import Signal
+from supervision.errors import UnknownRun
 from supervision.operations import operator_verbs
 
 
@@ -59,14 +55,6 @@ class GoodsSerializer(Strict):
     """The warehouse's report. Products that it leaves out did not come."""
 
     lines = GoodsLineSerializer(many=True, max_length=MAX_LINES)  # type: ignore[call-arg]
-    reason = Text(max_length=500)
-
-
-class PayoutSerializer(Strict):
-    """The transfer by which an operator has paid a return out at the bank."""
-
-    amount = Text(max_length=20, help_text="decimal string: what the return owes")
-    reference = Text(max_length=140, help_text="the bank's reference of the transfer")
     reason = Text(max_length=500)
 
 
@@ -138,30 +126,6 @@ class ReturnDetailView(ReturnDoor):
     def get(self, request: Request, public_id: str) -> Response:
         """The return; foreign and unknown ids give the same 404."""
         return Response(answers.answer(self.visible(request, public_id)))
-
-
-class PayoutView(ReturnDoor):
-    """The payout of one return by bank transfer."""
-
-    permission_classes = [Operators]
-
-    @extend_schema(operation_id="record_payout", request=PayoutSerializer, parameters=[IDEMPOTENCY_KEY], responses={202: ReturnAnswer})
-    def post(self, request: Request, public_id: str) -> Response:
-        """Record the transfer that paid this return out: 202, and the return goes on. 409: it waits for no payout."""
-        view = self.visible(request, public_id)
-        said = self.read(request, PayoutSerializer)
-        key = request.headers.get("Idempotency-Key") or said["reference"]
-        payload = {"amount": said["amount"], "currency": view.row.currency, "reference": said["reference"]}
-        if view.by_transfer:
-            try:
-                payment_payout.matching(payload, view.owed, view.row.currency)
-            except Unreadable as problem:
-                field, _colon, text = str(problem).partition(": ")
-                raise ValidationError({field: text}) from None
-        elif not Signal.objects.filter(run_key=public_id, name=codes.PAID_OUT, key=key).exists():
-            raise Refused(_("This return waits for no payout by bank transfer."), "no_payout")
-        operator_verbs.signal(public_id, codes.PAID_OUT, by=account_of(request), reason=said["reason"], payload=payload, signal_key=key)
-        return Response(answers.answer(self.visible(request, public_id)), status=202)
 
 
 class GoodsView(ReturnDoor):

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.views import SpectacularAPIView
 
-from orders.api import catalogue, corrections, failed_refunds, lines, reference, refunds, returns, views
+from orders.api import catalogue, corrections, failed_refunds, lines, payouts, reference, refunds, returns, views
 from orders.api.events import EventsView
 from orders.api.payment import PaymentView
 from orders.api.serializers import OrderAnswer, ResubmitSerializer
@@ -56,7 +56,8 @@ version_1: list[URLPattern | URLResolver] = [
     path("returns/<publicid:public_id>/goods/", returns.GoodsView.as_view(), name="return-goods"),
     path("returns/<publicid:public_id>/correction/", corrections.CorrectionView.as_view(), name="return-correction"),
     path("returns/<publicid:public_id>/correction/plan/", corrections.CorrectionPlanView.as_view(), name="return-correction-plan"),
-    path("returns/<publicid:public_id>/payout/", returns.PayoutView.as_view(), name="return-payout"),
+    path("returns/<publicid:public_id>/payout/", payouts.ReturnPayoutView.as_view(), name="return-payout"),
+    path("refunds/<publicid:public_id>/payout/", payouts.RefundPayoutView.as_view(), name="refund-payout"),
     path("products/", catalogue.ProductsView.as_view(), name="products"),
     *operators.patterns,
 ]

@@ -110,6 +110,15 @@ def charge_of(steps: Sequence[StepState]) -> str | None:
     return next((str(result["intent"]) for result in reversed(paid) if result.get("intent")), None)
 
 
+def came_by_transfer(steps: Sequence[StepState]) -> bool:
+    """Whether the money of these steps came by bank transfer."""
+    takes = (*codes.TAKES_MONEY, codes.AUTHORISE)
+    done = [
+        step for step in steps if step.name in takes and step.direction == Direction.DO and step.process_state == ProcessState.PROCESSED
+    ]
+    return any("received" in (step.result or {}) for step in done)
+
+
 def is_charged(steps: Sequence[StepState]) -> bool:
     """Whether the step of these steps that takes the money is done, or being undone."""
     charge = _step(steps, codes.TAKES_MONEY)

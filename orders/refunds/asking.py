@@ -1,7 +1,8 @@
 """Asking for a refund. It is accepted when its row and its submission are committed, in one transaction.
 
 The order's row is locked meanwhile. So two operators who ask at the same moment never ask together for more than is left of the
-charge. The agent compares again with what the payment service says, before it pays (`orders.agents.payment_part`).
+charge. The agent compares again with what the payment service says, before it pays (`orders.agents.payment_part`). The money of a
+bank transfer is sent by an operator, and our rows say how much of it is left (`orders.payments.transfers`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from django.utils.translation import gettext as _
 
 from orders.later_requests import Asked, check_key, digest_of, seen
 from orders.models import Order
-from orders.payments.state import charge_of
+from orders.payments import transfers
+from orders.payments.state import came_by_transfer, charge_of
 from orders.queries import OrderView, order_view
 from orders.refunds import codes
 from orders.refunds.accepting import accept_refund, client_of
@@ -36,7 +38,7 @@ SELECT coalesce(sum(f.amount), 0) FROM orders_refund f LEFT JOIN supervision_run
 def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: str) -> Asked:
     """Accept that this much of the order's charge is given back. The same key has one effect.
 
-    Raises InvalidOrder for an amount that is no money; Conflict where no card was charged or less is left of the charge;
+    Raises InvalidOrder for an amount that is no money; Conflict where no money came or less is left of it;
     KeyReused; UnknownRun. Then nothing was written. Raises AwaitsApproval where another operator has to approve the amount.
     """
     demand_reason(reason)
@@ -81,10 +83,13 @@ def _approved(key: str, /, *, by: Any, reason: str, plan_version: str | None, **
 
 
 def left(view: OrderView) -> Decimal:
-    """What of the order's charge can still be given back. Raises Conflict where the order is not done, or no card was charged."""
-    if view.process_state != RunState.PROCESSED or charge_of(view.steps) is None:
-        text = _("Only an order that is done and was paid by card can be refunded here. Another one is cancelled instead.")
+    """What of the order's money can still be given back. Raises Conflict where the order is not done, or no money came."""
+    by_card = charge_of(view.steps) is not None
+    if view.process_state != RunState.PROCESSED or not (by_card or came_by_transfer(view.steps)):
+        text = _("Only an order that is done and was paid can be refunded. Another one is cancelled instead.")
         raise Conflict(codes.NOT_PAID, text, {"order": [text]})
+    if not by_card:
+        return transfers.left(view)
     under_way: Decimal = db.fetch(_UNDER_WAY, {"order": view.public_id})[0][0]
     paying = view.payment
     rest: Decimal = paying.paid - paying.refunded - paying.owed - under_way

@@ -13,10 +13,13 @@ from supervision import StepRequest
 def words(request: StepRequest) -> tuple[str, str]:
     """The subject and the text."""
     payload = request.payload
-    paid = amount_said((request.results.get(REFUND) or {}).get("refunded"))
+    result = request.results.get(REFUND) or {}
+    said = _("we pay %(paid)s of your order back to your card.")
+    if not payload.get("intent"):
+        said = _("we have transferred %(paid)s of your order back to your bank account.")
     parts = [
         _("Hello,"),
-        _("we pay %(paid)s of your order back to your card.") % {"paid": money(paid or 0, payload["currency"])},
+        said % {"paid": money(amount_said(result.get("refunded")), payload["currency"])},
         _("Your order: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{payload['order']}/"},
     ]
     return _("A refund for your order %(number)s") % {"number": payload["number"]}, "\n\n".join(parts)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from orders.models import Return, ReturnLine
+from orders.payments import transfers
 from orders.records import recalled
 from orders.returns import codes
 from supervision.insight import queries as engine
@@ -153,7 +154,7 @@ def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence
         finished_at=run.finished_at,
         worth=worth if looked_at else None,
         refunded=(refunded - failed).quantize(Decimal("0.01")),
-        owed=(failed + (worth if by_transfer else 0)).quantize(Decimal("0.01")),
+        owed=(failed + (transfers.owed(row.order_key, row.public_id, worth) if by_transfer else 0)).quantize(Decimal("0.01")),
         by_transfer=by_transfer,
     )
 

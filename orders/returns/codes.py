@@ -9,14 +9,16 @@ WORKFLOW = "return-goods"
 AWAIT, RESTOCK, REFUND, TELL = "await-goods", "restock-goods", "refund-part", "notify-return"
 RECEIVED = "goods-received"  # the signal: {"lines": [{"sku", "accepted", "refused"}]}: what really came
 
-PAID_OUT = "money-returned"  # the signal: {"amount", "currency", "reference"} of the transfer by which an operator paid the return out
+PAID_OUT = (
+    "money-returned"  # the signal: {"amount", "currency", "reference"} of the transfer by which an operator paid a return or refund out
+)
 
 # Why a return is refused at the door, or ends without its goods.
 NOT_DELIVERED = "not_delivered"  # the order is not Processed
 BEYOND = "beyond_delivered"  # more than was delivered and is not on its way back
 CORRECT = "correct-return"  # the verb that corrects a report, for the approval of another operator
 SOLD_AGAIN = "sold_again"  # pieces are to be taken out of stock that are not there any more
-NOT_BY_CARD = "not_paid_by_card"  # a further refund is due, and no card was charged
+NOT_PAID = "not_paid"  # a further refund is due, and no money came
 NOTHING_CHANGES = "nothing_changes"  # the report says this already
 NOTHING_ACCEPTED = "nothing_accepted"  # a return that was not paid yet would have no piece left
 UNDONE = "return_undone"  # the return is cancelled or being undone

@@ -184,12 +184,11 @@ def _pay(row: Return, found: Plan, *, by: Any, reason: str, number: int) -> tupl
 
 
 def _left_of(view: OrderView) -> Decimal:
-    """What of the charge can still go back. Raises Refused where no card was charged."""
+    """What of the order's money can still go back. Raises Refused where none came."""
     try:
         return left(view)
     except Conflict:
-        text = _("No card was charged for this order: ask for another return of the pieces that were missed.")
-        raise Refused(text, codes.NOT_BY_CARD) from None
+        raise Refused(_("This order was not paid: there is no money that could go back."), codes.NOT_PAID) from None
 
 
 def _event(row: Return, made: ReturnCorrection, found: Plan) -> entries.Event:

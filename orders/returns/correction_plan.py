@@ -107,7 +107,10 @@ class Plan:
             words = _("%(worth)s %(currency)s are paid back instead of %(before)s")
             said.append(words % {**money, "worth": self.worth(1), "before": self.worth(0)})
         if self.further:
-            said.append(_("%(further)s %(currency)s go back to the card for pieces that were missed") % {**money, "further": self.further})
+            words = _("%(further)s %(currency)s go back to the card for pieces that were missed")
+            if not self.intent:
+                words = _("%(further)s %(currency)s have to be paid out at the bank for pieces that were missed")
+            said.append(words % {**money, "further": self.further})
         if self.too_much > 0:
             words = _("%(amount)s %(currency)s were paid for pieces that did not come, and stay paid")
             said.append(words % {**money, "amount": self.too_much})

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from orders.api.urls import order_patterns, version_1
-from orders.models import Return
+from orders.models import Refund, Return
 from supervision.intake.consuming import consume_batch
 from supervision.models import Alert, Approval, DeadLetter, Delivery, Incident, Job, Pause, Resource, Run, WebhookEndpoint
 from tests.shopping import a_client, a_request, an_account
@@ -33,6 +33,7 @@ DOORS = {
     ("get", "return"): (AUTH, HIDDEN, OPEN, HIDDEN, OPEN, OPEN),
     ("post", "return-goods"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "return-payout"): (AUTH, NO, NO, NO, NO, OPEN),
+    ("post", "refund-payout"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "return-correction"): (AUTH, NO, NO, NO, NO, OPEN),
     ("post", "return-correction-plan"): (AUTH, NO, NO, NO, NO, OPEN),
     ("get", "failed-refunds"): (AUTH, NO, NO, NO, OPEN, OPEN),
@@ -116,6 +117,7 @@ def places(customer):
         body='{"data": {"order": "x"}}',
     )  # fmt: skip
     back = Return.objects.create(public_id="r" * 22, order_key=public_id, number="1-R1", currency="EUR")
+    refund = Refund.objects.create(public_id="f" * 22, order_key=public_id, number="1-P1", currency="EUR", amount=1)
     incident = Incident.objects.create(kind="starvation", cause="starvation:submissions")
     job = Job.objects.create(verb="resubmit", reason="r", started_by="olga", total=1)
     asked = Approval.objects.create(verb="skip", subject=public_id, identity="x", reason="r", asked_by="ann", expires_at=timezone.now())
@@ -144,6 +146,7 @@ def places(customer):
         "return": f"returns/{back.public_id}/",
         "return-goods": f"returns/{back.public_id}/goods/",
         "return-payout": f"returns/{back.public_id}/payout/",
+        "refund-payout": f"refunds/{refund.public_id}/payout/",
         "return-correction": f"returns/{back.public_id}/correction/",
         "return-correction-plan": f"returns/{back.public_id}/correction/plan/",
         "signal": f"orders/{public_id}/signals/paid/",

@@ -179,19 +179,7 @@ def test_the_payout_at_the_bank_is_what_the_corrected_report_is_worth(shop, ada,
     assert olga.post(f"/api/v1/returns/{back}/payout/", {"amount": "25.80", "reference": "O", "reason": "x"}).status_code == 202
     shop.run()
     Run(back).assert_state("Processed")
-    with pytest.raises(Refused, match="No card was charged"):
-        correct_more(shop, key)
     shop.assert_healthy()
-
-
-def correct_more(shop, key: str) -> None:
-    """A return of totes of an order paid by bank transfer, whose report missed a piece, is corrected after its payout."""
-    back = asked(shop, key, totes=2)
-    goods(shop, back, ("TOTE-OCHRE", 1))
-    send_signal(back, "money-returned", {"amount": "18.00", "currency": "EUR", "reference": "O2"})
-    shop.run()
-    Run(back).assert_state("Processed")
-    correct(back, report(totes=2))
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

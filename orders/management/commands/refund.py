@@ -1,4 +1,4 @@
-"""Give a part of an order's charge back."""
+"""Give a part of an order's money back."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Command(OrderCommand):
 
     moves_orders = True
     help = (
-        "Give a part of a finished order's charge back to the customer's card, never more than is left of it. The same --key pays "
-        "once, however often the command runs."
+        "Give a part of what was paid for a finished order back, never more than is left of it. The same --key pays once, however often "
+        "the command runs. Money that came by bank transfer waits until its payout is recorded (`signal ID --name money-returned`)."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
