@@ -14,6 +14,9 @@ saw an error, and every order was done once. Measured: the 99th percentile of th
 migrations: the tables of release 0.1.0 with many rows. `manage.py migrate` brings them up to date while orders are taken there.
 Measured, for each migration: its duration, the longest statement that a client had meanwhile, and its locks.
 
+guessing: twelve at once try wrong passwords at every page that asks for one. Proven: at most nine are looked at. Measured: how
+long the page of a product takes meanwhile, against a quiet shop.
+
 Exit code 0: everything held. 1: the lines below the table name what did not.
 """
 
@@ -32,7 +35,7 @@ from typing import Any
 
 import psycopg
 
-from chaos import migrations, restarting
+from chaos import guessing, migrations, restarting
 from chaos.brokers import broker_of
 from chaos.failover import PROCESSES, Customers, judge, rest, settle, start_again_who_ended
 from chaos.look import until
@@ -148,6 +151,13 @@ def restart(directory: Path, *, rate: float, broker: str) -> Result:
         return restarting.drill(shop, rate=rate)
 
 
+def guess(directory: Path, *, broker: str) -> Result:
+    """Run the drill once; returns its figures, and one line for each thing that is wrong."""
+    with ExitStack() as stack:
+        _, _, shop = _site(stack, directory, broker, processes=("web",))
+        return guessing.drill(shop, say=say)
+
+
 # -------------------------------------------------------------------------------------------------------------- pieces
 
 
@@ -218,7 +228,7 @@ def say(text: str) -> None:
 def main(arguments: list[str]) -> int:
     """Read the command line, run the drill and print its table."""
     parser = argparse.ArgumentParser(prog="./run drill", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("drill", choices=["failover", "restore", "restart", "migrations"])
+    parser.add_argument("drill", choices=["failover", "restore", "restart", "migrations", "guessing"])
     parser.add_argument("--rate", type=float, default=20.0, help="orders per second (20)")
     parser.add_argument("--asynchronous", action="store_true", help="failover: the replica has fallen behind, so orders are lost")
     parser.add_argument("--broker", choices=["amqp", "redis", "pgmq"], default="pgmq", help="(pgmq)")
@@ -237,6 +247,7 @@ def main(arguments: list[str]) -> int:
         "failover": lambda: failover(directory, rate=given.rate, synchronous=not given.asynchronous, broker=given.broker),
         "restore": lambda: restore(directory, rate=given.rate, broker=given.broker),
         "restart": lambda: restart(directory, rate=given.rate, broker=given.broker),
+        "guessing": lambda: guess(directory, broker=given.broker),
         "migrations": lambda: migrations.drill(directory, events=given.rows, rate=given.rate, most_ms=given.most_ms, say=say),
     }
     figures, wrong = drill[given.drill]()

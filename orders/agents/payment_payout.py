@@ -16,9 +16,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from orders.agents.payment_transfer import SERVICE, Unreadable, read
-from orders.models import PaymentAdjustment
 from orders.payments import transfers
-from orders.payments.codes import BANK_TRANSFER, PAYOUT
+from orders.payments.codes import BANK_TRANSFER
 from orders.returns import codes
 from supervision import EffectOutcome, PermanentFailure, StepRequest
 from supervision.errors import Waits
@@ -48,7 +47,7 @@ def perform(request: StepRequest, worth: Decimal, *, whole: bool) -> dict[str, A
             key = f"{request.idempotency_key}:{PAY_OUT}"
             row = request.intend(PAY_OUT, key=key, service=SERVICE, amount=owed, currency=currency, external_id=reference)
             row.settle(EffectOutcome.DONE, reference)
-            _tell(request, owed, currency)
+            transfers.record(str(request.payload["order"]), request.run_key, owed, currency)
             made = {"method": BANK_TRANSFER, "reference": reference, "currency": currency, "refunds": []}
             return {**made, "refunded": str(owed), "short": short}
     left = WITHIN.total_seconds() if request.wait_left is None else request.wait_left
@@ -56,14 +55,6 @@ def perform(request: StepRequest, worth: Decimal, *, whole: bool) -> dict[str, A
         text = _('Pay %(owed)s %(currency)s back by bank transfer, then complete this step with {"refunded": "%(owed)s"}, or resubmit it.')
         raise PermanentFailure(text % facts, "transfer_to_return")
     raise Waits(codes.PAID_OUT, within=timedelta(seconds=left), message=said)
-
-
-def _tell(request: StepRequest, owed: Decimal, currency: str) -> None:
-    """Write the payout beside the refunds of the order, once. The order's payment reads it there."""
-    order = str(request.payload["order"])
-    facts = {"kind": "refund", "intent": BANK_TRANSFER, "order_key": order, "amount": owed, "currency": currency}
-    state = {"status": "succeeded", "gives_back": True, "rank": 1}
-    PaymentAdjustment.objects.get_or_create(external_id=f"{PAYOUT}{request.run_key}", defaults={**facts, **state})
 
 
 def matching(signal: Any, owed: Decimal, currency: str) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from orders.models import Order
+from orders.models import Order, PaymentAdjustment
 from orders.payments.codes import BANK_TRANSFER, PAYOUT
 from orders.payments.state import came_by_transfer
 from orders.queries import OrderView, order_view
 from supervision.postgres import db
+from supervision.workflow import ClosedRun
 
 _GONE = """
 WITH done AS (
@@ -35,6 +36,19 @@ SELECT (SELECT coalesce(sum(amount), 0) FROM done)
          WHERE NOT EXISTS (SELECT FROM done d WHERE d.external_id = %(payout)s || o.public_id)
            AND (%(besides)s = '' OR (o.at, o.id) < (SELECT b.at, b.id FROM looked b WHERE b.public_id = %(besides)s)))
 """
+
+
+def record(order_key: str, back: str, amount: Decimal, currency: str) -> None:
+    """Write that this return or refund was paid out, once, beside the refunds of the order: its payment is read there."""
+    facts = {"kind": "refund", "intent": BANK_TRANSFER, "order_key": order_key, "amount": amount, "currency": currency.upper()}
+    state = {"status": "succeeded", "gives_back": True, "rank": 1}
+    PaymentAdjustment.objects.get_or_create(external_id=f"{PAYOUT}{back}", defaults={**facts, **state})
+
+
+def record_by_hand(run: ClosedRun, refunded: Decimal) -> None:
+    """The same for a run that ends, and whose payout an operator may have written as the step's result, without a signal."""
+    if refunded > 0 and not run.payload.get("intent"):
+        record(run.payload["order"], run.key, refunded, run.payload["currency"])
 
 
 def left(view: OrderView, *, besides: str = "") -> Decimal:

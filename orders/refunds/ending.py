@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from orders import accounting
 from orders.documents import crediting
+from orders.payments import transfers
 from orders.refunds.codes import REPLACED
 from orders.returns.codes import REFUND, amount_said
 from supervision.journal import entries
@@ -29,6 +30,9 @@ SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, s.result-
 def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record what was paid back. A refund whose payment was skipped has paid nothing: no credit note, and it closes no finding."""
     facts = db.fetch(_FACTS, {"refunds": [run.key for run in runs], "step": REFUND})
+    by_key = {run.key: run for run in runs}
+    for key, _order, _number, _amount, _currency, refunded, *_rest in facts:
+        transfers.record_by_hand(by_key[key], amount_said(refunded))
     entries.append(
         accounting.KEY,
         [

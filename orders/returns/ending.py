@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from orders import accounting
 from orders.formats import speaking
+from orders.payments import transfers
 from orders.returns import codes
 from supervision.journal import entries
 from supervision.models import Notification
@@ -54,6 +55,9 @@ SELECT t.public_id, t.order_key, t.number, t.currency, coalesce(sum(l.accepted *
 def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record what came back and what was paid for it, and queue the credit notes, in the transaction that ends these returns."""
     facts = _facts(runs)
+    by_key = {run.key: run for run in runs}
+    for key, *_order, refunded, _charge in facts:
+        transfers.record_by_hand(by_key[key], codes.amount_said(refunded))
     entries.append(accounting.KEY, [_event(*one) for one in facts])
     if accepted := [key for key, _order, _number, _currency, _worth, pieces, *_rest in facts if pieces]:
         Notification.objects.create(kind=accounting.ISSUE_CREDIT_NOTES, payload={"returns": accepted})

@@ -20,7 +20,7 @@ from orders.returns import answers, codes
 from orders.services import Conflict
 from supervision.incidents import lifecycle
 from supervision.models import Effect, Incident
-from supervision.operations import operator_verbs
+from supervision.operations import completing, operator_verbs
 from supervision.postgres import db
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
@@ -208,6 +208,22 @@ def test_a_process_that_dies_while_it_records_the_payout_records_it_once(shop, t
     Run(made).assert_state("Processed")
     assert paying(transferred)["refunded"] == "10.00"
     assert Effect.objects.filter(operation="pay-out").count() == 1
+    shop.assert_healthy()
+
+
+def test_a_payout_that_an_operator_wrote_as_the_result_by_hand_counts_too(shop, transferred):
+    back = asked(shop, transferred, totes=1)
+    goods(shop, back, ("TOTE-OCHRE", 1))
+    made = given(transferred)
+    shop.advance("31d")
+    shop.run()
+    for key, amount in ((back, "18.00"), (made, "10.00")):
+        Run(key).assert_state("Error")
+        completing.complete(key, by="olga", reason="paid at the bank", step="refund-part", result={"refunded": amount})
+    shop.run()
+
+    assert paying(transferred)["refunded"] == "28.00"
+    assert refused(transferred, "51.81").startswith("beyond_charge: Only 51.80 EUR")
     shop.assert_healthy()
 
 

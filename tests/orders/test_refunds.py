@@ -195,7 +195,7 @@ class TestThePage:
 
         html = boss.get(page(Order.objects.get(public_id=delivered))).content.decode()
         assert refunds_made(services, delivered) == [1290]
-        assert "Of the charge 66.90 EUR are left." in html
+        assert "Of what was paid 66.90 EUR are left." in html
         assert "12.90 EUR" in html[html.index('id="sc-after"') :]
         assert "otto" in html[html.index('id="sc-after"') :]
         assert [entry.user.username for entry in LogEntry.objects.filter(change_message="refund of 12.90 EUR: a scratch")] == ["otto"]
