@@ -4,7 +4,7 @@
 2. A batch is one transaction: it locks the job's row, then its orders in the engine's usual order, acts on each, and writes
    their results and the job's counts. A process that is killed in it has done nothing; one that is killed after it has done all.
    So no order is forgotten and none is treated twice.
-3. Between two batches it rests as long as the batch took, so that the orders under way keep the database and the processors.
+3. Between two batches it rests three times as long as the batch took, so that the orders under way keep the processors.
 4. After TURN_SECONDS it sends itself a hint and returns, so that sweeps and deliveries are not held up. If that hint is lost or
    the process dies, the next sweep of any supervisor finds the job (`relay`) once its lease is over.
 
@@ -27,6 +27,7 @@ from supervision.jobs import job_sql
 from supervision.jobs.acting import Became, Outcome, act
 from supervision.jobs.steering import may_act
 from supervision.models import Job, JobResult
+from supervision.operations.acting import holding
 from supervision.operations.audit_log import Actor
 from supervision.postgres import db
 from supervision.runtime import failpoints
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 25  # orders that one transaction treats; their rows are locked for so long
 TURN_SECONDS = 2.0
-REST = 1.0  # of the time that a batch took
+REST = 3.0  # times the time that a batch took: a job gets at most a quarter of one process
 FREEZE_SECONDS = 30.0  # a process that is frozen in a batch loses its transaction after so long
 FROZEN = "25P03"  # the SQLSTATE of that
 TELL_AFTER_SECONDS = 60.0  # the end of a job that took longer is mailed to the operator who started it
@@ -105,8 +106,8 @@ def _work(pk: int) -> bool:
         return False
     rows = list(JobResult.objects.filter(job=pk, number__gt=job.position).order_by("number")[:BATCH])
     if rows:
-        run_verbs.lock([row.run_id for row in rows])  # all of them, in the order in which the engine locks several runs
-        with gate.covered(job.approval is not None):  # it runs, so it was approved
+        locked = run_verbs.lock([row.run_id for row in rows])  # all of them, in the order in which the engine locks several runs
+        with holding(locked.runs), gate.covered(job.approval is not None):  # it runs, so it was approved
             became = [act(job, row, by) for row in rows]
         _record(job, rows, became)
         failpoints.hit("job.before_commit")

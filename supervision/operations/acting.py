@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django.db.models.functions import Now
@@ -12,7 +14,7 @@ from supervision.agent import CHILD
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import Refused
-from supervision.models import Alert, Child, ChildState, Run, StepState
+from supervision.models import Child, ChildState, Run, StepState
 from supervision.operations.audit_log import Actor, log
 from supervision.operations.previews import seen, without_run
 from supervision.postgres import db
@@ -21,9 +23,30 @@ from supervision.store import run_verbs
 from supervision.store.runs.locked_run import LockedRun
 from supervision.wakeup import hints
 
+_CLOSE = """
+UPDATE supervision_alert
+   SET closed_at = now(), acknowledged_at = coalesce(acknowledged_at, now()),
+       acknowledged_by = CASE WHEN acknowledged_at IS NULL THEN %(actor)s ELSE acknowledged_by END
+ WHERE run_id = %(run)s AND position = %(position)s AND direction = %(direction)s AND closed_at IS NULL
+"""
+_held: ContextVar[dict[str, LockedRun] | None] = ContextVar("held", default=None)
+
+
+@contextmanager
+def holding(runs: Sequence[LockedRun]) -> Iterator[None]:
+    """Within it, the first verb on each of these runs, which the transaction has locked, does not read it again."""
+    token = _held.set({locked.run.key: locked for locked in runs})
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
 
 def locked_run(key: str) -> LockedRun:
     """The run of this public id, locked until the transaction ends. Raises UnknownRun, or Refused where it has no run (any more)."""
+    held = (_held.get() or {}).pop(key, None)  # a verb that is refused may have changed the object
+    if held is not None and run_verbs.is_as_read(held):
+        return held
     run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
     if run_id is None:
         raise without_run(key)
@@ -68,9 +91,7 @@ def commit(work: Callable[[], str]) -> str:
 
 def close_alerts_of(step: StepState, actor: str) -> None:
     """The step leaves Error. Acknowledge its alerts as this actor, and close them."""
-    standing = Alert.objects.filter(run_id=step.run_id, position=step.position, direction=step.direction, closed_at__isnull=True)
-    standing.filter(acknowledged_at__isnull=True).update(acknowledged_at=Now(), acknowledged_by=actor)
-    standing.update(closed_at=Now())
+    db.run(_CLOSE, {"run": step.run_id, "position": step.position, "direction": step.direction, "actor": actor})
 
 
 def drop_waiting_children(step: StepState, key: str) -> None:

@@ -44,6 +44,12 @@ def lock(run_ids: Sequence[int]) -> Changing:
     return Changing(run_ids)
 
 
+def is_as_read(locked: LockedRun) -> bool:
+    """Whether nothing was written to this run since it was locked, by this transaction, as no other one can: each change is an event."""
+    rows = db.fetch(_NUMBERS, {"runs": [locked.run.pk]})
+    return bool(rows[0][1:] == (locked.newest, len(locked.steps) + len(locked.undos)))
+
+
 class Changing:
     """The locked runs of one transaction."""
 

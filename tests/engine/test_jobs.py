@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.insight import directory
@@ -15,6 +17,9 @@ from supervision.insight.filters import BadFilter
 from supervision.jobs import reading, selection, steering, working
 from supervision.models import Job, JobResult, Run, StepEvent
 from supervision.operations import operator_verbs
+from supervision.operations.acting import holding
+from supervision.postgres import db
+from supervision.store import run_verbs
 from supervision.testing import run_of, step
 from tests.engine import kit
 from tests.support import toy
@@ -337,3 +342,35 @@ def test_orders_chosen_one_by_one_keep_the_attempts_that_were_seen():
 
     assert outcomes(job) == {seen: "done"}
     assert run_of(gone).process_state != "Processing"
+
+
+def test_a_run_that_the_transaction_holds_is_not_read_again_unless_a_verb_has_changed_it():
+    [key] = refused(1)
+    pk = run_of(key).pk
+
+    def work() -> list[int]:
+        with holding(run_verbs.lock([pk]).runs):
+            read = []
+            for verb in (operator_verbs.resubmit, operator_verbs.cancel):
+                with CaptureQueriesContext(connection) as queries:
+                    verb(key, by="olga", reason="x")
+                read.append(sum("FOR UPDATE" in query["sql"] and "supervision_stepstate" in query["sql"] for query in queries))
+            return read
+
+    assert db.transact(work) == [0, 1]
+    assert run_of(key).process_state == "Cancelled"
+
+
+def test_a_held_run_that_was_written_to_in_the_same_transaction_is_read_again():
+    first, other = refused(2)
+    pks = [run_of(key).pk for key in (first, other)]
+
+    def work() -> str:
+        held = run_verbs.lock(pks).runs
+        operator_verbs.cancel(other, by="olga", reason="a verb on the first one may do this")
+        with holding(held), pytest.raises(Refused):
+            operator_verbs.resubmit(other, by="olga", reason="x")
+        return operator_verbs.resubmit(first, by="olga", reason="x")
+
+    assert db.transact(work) == "Processing"
+    assert run_of(other).process_state == "Cancelled"

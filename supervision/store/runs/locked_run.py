@@ -50,6 +50,11 @@ class LockedRun:
         self._events: list[StepEvent] = []
         self._reason = ""
 
+    @property
+    def newest(self) -> int:
+        """The number of the run's newest event, written or noted."""
+        return self._seq
+
     # -------------------------------------------------------------------------------------------- single moves
 
     def move(self, step: StepState, to: ProcessState, actor: str, why: str = "", **fields: Any) -> None:
