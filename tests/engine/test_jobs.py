@@ -368,8 +368,9 @@ def test_a_held_run_that_was_written_to_in_the_same_transaction_is_read_again():
     def work() -> str:
         held = run_verbs.lock(pks).runs
         operator_verbs.cancel(other, by="olga", reason="a verb on the first one may do this")
-        with holding(held), pytest.raises(Refused):
+        with holding(held), pytest.raises(Refused) as refusal:
             operator_verbs.resubmit(other, by="olga", reason="x")
+        assert refusal.value.code == "not_in_error", "it was read as it is now"
         return operator_verbs.resubmit(first, by="olga", reason="x")
 
     assert db.transact(work) == "Processing"
