@@ -5,7 +5,6 @@ Each door gets an account of its own, because wrong passwords count by account.
 
 from __future__ import annotations
 
-import re
 import statistics
 import threading
 import time
@@ -87,6 +86,7 @@ def drill(shop: Shop, *, say: Callable[[str], None]) -> tuple[dict[str, Any], li
         name = f"owner{number}"
         shop.manage("create_user", name, "--group", door.group, "--password", PASSWORD, "--email", f"{name}@example.com")
         with httpx2.Client(base_url=shop.url, timeout=60, trust_env=False) as http:
+            http.get("/accounts/login/")  # it sets the cookie that each form is compared with
             if door.signed_in:
                 answer = _send(http, "/accounts/login/", {"username": name, "password": PASSWORD})
                 if answer.status_code != 302:
@@ -110,25 +110,17 @@ def _guess(http: httpx2.Client, door: Door, name: str) -> Counter[int]:
     """Send wrong passwords in bursts; how many answers had which status."""
     answers: Counter[int] = Counter()
     more = dict(door.more) if door.signed_in else {"username": name}
-    token = _token(http, door.path)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for burst in range(BURSTS):
             began = time.monotonic()
 
             def one(number: int, burst: int = burst) -> int:
-                return _send(http, door.path, {**more, door.field: f"guess-{burst}-{number}"}, token).status_code
+                return _send(http, door.path, {**more, door.field: f"guess-{burst}-{number}"}).status_code
 
             answers.update(threads.map(one, range(AT_ONCE)))
             time.sleep(max(0.0, BURST_SECONDS - (time.monotonic() - began)))
     return answers
 
 
-def _token(http: httpx2.Client, path: str) -> str:
-    found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', http.get(path).text)
-    if found is None:
-        raise RuntimeError(f"{path} has no form")
-    return found[1]
-
-
-def _send(http: httpx2.Client, path: str, form: dict[str, str], token: str = "") -> httpx2.Response:
-    return http.post(path, data={**form, "csrfmiddlewaretoken": token or _token(http, path)})
+def _send(http: httpx2.Client, path: str, form: dict[str, str]) -> httpx2.Response:
+    return http.post(path, data={**form, "csrfmiddlewaretoken": http.cookies["csrftoken"]})
