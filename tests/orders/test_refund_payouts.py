@@ -124,6 +124,7 @@ def test_refunds_that_are_asked_for_at_once_are_never_more_than_has_come(shop, t
 
 @pytest.mark.parametrize("first", ["mugs", "totes"])
 def test_returns_after_a_refund_owe_what_is_left_and_the_first_that_was_looked_at_comes_first(shop, transferred, olga, first):
+    issue()
     backs = {"mugs": asked(shop, transferred, mugs=2), "totes": asked(shop, transferred, totes=3)}
     made = given(transferred, "60.00")
     shop.run()
@@ -146,6 +147,7 @@ def test_returns_after_a_refund_owe_what_is_left_and_the_first_that_was_looked_a
         "method": "bank_transfer", "currency": "EUR", "refunds": [], "refunded": "0.00", "short": str(whole[second]),
     }  # fmt: skip
     assert (paying(transferred)["state"], paying(transferred)["refunded"]) == ("refunded", "79.80")
+    issue()
     shop.assert_healthy()
 
 
