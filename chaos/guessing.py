@@ -58,7 +58,7 @@ class Visitor(threading.Thread):
 
     def run(self) -> None:
         """Ask until stopped."""
-        with httpx2.Client(base_url=self.url, timeout=30, trust_env=False) as http:
+        with _client(self.url) as http:
             while not self.stopped.wait(0.02):
                 began = time.monotonic()
                 http.get(PAGE).raise_for_status()
@@ -85,7 +85,7 @@ def drill(shop: Shop, *, say: Callable[[str], None]) -> tuple[dict[str, Any], li
         say(f"guessing at {door.name}, {AT_ONCE} at once")
         name = f"owner{number}"
         shop.manage("create_user", name, "--group", door.group, "--password", PASSWORD, "--email", f"{name}@example.com")
-        with httpx2.Client(base_url=shop.url, timeout=60, trust_env=False) as http:
+        with _client(shop.url) as http:
             http.get("/accounts/login/")  # it sets the cookie that each form is compared with
             if door.signed_in:
                 answer = _send(http, "/accounts/login/", {"username": name, "password": PASSWORD})
@@ -104,6 +104,11 @@ def drill(shop: Shop, *, say: Callable[[str], None]) -> tuple[dict[str, Any], li
         if times > MOST_TIMES:
             wrong.append(f"{door.name}: the page of a product took {times:.1f} x as long meanwhile")
     return figures, wrong
+
+
+def _client(url: str) -> httpx2.Client:
+    """Each request has a connection of its own: the server closes idle ones, perhaps just as the next request is sent."""
+    return httpx2.Client(base_url=url, timeout=60, trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0))
 
 
 def _guess(http: httpx2.Client, door: Door, name: str) -> Counter[int]:
