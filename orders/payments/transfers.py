@@ -3,7 +3,8 @@
 No bank compares, as the payment service does for a card. So returns and refunds are compared here with what has come: what was paid
 out, what refunds under way will pay, and what returns whose goods have come are worth. Refunds come before returns, and of two
 returns the one whose goods were looked at first. Who decides what is paid holds the order's row locked (`orders.refunds.asking`,
-`orders.agents.payment_payout`): then all of it together is never more than has come for the order.
+`orders.agents.payment_payout`): then what is accepted counts what others are owed.
+A payout counts once an attempt has taken its signal: a cancel or a correction before that is not guarded yet (ADR 51).
 """
 
 from __future__ import annotations
