@@ -135,6 +135,30 @@ for _invariant, _violations in (
         """,
     ),
     (
+        "no order was paid out more at the bank than has come for it",
+        """
+        SELECT a.order_key, sum(a.amount) AS paid_out, o.total, c.received
+          FROM orders_paymentadjustment a JOIN orders_order o ON o.public_id = a.order_key
+         CROSS JOIN LATERAL (
+               SELECT max(CASE WHEN s.result->>'received' ~ '^[0-9]{1,12}([.][0-9]{1,3})?$'
+                               THEN (s.result->>'received')::numeric END) AS received
+                 FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do'
+                WHERE r.key = a.order_key) c
+         WHERE starts_with(a.external_id, 'payout:') AND a.gives_back
+         GROUP BY a.order_key, o.total, c.received HAVING sum(a.amount) > least(o.total, c.received)
+        """,
+    ),
+    (
+        "a payout at the bank that is in the ledger is recorded for its order with the same amount",
+        """
+        SELECT r.key AS return_key, e.amount AS in_ledger, a.amount AS recorded
+          FROM supervision_effect e JOIN supervision_run r ON r.id = e.run_id
+          LEFT JOIN orders_paymentadjustment a ON a.external_id = 'payout:' || r.key
+         WHERE e.operation = 'pay-out' AND e.service = 'bank' AND e.outcome = 'done' AND a.amount IS DISTINCT FROM e.amount
+           AND r.workflow IN ('return-goods', 'refund-order')
+        """,
+    ),
+    (
         "a Processed order that was split has a parcel for each warehouse",
         f"""
         SELECT r.id AS run_id, r.key

@@ -165,6 +165,10 @@ class Part(Calls):
             self.learn_refunds(own)
         given = sum((from_minor(one.amount, self.currency) for one in own if one.gives_back), Decimal(0))
         given = given or codes.amount_said((self.request.performed or {}).get("refunded"))
+        if not self.intent and (given := payment_payout.gone_out(self.request)):
+            words = {"given": given, "currency": self.currency}
+            text = _("%(given)s %(currency)s were paid out at the bank: complete this step if they came back, skip it if they stay paid.")
+            raise PermanentFailure(text % words, "refund_made")
         if given:
             text = _("%(given)s %(currency)s were paid back and cannot be fetched back: settle it by hand, then complete this step.")
             raise PermanentFailure(text % {"given": given, "currency": self.currency}, "refund_made")

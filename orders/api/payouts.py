@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,7 @@ from orders.api.returns import ReturnDoor
 from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ReturnAnswer
 from orders.models import Refund
+from orders.payments import transfers
 from orders.refunds.recorded import to_pay_out
 from orders.returns import answers, codes
 from supervision.api.base import account_of
@@ -26,6 +28,7 @@ from supervision.api.shapes import Strict, Text
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Signal
 from supervision.operations import operator_verbs
+from supervision.operations.acting import locked_run
 
 
 class PayoutSerializer(Strict):
@@ -41,20 +44,31 @@ class _Payout(ReturnDoor):
 
     permission_classes = [Operators]
 
-    def record(self, request: Request, public_id: str, owed: Decimal | None, currency: str) -> None:
-        """Send the signal. owed: None where nothing waits to be paid out; then a signal that was sent before is answered as before."""
+    def record(self, request: Request, public_id: str, order: str, owes: Callable[[], tuple[Decimal | None, str]]) -> None:
+        """Write the payout and send its signal, in one transaction. A payout that was recorded before is answered as before.
+
+        owes: what is owed and its currency, asked under the locks of the run and the order; None where nothing waits to be paid out.
+        """
         said: dict[str, Any] = self.read(request, PayoutSerializer)
         key = request.headers.get("Idempotency-Key") or said["reference"]
-        payload = {"amount": said["amount"], "currency": currency, "reference": said["reference"]}
-        if owed is not None:
-            try:
-                payment_payout.matching(payload, owed, currency)
-            except Unreadable as problem:
-                field, _colon, text = str(problem).partition(": ")
-                raise ValidationError({field: text}) from None
-        elif not Signal.objects.filter(run_key=public_id, name=codes.PAID_OUT, key=key).exists():
-            raise Refused(_("Nothing waits here to be paid out by bank transfer."), "no_payout")
-        operator_verbs.signal(public_id, codes.PAID_OUT, by=account_of(request), reason=said["reason"], payload=payload, signal_key=key)
+        payload = {"amount": said["amount"], "currency": owes()[1], "reference": said["reference"]}
+
+        def first() -> None:
+            locked_run(public_id)
+            transfers.lock(order)
+            owed, currency = owes()
+            if owed is not None:
+                reference = payment_payout.matching(payload, owed, currency)
+                transfers.record(order, public_id, owed, currency, reference)
+            elif not Signal.objects.filter(run_key=public_id, name=codes.PAID_OUT, key=key).exists():
+                raise Refused(_("Nothing waits here to be paid out by bank transfer."), "no_payout")
+
+        facts = {"by": account_of(request), "reason": said["reason"], "payload": payload, "signal_key": key}
+        try:
+            operator_verbs.signal(public_id, codes.PAID_OUT, first=first, **facts)
+        except Unreadable as problem:
+            field, _colon, text = str(problem).partition(": ")
+            raise ValidationError({field: text}) from None
 
 
 class ReturnPayoutView(_Payout):
@@ -64,7 +78,12 @@ class ReturnPayoutView(_Payout):
     def post(self, request: Request, public_id: str) -> Response:
         """Record the transfer that paid this return out: 202, and the return goes on. 409: it waits for no payout."""
         view = self.visible(request, public_id)
-        self.record(request, public_id, view.owed if view.by_transfer else None, view.row.currency)
+
+        def owes() -> tuple[Decimal | None, str]:
+            now = self.visible(request, public_id)
+            return now.owed if now.by_transfer else None, now.row.currency
+
+        self.record(request, public_id, view.row.order_key, owes)
         return Response(answers.answer(self.visible(request, public_id)), status=202)
 
 
@@ -79,5 +98,5 @@ class RefundPayoutView(_Payout):
         row = Refund.objects.filter(public_id=public_id).first()
         if row is None:
             raise UnknownRun(public_id)
-        self.record(request, public_id, row.amount if to_pay_out([public_id]) else None, row.currency)
+        self.record(request, public_id, row.order_key, lambda: (row.amount if to_pay_out([public_id]) else None, row.currency))
         return Response(shown([row])[0], status=202)

@@ -7,10 +7,13 @@ finding is to be closed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from orders import accounting
+from orders.agents import payment_payout
 from orders.documents import crediting
 from orders.payments import transfers
+from orders.payments.codes import PAYOUT
 from orders.refunds.codes import REPLACED
 from orders.returns.codes import REFUND, amount_said
 from supervision.journal import entries
@@ -19,20 +22,36 @@ from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
 _FACTS = """
-SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, s.result->>'refunded', s.result->>'intent',
-       f.replaces, f.asked_by, f.reason
+SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, coalesce(a.amount::numeric(18, 2)::text, s.result->>'refunded'),
+       s.result->>'intent', f.replaces, f.asked_by, f.reason, a.id IS NOT NULL
   FROM orders_refund f JOIN supervision_run r ON r.key = f.public_id
-  JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s AND s.process_state || '' = 'Processed'
- WHERE f.public_id = ANY (%(refunds)s::text[])
+  LEFT JOIN supervision_stepstate s
+    ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s AND s.process_state || '' = 'Processed'
+  LEFT JOIN orders_paymentadjustment a ON a.external_id = %(payout)s || f.public_id AND a.gives_back
+ WHERE f.public_id = ANY (%(refunds)s::text[]) AND (s.run_id IS NOT NULL OR a.id IS NOT NULL)
 """
 
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record what was paid back. A refund whose payment was skipped has paid nothing: no credit note, and it closes no finding."""
-    facts = db.fetch(_FACTS, {"refunds": [run.key for run in runs], "step": REFUND})
+    facts = _facts(runs)
     by_key = {run.key: run for run in runs}
     for key, _order, _number, _amount, _currency, refunded, *_rest in facts:
         transfers.record_by_hand(by_key[key], amount_said(refunded))
+    _tell(facts)
+
+
+def record_cancelled(runs: Sequence[ClosedRun]) -> None:
+    """Record the payouts at the bank that stay paid although the refund was cancelled; those that came back count no more."""
+    payment_payout.write_down_cancelled(runs)
+    _tell([one for one in _facts(runs) if one[-1]])
+
+
+def _facts(runs: Sequence[ClosedRun]) -> list[tuple[Any, ...]]:
+    return db.fetch(_FACTS, {"refunds": [run.key for run in runs], "step": REFUND, "payout": PAYOUT})
+
+
+def _tell(facts: Sequence[tuple[Any, ...]]) -> None:
     entries.append(
         accounting.KEY,
         [
@@ -49,18 +68,18 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
                     "charge": charge,
                 },
             )
-            for key, order, number, amount, currency, refunded, charge, replaces, _by, _reason in facts
+            for key, order, number, amount, currency, refunded, charge, replaces, *_rest in facts
             if not replaces
         ],
     )
     if paid := [
         crediting.credited(order, key, number, amount_said(refunded))
-        for key, order, number, _amount, _currency, refunded, _charge, replaces, _by, _reason in facts
+        for key, order, number, _amount, _currency, refunded, _charge, replaces, *_rest in facts
         if not replaces and amount_said(refunded) > 0
     ]:
         Notification.objects.create(kind=accounting.ISSUE_REFUND_NOTES, payload={"refunds": paid})
     Notification.objects.bulk_create(
         Notification(kind=REPLACED, payload={"order": order, "refund": replaces, "by": by, "reason": reason})
-        for _key, order, _number, _amount, _currency, refunded, _charge, replaces, by, reason in facts
+        for _key, order, _number, _amount, _currency, refunded, _charge, replaces, by, reason, _out in facts
         if replaces and amount_said(refunded)
     )

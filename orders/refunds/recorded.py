@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from orders.models import Refund
+from orders.payments.codes import PAYOUT
 from orders.refunds import codes
 from orders.returns.codes import PAID_OUT, REFUND
 from supervision import PermanentFailure, StepRequest
@@ -14,12 +15,13 @@ from supervision.postgres import db
 _TO_PAY_OUT = """
 SELECT r.key FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s
  WHERE r.key = ANY (%(refunds)s::text[]) AND s.process_state = 'Pending' AND s.awaits = %(signal)s
+   AND NOT EXISTS (SELECT FROM orders_paymentadjustment a WHERE a.external_id = %(payout)s || r.key)
 """
 
 
 def to_pay_out(refunds: Iterable[str]) -> set[str]:
     """Which of these refunds wait for an operator to pay them out at the bank."""
-    facts = {"refunds": list(refunds), "step": REFUND, "signal": PAID_OUT}
+    facts = {"refunds": list(refunds), "step": REFUND, "signal": PAID_OUT, "payout": PAYOUT}
     return {key for (key,) in db.run(_TO_PAY_OUT, facts)} if facts["refunds"] else set()
 
 

@@ -24,4 +24,5 @@ REFUND_ORDER = Workflow(
     ),
     intake=AfterIntake(),
     on_processed=ending.record_processed,
+    on_cancelled=ending.record_cancelled,
 )

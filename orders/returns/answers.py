@@ -143,6 +143,7 @@ def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence
     refunded = codes.amount_said(result.get("refunded"))
     made = result.get("refunds") or ()
     by_transfer = bool(paid) and paid[0].process_state == ProcessState.PENDING and paid[0].awaits == codes.PAID_OUT
+    by_transfer = by_transfer and transfers.recorded(row.public_id) is None
     failed = sum((amount for name, amount, of in owed if of == row.public_id or name in made), Decimal("0.00"))
     return ReturnView(
         row=row,

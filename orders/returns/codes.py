@@ -26,6 +26,7 @@ NOT_REPORTED = "not_reported"  # the goods have not come yet
 ON_ITS_WAY = "return_under_way"  # the return is being paid, or may have been
 GOODS_MISSING = "goods_missing"  # the goods did not come in time
 NOT_RECORDED = "goods_not_recorded"  # the result of await-goods is not what the return's lines say
+_MOST = Decimal(10) ** 12
 
 
 def amount_said(said: Any) -> Decimal:
@@ -34,4 +35,4 @@ def amount_said(said: Any) -> Decimal:
         amount = Decimal(str(said or "0.00"))
     except ArithmeticError:
         return Decimal("0.00")
-    return amount if amount.is_finite() else Decimal("0.00")
+    return amount if amount.is_finite() and abs(amount) < _MOST else Decimal("0.00")

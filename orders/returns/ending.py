@@ -14,8 +14,10 @@ from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
 from orders import accounting
+from orders.agents import payment_payout
 from orders.formats import speaking
 from orders.payments import transfers
+from orders.payments.codes import PAYOUT
 from orders.returns import codes
 from supervision.journal import entries
 from supervision.models import Notification
@@ -42,13 +44,14 @@ UPDATE orders_returnable r SET returned = r.returned - f.pieces
 """
 _FACTS = """
 SELECT t.public_id, t.order_key, t.number, t.currency, coalesce(sum(l.accepted * l.unit_price), 0)::text,
-       coalesce(sum(l.accepted), 0), refund.result->>'refunded', refund.result->>'intent'
+       coalesce(sum(l.accepted), 0), coalesce(a.amount::numeric(18, 2)::text, refund.result->>'refunded'), refund.result->>'intent', a.id IS NOT NULL
   FROM orders_return t JOIN orders_returnline l ON l.of_id = t.id
   JOIN supervision_run r ON r.key = t.public_id
+  LEFT JOIN orders_paymentadjustment a ON a.external_id = %(payout)s || t.public_id AND a.gives_back
   LEFT JOIN supervision_stepstate refund
     ON refund.run_id = r.id AND refund.direction = 'do' AND refund.name = %(refund)s AND refund.process_state || '' = 'Processed'
  WHERE t.public_id = ANY (%(returns)s::text[])
- GROUP BY t.id, refund.result
+ GROUP BY t.id, refund.result, a.id
 """
 
 
@@ -56,18 +59,24 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record what came back and what was paid for it, and queue the credit notes, in the transaction that ends these returns."""
     facts = _facts(runs)
     by_key = {run.key: run for run in runs}
-    for key, *_order, refunded, _charge in facts:
+    for key, *_order, refunded, _charge, _out in facts:
         transfers.record_by_hand(by_key[key], codes.amount_said(refunded))
-    entries.append(accounting.KEY, [_event(*one) for one in facts])
+    _tell(facts)
+
+
+def _tell(facts: Sequence[tuple[Any, ...]]) -> None:
+    entries.append(accounting.KEY, [_event(*one[:-1]) for one in facts])
     if accepted := [key for key, _order, _number, _currency, _worth, pieces, *_rest in facts if pieces]:
         Notification.objects.create(kind=accounting.ISSUE_CREDIT_NOTES, payload={"returns": accepted})
 
 
 def _facts(runs: Sequence[ClosedRun]) -> list[tuple[Any, ...]]:
-    return db.fetch(_FACTS, {"returns": [run.key for run in runs], "refund": codes.REFUND})
+    return db.fetch(_FACTS, {"returns": [run.key for run in runs], "refund": codes.REFUND, "payout": PAYOUT})
 
 
-def _event(key: str, order: str, number: str, currency: str, worth: str, pieces: int, refunded: str, charge: str) -> entries.Event:
+def _event(
+    key: str, order: str, number: str, currency: str, worth: str, pieces: int, refunded: str, charge: str, _out: bool
+) -> entries.Event:
     body = {
         "order": order,
         "return": key,
@@ -82,7 +91,14 @@ def _event(key: str, order: str, number: str, currency: str, worth: str, pieces:
 
 
 def close_cancelled(runs: Sequence[ClosedRun]) -> None:
-    """Free the pieces that these cancelled returns hold, and queue a mail for each customer."""
+    """Free the pieces that these cancelled returns hold, and queue a mail for each customer.
+
+    A return whose payout at the bank stays paid keeps its pieces and is in the books, so they are not paid twice.
+    """
+    payment_payout.write_down_cancelled(runs)
+    paid = [one for one in _facts(runs) if one[-1]]
+    _tell(paid)
+    runs = [run for run in runs if run.key not in {key for key, *_rest in paid}]
     returns = {"returns": [run.key for run in runs]}
     db.fetch(_LOCK, returns)
     db.fetch(_FREE, returns)
