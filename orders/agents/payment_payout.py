@@ -85,7 +85,8 @@ def gone_out(request: StepRequest) -> Decimal:
 def write_down(key: str, payload: Mapping[str, Any], by_hand: Decimal = NOTHING) -> Payout | None:
     """The payout of a return or refund that is being undone or was cancelled, as far as the shop was told; None if it was not.
 
-    It was recorded, or an operator wrote it as the result, or sent a signal of it that no step has taken. It is a row from now on.
+    It was recorded, or an operator wrote it as the result, or sent a signal of at most what its goods are worth, or the refund is. It
+    is a row from now on.
     """
     order, currency = str(payload["order"]), str(payload["currency"]).upper()
     transfers.lock(order)
@@ -97,7 +98,7 @@ def write_down(key: str, payload: Mapping[str, Any], by_hand: Decimal = NOTHING)
     for signal in Signal.objects.filter(run_key=key, name=codes.PAID_OUT).order_by("pk"):
         with suppress(Unreadable):
             reference, amount, given = read(signal.payload)
-            if given == currency:
+            if given == currency and amount <= transfers.worth(key):
                 transfers.record(order, key, amount, currency, reference)
                 return Payout(amount, reference)
     return None

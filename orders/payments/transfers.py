@@ -49,6 +49,11 @@ SELECT (SELECT coalesce(sum(amount), 0) FROM rows WHERE gives_back AND external_
      + (SELECT coalesce(sum(o.worth), 0) FROM looked o JOIN later l ON l.public_id = o.public_id
          WHERE %(besides)s = '' OR (o.at, o.id) < (SELECT b.at, b.id FROM looked b WHERE b.public_id = %(besides)s))
 """
+_WORTH = """
+SELECT (SELECT coalesce(sum(amount), 0) FROM orders_refund WHERE public_id = %(back)s)
+     + (SELECT coalesce(sum(l.accepted * l.unit_price), 0) FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
+         WHERE t.public_id = %(back)s)
+"""
 # The undo of these runs was done by hand: the money came back.
 _FETCHED_BACK = """
 UPDATE orders_paymentadjustment a SET gives_back = false, status = 'returned', changed_at = now()
@@ -108,6 +113,12 @@ def left(view: OrderView, *, besides: str = "") -> Decimal:
     facts = {"order": view.public_id, "transfer": BANK_TRANSFER, "payout": PAYOUT, "besides": besides}
     rest: Decimal = min(view.payment.paid, view.total) - db.fetch(_GONE, facts)[0][0]
     return max(Decimal("0.00"), rest.quantize(Decimal("0.01")))
+
+
+def worth(back: str) -> Decimal:
+    """The amount of this refund, or what the goods of this return are worth."""
+    amount: Decimal = db.fetch(_WORTH, {"back": back})[0][0]
+    return amount
 
 
 def owed(order_key: str, back: str, worth: Decimal) -> Decimal:

@@ -9,9 +9,7 @@ WORKFLOW = "return-goods"
 AWAIT, RESTOCK, REFUND, TELL = "await-goods", "restock-goods", "refund-part", "notify-return"
 RECEIVED = "goods-received"  # the signal: {"lines": [{"sku", "accepted", "refused"}]}: what really came
 
-PAID_OUT = (
-    "money-returned"  # the signal: {"amount", "currency", "reference"} of the transfer by which an operator paid a return or refund out
-)
+PAID_OUT = "money-returned"  # the signal: {"amount", "currency", "reference"} of the transfer by which an operator paid out
 
 # Why a return is refused at the door, or ends without its goods.
 NOT_DELIVERED = "not_delivered"  # the order is not Processed

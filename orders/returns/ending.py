@@ -44,7 +44,8 @@ UPDATE orders_returnable r SET returned = r.returned - f.pieces
 """
 _FACTS = """
 SELECT t.public_id, t.order_key, t.number, t.currency, coalesce(sum(l.accepted * l.unit_price), 0)::text,
-       coalesce(sum(l.accepted), 0), coalesce(a.amount::numeric(18, 2)::text, refund.result->>'refunded'), refund.result->>'intent', a.id IS NOT NULL
+       coalesce(sum(l.accepted), 0), coalesce(a.amount::numeric(18, 2)::text, refund.result->>'refunded'), refund.result->>'intent',
+       a.id IS NOT NULL
   FROM orders_return t JOIN orders_returnline l ON l.of_id = t.id
   JOIN supervision_run r ON r.key = t.public_id
   LEFT JOIN orders_paymentadjustment a ON a.external_id = %(payout)s || t.public_id AND a.gives_back
@@ -74,9 +75,7 @@ def _facts(runs: Sequence[ClosedRun]) -> list[tuple[Any, ...]]:
     return db.fetch(_FACTS, {"returns": [run.key for run in runs], "refund": codes.REFUND, "payout": PAYOUT})
 
 
-def _event(
-    key: str, order: str, number: str, currency: str, worth: str, pieces: int, refunded: str, charge: str, _out: bool
-) -> entries.Event:
+def _event(key: str, order: str, number: str, currency: str, worth: str, pieces: int, refunded: str, charge: str) -> entries.Event:
     body = {
         "order": order,
         "return": key,
