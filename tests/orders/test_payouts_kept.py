@@ -194,6 +194,20 @@ def test_a_process_that_died_with_the_payout_is_not_overtaken_by_a_correction(sh
     shop.assert_healthy()
 
 
+def test_a_return_that_stopped_with_its_payout_is_not_corrected(shop, transferred, olga):
+    back = asked(shop, transferred, totes=2)
+    goods(shop, back, ("TOTE-OCHRE", 1))
+    for _ in range(5):
+        shop.kill("refund-part", at="agent.after_effect")
+    assert paid_out(olga, "returns", back, "18.00").status_code == 202
+    shop.advance("2h")
+    Run(back).assert_state("Error")
+    assert code_of(back, report(totes=2)) == "return_under_way"
+    operator_verbs.resubmit(back, by="olga", reason="once more")
+    shop.run()
+    assert (told(olga, back)["refunded"], paying(transferred)["refunded"]) == ("18.00", "18.00")
+
+
 def test_what_is_owed_does_not_change_between_its_comparison_and_its_payout(shop, transferred, olga, monkeypatch):
     given(transferred, "40.00")
     first, second = asked(shop, transferred, mugs=2), asked(shop, transferred, totes=3)
@@ -201,12 +215,13 @@ def test_what_is_owed_does_not_change_between_its_comparison_and_its_payout(shop
     goods(shop, second, ("TOTE-OCHRE", 3))
     assert owes(olga, second) == "26.90"
     send_signal(second, "money-returned", {"amount": "26.90", "currency": "EUR", "reference": "B"})
-    record, threads = transfers.record, []
+    record, threads, answers = transfers.record, [], []
 
     def beside(order: str, back: str, *facts: object) -> None:
         def correction() -> None:
             try:
                 correct(first, report(mugs=2))
+                answers.append(paid_out(olga, "returns", first, "25.80").status_code)
             finally:
                 connection.close()
 
@@ -221,6 +236,7 @@ def test_what_is_owed_does_not_change_between_its_comparison_and_its_payout(shop
         shop.run()
     threads[0].join(60)
     shop.run()
+    assert answers == [400]
     assert (told(olga, second)["refunded"], owes(olga, first)) == ("26.90", "12.90")
 
 
