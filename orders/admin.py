@@ -36,6 +36,7 @@ from supervision.console import shared, sidebar
 from supervision.console.bulk.preview import Preview
 from supervision.console.lists.searching import Way
 from supervision.console.shared import run_address
+from supervision.insight.queries import NamedStep
 from supervision.models import Run, StepState
 
 shared.show_runs_at("orders_order")
@@ -176,7 +177,7 @@ class OrderAdmin(LinesDesk):
         own = [_("Order number"), _("E-mail"), _("Customer"), _("Total"), _("Currency")]
         return [*own, *super().export_header()]
 
-    def export_cells(self, obj: Order, run: Run, step: StepState | None) -> Sequence[Any]:
+    def export_cells(self, obj: Order, run: Run, step: NamedStep | None) -> Sequence[Any]:
         return [obj.number, obj.email, obj.customer, obj.total, obj.currency, *super().export_cells(obj, run, step)]
 
     @display(description=_("Total"))

@@ -41,6 +41,7 @@ from supervision.desk import notes
 from supervision.incidents import lifecycle
 from supervision.insight import family, queries
 from supervision.insight.filters import Filters
+from supervision.insight.queries import NamedStep
 from supervision.insight.waiting import why_waiting
 from supervision.ledger import exchanges
 from supervision.models import Alert, ApiRequest, Incident, Run, Signal, StepState
@@ -48,7 +49,7 @@ from supervision.models.labels import RUN_LABELS
 from supervision.plans import personal
 from supervision.postgres import db
 from supervision.runtime.retold import retold
-from supervision.states import FINAL_RUN_STATES, FINAL_STEP_STATES, Direction, ProcessState, RunState
+from supervision.states import FINAL_RUN_STATES, Direction, ProcessState, RunState
 from supervision.telemetry import spans
 
 EVENTS_SHOWN = 200
@@ -64,22 +65,20 @@ def labelled(state: str) -> tuple[str, Any]:
 
 
 class RunChangeList(BoundedChangeList):
-    """Reads the steps of the page's runs in one query and attaches them to the rows."""
+    """Reads what the list says of the page's runs in one query each, and attaches it to the rows."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         if hasattr(request, "found_by") and not self.multi_page:
             self.result_list = self.paginator.page(1).object_list  # Django would show the list without its filters
         rows: list[Any] = list(self.result_list)
-        run_of = self.model_admin.run_of
-        steps = queries.steps_of([run_of(row).pk for row in rows])
-        because = why_waiting([run_of(row).pk for row in rows if run_of(row).finished_at is None])
-        owners = notes.owners([run_of(row).key for row in rows])
-        for row in rows:
-            row.shown_owner = owners.get(run_of(row).key, "")
-            mine = steps.get(run_of(row).pk, [])
-            row.shown_because = because.get(run_of(row).pk)
-            row.shown_step = shown_step(mine)
+        runs = [self.model_admin.run_of(row) for row in rows]
+        steps = queries.named_steps([run.pk for run in runs])
+        because = why_waiting([run.pk for run in runs if run.finished_at is None])
+        owners = notes.owners([run.key for run in runs])
+        for row, run in zip(rows, runs, strict=True):
+            row.shown_state = RunState(run.process_state)
+            row.shown_owner, row.shown_because, row.shown_step = owners.get(run.key, ""), because.get(run.pk), steps.get(run.pk)
 
 
 def requests_of(key: str) -> str:
@@ -87,11 +86,6 @@ def requests_of(key: str) -> str:
     if not ApiRequest.objects.filter(order_key=key).exists():
         return ""
     return f"{reverse('admin:supervision_apirequest_changelist')}?{urlencode({'order': key})}"
-
-
-def shown_step(steps: Sequence[StepState]) -> StepState | None:
-    """The step that a list names: the one that failed, else the one that is not done yet."""
-    return failed_step(steps) or next((step for step in steps if step.process_state not in FINAL_STEP_STATES), None)
 
 
 class RunConsole(SavedViews, RunNotes):
@@ -186,8 +180,7 @@ class RunConsole(SavedViews, RunNotes):
 
     @display(description=_("State"))
     def state(self, obj: Any) -> str:
-        state = RunState(self.run_of(obj).process_state)
-        return format_html('<span class="sc-badge sc-tone-{}">{}</span>', TONES[state], RUN_LABELS[state])
+        return format_html('<span class="sc-badge sc-tone-{}">{}</span>', TONES[obj.shown_state], RUN_LABELS[obj.shown_state])
 
     @display(description=_("Step"), empty_value="")
     def step(self, obj: Any) -> str | None:
@@ -254,7 +247,7 @@ class RunConsole(SavedViews, RunNotes):
         """The first line of the list's file."""
         return [_("Public id"), _("State"), _("Step"), _("Reason"), _("Placed")]
 
-    def export_cells(self, obj: Any, run: Run, step: StepState | None) -> Sequence[Any]:
+    def export_cells(self, obj: Any, run: Run, step: NamedStep | None) -> Sequence[Any]:
         """One line of the list's file."""
         return [run.key, run.process_state, step and step.name, step and step.last_error, run.created_at]
 
@@ -275,9 +268,9 @@ class RunConsole(SavedViews, RunNotes):
 
     def _export_portion(self, rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
         runs = [self.run_of(row) for row in rows]
-        steps = queries.steps_of([run.pk for run in runs])
+        steps = queries.named_steps([run.pk for run in runs])
         for row, run in zip(rows, runs, strict=True):
-            yield self.export_cells(row, run, shown_step(steps.get(run.pk, [])))
+            yield self.export_cells(row, run, steps.get(run.pk))
 
     def of_run_view(self, request: HttpRequest, run_id: int) -> HttpResponse:
         """Redirect from a run's id to the page that shows it."""

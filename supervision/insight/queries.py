@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, Case, Count, Q, QuerySet, When
 from django.db.models.functions import Now
@@ -52,6 +52,29 @@ def steps_of(run_ids: Sequence[int]) -> dict[int, list[StepState]]:
     for steps in found.values():
         _name_what_comes_before(steps)
     return {run_id: in_order(steps) for run_id, steps in found.items()}
+
+
+class NamedStep(NamedTuple):
+    """The step that a list names for a run, with what a list shows of it."""
+
+    name: str
+    direction: str
+    attempt: int
+    process_state: str
+    last_error: str | None
+
+
+_NAMED = """
+SELECT DISTINCT ON (run_id) run_id, name, direction, attempt, process_state, last_error
+  FROM supervision_stepstate WHERE run_id = ANY (%(runs)s::bigint[]) AND process_state NOT IN ('Processed', 'Skipped', 'Cancelled')
+ ORDER BY run_id, process_state <> 'Error', direction, CASE direction WHEN 'do' THEN position ELSE -position END
+"""
+
+
+def named_steps(run_ids: Sequence[int]) -> dict[int, NamedStep]:
+    """The step that failed, else the first that is not done yet; runs that have ended have none. One statement for any number."""
+    rows = db.fetch(_NAMED, {"runs": list(run_ids)}) if run_ids else []
+    return {run_id: NamedStep(*facts) for run_id, *facts in rows}
 
 
 def _name_what_comes_before(steps: Sequence[StepState]) -> None:
