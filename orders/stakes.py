@@ -1,6 +1,6 @@
 """What an operator's verb means in money, for the engine's gate: see `supervision.approvals.stakes`.
 
-A verb has the order's total at stake, or of a return what its goods cost. These verbs do:
+A verb has the order's total at stake, of a return what its goods cost, and of a refund its amount. These verbs do:
 - skip and complete of a payment step: the money is not taken, or not paid back, by the shop;
 - resubmit under a new key of a payment step whose outcome is not known: the money may be taken or paid back twice;
 - cancel, compensate and going back behind a payment step that has taken money or may have: the money is paid back;
@@ -26,6 +26,7 @@ from supervision.states import Direction, Effect
 
 _WORTH = """
 SELECT currency, total FROM orders_order WHERE public_id = %(key)s
+UNION ALL SELECT currency, amount FROM orders_refund WHERE public_id = %(key)s
 UNION ALL
 SELECT t.currency, sum(l.unit_price * coalesce(l.accepted, l.quantity)) FROM orders_return t JOIN orders_returnline l ON l.of_id = t.id
  WHERE t.public_id = %(key)s GROUP BY t.currency

@@ -23,7 +23,7 @@ from supervision.plans.functions import step
 from supervision.plans.parallel import parallel, plan
 from supervision.retry import OnExhausted, OnPermanent, RetryPolicy
 from supervision.signals.waits import OnTimeout, Timer, WaitForSignal
-from supervision.workflow import AcceptedRun, ClosedRun, Facts, Intake, NewRun, Step, Workflow, register
+from supervision.workflow import AcceptedRun, ByHand, ClosedRun, Facts, Intake, KeptSignal, NewRun, Step, Workflow, register
 
 if TYPE_CHECKING:
     from supervision.execution.task_agent import beat
@@ -35,6 +35,7 @@ __all__ = [
     "AcceptedRun",
     "Agent",
     "AwaitSignal",
+    "ByHand",
     "ChildRun",
     "ClosedRun",
     "EffectOutcome",
@@ -42,6 +43,7 @@ __all__ = [
     "ForEach",
     "Intake",
     "Intention",
+    "KeptSignal",
     "NewRun",
     "OnExhausted",
     "OnPermanent",

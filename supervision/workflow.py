@@ -16,8 +16,10 @@ from supervision.agent import CHILD, JSON, WAIT, Agent, ChildAgent, WaitAgent, g
 from supervision.errors import DefinitionError, UnreadableSubmission, did_you_mean
 from supervision.retry import RetryPolicy
 from supervision.runtime.application import AcceptedRun as AcceptedRun
+from supervision.runtime.application import ByHand as ByHand
 from supervision.runtime.application import ClosedRun as ClosedRun
 from supervision.runtime.application import Intake as Intake
+from supervision.runtime.application import KeptSignal as KeptSignal
 from supervision.runtime.application import NewRun as NewRun
 from supervision.states import Direction
 
@@ -125,6 +127,9 @@ class Workflow:
     on_cancelled, on_error, on_processed: called with the runs that reached that state, inside the transaction that
         moved them; they may write the application's tables, and may not call the network. A hook that raises stops no
         run: its writes are rolled back, and it is called again later until it succeeds (`hooks`).
+    on_signal: called with the signals that were kept for a step of its runs, inside the transaction that keeps them.
+        on_completed_by_hand: called with a step that an operator has completed, inside that transaction. What these two raise
+        refuses the signal or the result; raise Refused. A process that does not know the run's version does not call them.
     by_choice: new runs get this version only where the intake asks for it (`NewRun.version`).
     """
 
@@ -136,6 +141,8 @@ class Workflow:
     on_processed: Hook | None = None
     on_cancelled: Hook | None = None
     on_error: Hook | None = None
+    on_signal: Callable[[Sequence[KeptSignal]], None] | None = None
+    on_completed_by_hand: Callable[[ByHand], None] | None = None
     by_choice: bool = False
 
     def __post_init__(self) -> None:

@@ -167,7 +167,9 @@ class Part(Calls):
         given = given or codes.amount_said((self.request.performed or {}).get("refunded"))
         if not self.intent and (given := payment_payout.gone_out(self.request)):
             words = {"given": given, "currency": self.currency}
-            text = _("%(given)s %(currency)s were paid out at the bank: complete this step if they came back, skip it if they stay paid.")
+            text = _(
+                "%(given)s %(currency)s were paid out at the bank: complete this step only if they came back. If they stay paid, skip it."
+            )
             raise PermanentFailure(text % words, "refund_made")
         if given:
             text = _("%(given)s %(currency)s were paid back and cannot be fetched back: settle it by hand, then complete this step.")

@@ -12,14 +12,13 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.agents import payment_payout
 from orders.agents.payment_transfer import Unreadable
 from orders.api.refunds import RefundAnswer, shown
 from orders.api.returns import ReturnDoor
 from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ReturnAnswer
 from orders.models import Refund
-from orders.payments import transfers
+from orders.payments import told, transfers
 from orders.refunds.recorded import to_pay_out
 from orders.returns import answers, codes
 from supervision.api.base import account_of
@@ -58,7 +57,7 @@ class _Payout(ReturnDoor):
             transfers.lock(order)
             owed, currency = owes()
             if owed is not None:
-                reference = payment_payout.matching(payload, owed, currency)
+                reference = told.matching(payload, owed, currency)
                 transfers.record(order, public_id, owed, currency, reference)
             elif not Signal.objects.filter(run_key=public_id, name=codes.PAID_OUT, key=key).exists():
                 raise Refused(_("Nothing waits here to be paid out by bank transfer."), "no_payout")

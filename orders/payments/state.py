@@ -17,6 +17,7 @@ from typing import Any
 
 from orders.models import PaymentAdjustment
 from orders.payments import codes
+from orders.returns.codes import amount_said
 from supervision.models import Run, StepState
 from supervision.postgres import db
 from supervision.states import Direction, ProcessState, RunState
@@ -139,7 +140,7 @@ def payment_of(run: Run, steps: Sequence[StepState], total: Decimal, *, refusal:
         return _given_back(total, total, owed) if given else NO_PAYMENT
     for done in (authorise, charge):
         if done is not None and done.process_state == ProcessState.PROCESSED and "received" in (done.result or {}):
-            came = Decimal((done.result or {})["received"]).quantize(total)
+            came = amount_said((done.result or {})["received"]).quantize(total)
             sent = min(came, (back or {}).get((run.key, codes.BANK_TRANSFER), total * 0)).quantize(total)
             return Payment(PAID if not sent else REFUNDED if sent >= total else PARTLY_REFUNDED, None, came, sent)
     if charge.process_state == ProcessState.PROCESSED:

@@ -10,7 +10,7 @@ and compares and writes before the lock is given back. So all of it together is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -18,24 +18,19 @@ from orders.models import Order, PaymentAdjustment
 from orders.payments.codes import BANK_TRANSFER, PAYOUT
 from orders.payments.state import came_by_transfer
 from orders.queries import OrderView, order_view
+from orders.returns.codes import PAID_OUT
 from supervision.postgres import db
-from supervision.workflow import ClosedRun
 
-# `hand`: a result that an operator wrote, of a run whose end has not written its row yet.
 _GONE = """
 WITH rows AS (
      SELECT external_id, amount, gives_back FROM orders_paymentadjustment
       WHERE order_key = %(order)s AND intent = %(transfer)s AND external_id LIKE %(payout)s || '%%'),
 later AS (
-     SELECT t.public_id, t.amount, r.id AS run_id, r.process_state, r.finished_at
+     SELECT t.public_id, t.amount, r.finished_at
        FROM (SELECT public_id, amount FROM orders_refund WHERE order_key = %(order)s
              UNION ALL SELECT public_id, NULL FROM orders_return WHERE order_key = %(order)s) t
        LEFT JOIN supervision_run r ON r.key = t.public_id
       WHERE t.public_id <> %(besides)s AND NOT EXISTS (SELECT FROM rows p WHERE p.external_id = %(payout)s || t.public_id)),
-hand AS (
-     SELECT (s.result->>'refunded')::numeric AS amount
-       FROM later l JOIN supervision_stepstate s ON s.run_id = l.run_id AND s.direction = 'do' AND s.name = 'refund-part'
-      WHERE l.process_state = 'Processed' AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,3})?$'),
 looked AS (
      SELECT t.public_id, t.id, coalesce(s.finished_at, 'infinity') AS at,
             (SELECT coalesce(sum(l.accepted * l.unit_price), 0) FROM orders_returnline l WHERE l.of_id = t.id) AS worth
@@ -43,25 +38,35 @@ looked AS (
        LEFT JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'await-goods'
       WHERE t.order_key = %(order)s)
 SELECT (SELECT coalesce(sum(amount), 0) FROM rows WHERE gives_back AND external_id <> %(payout)s || %(besides)s)
-     + (SELECT coalesce(sum(amount), 0) FROM hand)
      + (SELECT coalesce(sum(l.amount), 0) FROM later l  -- refunds alone have an amount
          WHERE l.finished_at IS NULL AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = l.public_id))
      + (SELECT coalesce(sum(o.worth), 0) FROM looked o JOIN later l ON l.public_id = o.public_id
          WHERE %(besides)s = '' OR (o.at, o.id) < (SELECT b.at, b.id FROM looked b WHERE b.public_id = %(besides)s))
 """
-_WORTH = """
-SELECT (SELECT coalesce(sum(amount), 0) FROM orders_refund WHERE public_id = %(back)s)
-     + (SELECT coalesce(sum(l.accepted * l.unit_price), 0) FROM orders_returnline l JOIN orders_return t ON t.id = l.of_id
-         WHERE t.public_id = %(back)s)
+_ASKED = """
+SELECT order_key, currency, amount, true FROM orders_refund WHERE public_id = %(key)s
+UNION ALL
+SELECT t.order_key, t.currency, coalesce(sum(l.accepted * l.unit_price), 0), false
+  FROM orders_return t LEFT JOIN orders_returnline l ON l.of_id = t.id WHERE t.public_id = %(key)s GROUP BY t.id
 """
-# The undo of these runs was done by hand: the money came back.
-_FETCHED_BACK = """
-UPDATE orders_paymentadjustment a SET gives_back = false, status = 'returned', changed_at = now()
+# The name of the row is given free, because the same return or refund may be paid out again.
+_CAME_BACK = """
+UPDATE orders_paymentadjustment SET gives_back = false, status = 'returned', external_id = 'returned-' || external_id || ':' || id,
+       changed_at = now()
+ WHERE external_id = %(payout)s || %(key)s
+"""
+# Runs that were told of a payout by a result or a signal, and have no row of it. A completed undo says that it came back.
+_UNTOLD = """
+SELECT r.key, CASE WHEN s.process_state || '' = 'Processed' THEN s.result->>'refunded' END
   FROM supervision_run r
-  JOIN supervision_stepstate s
-    ON s.run_id = r.id AND s.direction = 'undo' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
- WHERE r.key = ANY (%(keys)s::text[]) AND a.external_id = %(payout)s || r.key
+  JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part'
+  LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = 'refund-part'
+ WHERE r.key = ANY (%(keys)s::text[]) AND u.process_state || '' IS DISTINCT FROM 'Processed'
+   AND NOT EXISTS (SELECT FROM orders_paymentadjustment a WHERE a.external_id = %(payout)s || r.key)
+   AND (s.process_state || '' = 'Processed'
+        OR EXISTS (SELECT FROM supervision_signal g WHERE g.run_key = r.key AND g.name = %(signal)s))
 """
+_PAID_OUT = "SELECT external_id, amount FROM orders_paymentadjustment WHERE external_id = ANY (%(ids)s::text[]) AND gives_back"
 
 
 class Payout(NamedTuple):
@@ -71,20 +76,38 @@ class Payout(NamedTuple):
     reference: str
 
 
+class Back(NamedTuple):
+    """A return or refund. worth: of its accepted goods, or its amount. whole: a refund, which pays all of it or nothing."""
+
+    key: str
+    order: str
+    currency: str
+    worth: Decimal
+    whole: bool
+
+
 def lock(order_key: str) -> None:
     """Lock the order's row until the transaction ends."""
     Order.objects.select_for_update(no_key=True).filter(public_id=order_key).first()
 
 
+def asked(key: str) -> Back | None:
+    """The return or refund of this public id."""
+    for order, currency, worth, whole in db.fetch(_ASKED, {"key": key}):
+        return Back(key, order, currency.upper(), Decimal(worth).quantize(Decimal("0.01")), whole)
+    return None
+
+
 def recorded(back: str) -> Payout | None:
     """The payout of this return or refund, if one was recorded and the money has not come back."""
-    row = PaymentAdjustment.objects.filter(external_id=f"{PAYOUT}{back}", gives_back=True).first()
+    row = PaymentAdjustment.objects.filter(external_id=f"{PAYOUT}{back}").first()
     return None if row is None else Payout(row.amount.quantize(Decimal("0.01")), row.reason)
 
 
-def has_row(back: str) -> bool:
-    """Whether a payout of it was ever recorded, also one that came back."""
-    return PaymentAdjustment.objects.filter(external_id=f"{PAYOUT}{back}").exists()
+def paid_out(keys: Sequence[str]) -> dict[str, Decimal]:
+    """What was paid out at the bank for these returns and refunds, by public id."""
+    rows = db.run(_PAID_OUT, {"ids": [f"{PAYOUT}{key}" for key in keys]}) if keys else []
+    return {name.removeprefix(PAYOUT): amount for name, amount in rows}
 
 
 def record(order_key: str, back: str, amount: Decimal, currency: str, reference: str = "") -> None:
@@ -94,15 +117,15 @@ def record(order_key: str, back: str, amount: Decimal, currency: str, reference:
     PaymentAdjustment.objects.get_or_create(external_id=f"{PAYOUT}{back}", defaults={**facts, **state})
 
 
-def record_by_hand(run: ClosedRun, refunded: Decimal) -> None:
-    """The same for a run that ends, and whose payout an operator may have written as the step's result, without a signal."""
-    if refunded > 0 and not run.payload.get("intent"):
-        record(run.payload["order"], run.key, refunded, run.payload["currency"])
+def came_back(key: str) -> None:
+    """Write that the payout of this return or refund is here again, if it has one."""
+    db.fetch(_CAME_BACK, {"key": key, "payout": PAYOUT})
 
 
-def came_back(runs: Sequence[ClosedRun]) -> None:
-    """Write for cancelled returns and refunds whose undo an operator has completed that the money is here again."""
-    db.fetch(_FETCHED_BACK, {"keys": [run.key for run in runs], "payout": PAYOUT})
+def untold(keys: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Those of these runs that have a result or a signal of a payout and no row, with what the result says was refunded."""
+    found = list(keys)
+    return db.fetch(_UNTOLD, {"keys": found, "payout": PAYOUT, "signal": PAID_OUT}) if found else []
 
 
 def left(view: OrderView, *, besides: str = "") -> Decimal:
@@ -115,13 +138,15 @@ def left(view: OrderView, *, besides: str = "") -> Decimal:
     return max(Decimal("0.00"), rest.quantize(Decimal("0.01")))
 
 
-def worth(back: str) -> Decimal:
-    """The amount of this refund, or what the goods of this return are worth."""
-    amount: Decimal = db.fetch(_WORTH, {"back": back})[0][0]
-    return amount
-
-
 def owed(order_key: str, back: str, worth: Decimal) -> Decimal:
     """What a return whose goods are worth this much has to pay out; all of it where the order's money did not come by transfer."""
     view = order_view(order_key)
     return worth if view is None or not came_by_transfer(view.steps) else min(worth, left(view, besides=back))
+
+
+def owed_at_bank(back: Back) -> Decimal | None:
+    """What it has to pay out; None where the order's money did not come by transfer."""
+    view = order_view(back.order)
+    if view is None or not came_by_transfer(view.steps):
+        return None
+    return back.worth if back.whole else min(back.worth, left(view, besides=back.key))

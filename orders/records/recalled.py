@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from orders.models import PaymentAdjustment, Return, ReturnLine
+from orders.payments.codes import PAYOUT
 from supervision.models import ArchivedRun
 from supervision.states import RunState
 
@@ -26,6 +27,12 @@ def corrected(archived: ArchivedRun) -> dict[str, tuple[Decimal, Decimal]]:
             further = sum((Decimal(one["further"]) for one in made if one["refund"] in paid), Decimal("0.00"))
             amounts[facts["id"]] = further, sum((Decimal(one["too_much"]) for one in made), Decimal("0.00"))
     return amounts
+
+
+def paid_out(archived: ArchivedRun) -> dict[str, Decimal]:
+    """What was paid out at the bank for an archived order's returns and refunds, by public id."""
+    rows = [facts for facts in _facts(archived, "adjustments") if facts["gives_back"] and facts["number"].startswith(PAYOUT)]
+    return {facts["number"].removeprefix(PAYOUT): Decimal(facts["amount"]) for facts in rows}
 
 
 def _processed(keys: list[str]) -> set[str]:

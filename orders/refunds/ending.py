@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from orders import accounting
-from orders.agents import payment_payout
 from orders.documents import crediting
-from orders.payments import transfers
+from orders.payments import told
 from orders.payments.codes import PAYOUT
 from orders.refunds.codes import REPLACED
 from orders.returns.codes import REFUND, amount_said
@@ -34,16 +33,13 @@ SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, coalesce(
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record what was paid back. A refund whose payment was skipped has paid nothing: no credit note, and it closes no finding."""
-    facts = _facts(runs)
-    by_key = {run.key: run for run in runs}
-    for key, _order, _number, _amount, _currency, refunded, *_rest in facts:
-        transfers.record_by_hand(by_key[key], amount_said(refunded))
-    _tell(facts)
+    told.ended(runs)
+    _tell(_facts(runs))
 
 
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
     """Record the payouts at the bank that stay paid although the refund was cancelled; those that came back count no more."""
-    payment_payout.write_down_cancelled(runs)
+    told.ended(runs)
     _tell([one for one in _facts(runs) if one[-1]])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from orders.payments import told
 from orders.refunds import codes, ending
 from orders.returns.codes import REFUND
 from orders.returns.intake import AfterIntake
@@ -24,5 +25,7 @@ REFUND_ORDER = Workflow(
     ),
     intake=AfterIntake(),
     on_processed=ending.record_processed,
+    on_signal=told.signalled,
+    on_completed_by_hand=told.completed_by_hand,
     on_cancelled=ending.record_cancelled,
 )

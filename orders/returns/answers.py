@@ -92,19 +92,20 @@ def of_order(order_key: str, archived: ArchivedRun | None = None, *, inside: boo
 def _recalled(kept: Sequence[tuple[Return, list[ReturnLine]]], archived: ArchivedRun, *, inside: bool) -> list[ReturnView]:
     """The views of returns that have no rows any more."""
     lines = {row.pk: its for row, its in kept}
-    return views([row for row, _lines in kept], lines, recalled.corrected(archived), inside=inside)
+    return views([row for row, _lines in kept], lines, recalled.corrected(archived), recalled.paid_out(archived), inside=inside)
 
 
 def views(
     rows: Sequence[Return],
     kept: Mapping[int, list[ReturnLine]] | None = None,
     further: Mapping[str, tuple[Decimal, Decimal]] | None = None,
+    paid_out: Mapping[str, Decimal] | None = None,
     *,
     inside: bool = False,
 ) -> list[ReturnView]:
     """The views of these returns. kept: their lines, by the return's primary key, where they have no rows any more.
 
-    further: then what corrections have paid, and what was paid too much, by return.
+    further: then what corrections have paid, and what was paid too much, by return. paid_out: then what was paid out at the bank.
     """
     if not rows:
         return []
@@ -118,6 +119,8 @@ def views(
     if further is None:
         corrected = [row.public_id for row in rows if row.corrections]
         further = {key: (paid, over) for key, paid, over in db.run(_CORRECTED, {"returns": corrected})} if corrected else {}
+    if paid_out is None:
+        paid_out = transfers.paid_out([run.key for run in runs.values() if not run.payload.get("intent")])
     found = []
     for row in rows:
         run, its = runs.get(row.public_id), []
@@ -125,7 +128,7 @@ def views(
             its = steps.get(run.pk, [])
         elif archived := engine.archived_run(row.public_id):
             run, its = archived.run, engine.in_order(archived.steps)
-        view = _view(row, lines[row.pk], run, its, because, owed)
+        view = _view(row, lines[row.pk], run, its, because, owed, paid_out.get(row.public_id))
         if row.public_id in further:
             paid, too_much = further[row.public_id]
             view = replace(view, refunded=view.refunded + paid, too_much=too_much)
@@ -133,17 +136,19 @@ def views(
     return found
 
 
-def _view(row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any, owed: Any) -> ReturnView:
+def _view(
+    row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any, owed: Any, paid_out: Decimal | None
+) -> ReturnView:
     if run is None:
         return ReturnView(row=row, lines=lines, waiting_because=why_unconsumed([row.public_id]).get(row.public_id))
     looked_at = all(line.accepted is not None for line in lines)
     worth = sum((line.unit_price * (line.accepted or 0) for line in lines), Decimal("0.00"))
     paid = [step for step in steps if step.name == codes.REFUND and step.direction == Direction.DO]
     result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
-    refunded = codes.amount_said(result.get("refunded"))
+    refunded = codes.amount_said(result.get("refunded")) if paid_out is None else paid_out
     made = result.get("refunds") or ()
-    by_transfer = bool(paid) and paid[0].process_state == ProcessState.PENDING and paid[0].awaits == codes.PAID_OUT
-    by_transfer = by_transfer and transfers.recorded(row.public_id) is None
+    waits = bool(paid) and paid[0].process_state == ProcessState.PENDING and paid[0].awaits == codes.PAID_OUT
+    by_transfer = waits and paid_out is None
     failed = sum((amount for name, amount, of in owed if of == row.public_id or name in made), Decimal("0.00"))
     return ReturnView(
         row=row,

@@ -14,9 +14,8 @@ from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
 from orders import accounting
-from orders.agents import payment_payout
 from orders.formats import speaking
-from orders.payments import transfers
+from orders.payments import told
 from orders.payments.codes import PAYOUT
 from orders.returns import codes
 from supervision.journal import entries
@@ -58,11 +57,8 @@ SELECT t.public_id, t.order_key, t.number, t.currency, coalesce(sum(l.accepted *
 
 def record_processed(runs: Sequence[ClosedRun]) -> None:
     """Record what came back and what was paid for it, and queue the credit notes, in the transaction that ends these returns."""
-    facts = _facts(runs)
-    by_key = {run.key: run for run in runs}
-    for key, *_order, refunded, _charge, _out in facts:
-        transfers.record_by_hand(by_key[key], codes.amount_said(refunded))
-    _tell(facts)
+    told.ended(runs)
+    _tell(_facts(runs))
 
 
 def _tell(facts: Sequence[tuple[Any, ...]]) -> None:
@@ -94,7 +90,7 @@ def close_cancelled(runs: Sequence[ClosedRun]) -> None:
 
     A return whose payout at the bank stays paid keeps its pieces and is in the books, so they are not paid twice.
     """
-    payment_payout.write_down_cancelled(runs)
+    told.ended(runs)
     paid = [one for one in _facts(runs) if one[-1]]
     _tell(paid)
     runs = [run for run in runs if run.key not in {key for key, *_rest in paid}]

@@ -67,6 +67,8 @@ def card(one: ReturnView) -> ReturnCard:
 
 def _words(one: ReturnView) -> tuple[str, str, str]:
     paid = money(one.refunded, one.row.currency)
+    if one.process_state == RunState.CANCELLED and one.refunded:
+        return _("This return has ended"), _("We have paid %(paid)s back.") % {"paid": paid}, "calm"
     if one.process_state == RunState.CANCELLED:
         return _("This return has ended"), _("The goods did not come, or it was cancelled. Nothing was paid back."), "calm"
     if one.process_state == RunState.PROCESSED and not one.worth:

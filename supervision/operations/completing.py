@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop as _n
 
 from supervision.agent import CHILD
 from supervision.approvals import gate
-from supervision.errors import ChangedMeanwhile, Refused
+from supervision.errors import ChangedMeanwhile, DefinitionError, Refused
 from supervision.models import Child, ChildState, StepState
 from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
 from supervision.operations.audit_log import Actor, name_of
@@ -22,6 +22,7 @@ from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.store import sleeping
 from supervision.store.records import MOST_RESULT_BYTES
 from supervision.store.runs.locked_run import LockedRun
+from supervision.workflow import ByHand, version_of
 
 # What the step began outside counts as done, or as undone, because the operator says so.
 _SETTLE = """
@@ -107,10 +108,21 @@ def _complete(locked: LockedRun, step: StepState, actor: str, why: str, result: 
     )  # fmt: skip
     facts = {"run": step.run_id, "position": step.position, "direction": step.direction, "by": actor}
     db.fetch(_SETTLE, {**facts, "undoing": undoing})
+    _tell(locked, step, result)
     close_alerts_of(step, actor)
     if undoing and not locked.failed:
         locked.move_run(RunState.COMPENSATING, actor, why)
     locked.go_on(actor, why)
+
+
+def _tell(locked: LockedRun, step: StepState, result: Mapping[str, Any]) -> None:
+    try:
+        told = version_of(locked.run.workflow, locked.run.version).on_completed_by_hand
+    except DefinitionError:
+        return  # other code knows this version
+    if told is not None:
+        run = locked.run
+        told(ByHand(key=run.key, payload=run.payload, step=step.name, direction=str(step.direction), result=dict(result)))
 
 
 def refuse_children_under_way(step: StepState, key: str) -> None:

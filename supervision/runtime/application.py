@@ -45,6 +45,26 @@ class ClosedRun:
     payload: Mapping[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptSignal:
+    """A signal that has just been kept for a step of this run, as the workflow's `on_signal` sees it. The run may not exist yet."""
+
+    key: str
+    name: str
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByHand:
+    """A step, or its undo, that an operator has completed by hand, as the workflow's `on_completed_by_hand` sees it."""
+
+    key: str
+    payload: Mapping[str, Any]
+    step: str
+    direction: str
+    result: Mapping[str, Any]
+
+
 class Intake:
     """How an application turns submissions into runs. This one takes any JSON object for the payload and has no rows of its own."""
 

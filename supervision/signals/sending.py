@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -20,7 +20,7 @@ from supervision.plans import personal
 from supervision.postgres import db
 from supervision.store import sleeping
 from supervision.wakeup import hints
-from supervision.workflow import newest, version_of
+from supervision.workflow import KeptSignal, Workflow, newest, version_of
 
 MOST_PAYLOAD_BYTES = 65_536
 MOST_KEY = 255
@@ -202,9 +202,9 @@ Identity = tuple[str, str, str]
 
 
 def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sent], int]:
-    """What became of each signal, and how many steps they woke."""
+    """What became of each signal, and how many steps they woke. Workflows are told of the signals that are kept for their steps."""
     identities: list[Identity] = [(signal.run, signal.name, signal.key) for signal in signals]
-    outcomes, runs, known = _judged(signals)
+    outcomes, runs, known, definitions = _judged(signals)
     chosen = {identity: number for number, identity in reversed(list(enumerate(identities))) if outcomes[number] in KEPT}
     picked = sorted(chosen.values())
     written: set[Identity] = set()
@@ -215,6 +215,7 @@ def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sen
         awaited = sorted({(runs[signals[n].run], signals[n].name) for n in picked if signals[n].run in runs})
         rows, *steps = db.fetch_together((_INSERT, facts), *([sleeping.waking(awaited)] if awaited else []))
         written, woken = set(rows), sleeping.woken(*steps) if steps else 0
+        _tell([signals[n] for n in picked if identities[n] in written and outcomes[n] == Sent.ACCEPTED], definitions)
     repeated = [number for number, identity in enumerate(identities) if not (identity in written and chosen.get(identity) == number)]
     if repeated:
         rows = db.fetch(_KNOWN, _arrays([identities[number] for number in repeated]))
@@ -225,6 +226,16 @@ def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sen
     return outcomes, woken
 
 
+def _tell(kept: Sequence[NewSignal], definitions: Mapping[str, Workflow]) -> None:
+    """Call the `on_signal` of each workflow with the signals of its runs."""
+    told: dict[Callable[[Sequence[KeptSignal]], None], list[KeptSignal]] = {}
+    for signal in kept:
+        if (known := definitions.get(signal.run)) is not None and known.on_signal is not None:
+            told.setdefault(known.on_signal, []).append(KeptSignal(key=signal.run, name=signal.name, payload=signal.payload))
+    for hook, its in told.items():
+        hook(its)
+
+
 KEPT = (Sent.ACCEPTED, Sent.LATE)
 
 
@@ -232,8 +243,10 @@ def _arrays(identities: Sequence[Identity]) -> dict[str, list[str]]:
     return {name: [identity[place] for identity in identities] for place, name in enumerate(("runs", "names", "keys"))}
 
 
-def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], dict[Identity, Any]]:
+def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], dict[Identity, Any], dict[str, Workflow]]:
     """What each of these signals would become if none of them was known; the runs by key; and the payloads of archived signals.
+
+    Then the workflows of the runs, where this process knows them.
 
     From here to the end of the transaction no step of these runs falls asleep.
     """
@@ -241,7 +254,9 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
     _, found, kept = db.fetch_together((sleeping.AWAKE, keys), (_RUNS, {**keys, "most": MOST_SIGNALS}), (_ARCHIVED, keys))
     runs = {row[0]: row[1:] for row in found}
     archived: dict[str, Any] = dict(kept)
-    known = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
+    kept_before = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
+
+    definitions: dict[str, Workflow] = {}
 
     def outcome(signal: NewSignal) -> Sent:
         run_id, workflow, version, ended, open_steps, count = runs.get(signal.run, (None, None, None, False, None, 0))
@@ -249,16 +264,20 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
             return Sent.ENDED
         if workflow is None:
             return Sent.UNKNOWN_RUN
-        return Sent.TOO_MANY if count >= MOST_SIGNALS else _outcome(signal.name, workflow, version, open_steps, ended=ended)
+        if count >= MOST_SIGNALS:
+            return Sent.TOO_MANY
+        try:
+            definition = newest(workflow) if version is None else version_of(workflow, version)
+        except (DefinitionError, UnreadableSubmission):
+            return Sent.ENDED if ended else Sent.ACCEPTED  # other code knows this version
+        definitions[signal.run] = definition
+        return _outcome(signal.name, definition, open_steps, ended=ended)
 
-    return [outcome(signal) for signal in signals], {key: facts[0] for key, facts in runs.items() if facts[0] is not None}, known
+    outcomes = [outcome(signal) for signal in signals]
+    return outcomes, {key: facts[0] for key, facts in runs.items() if facts[0] is not None}, kept_before, definitions
 
 
-def _outcome(name: str, workflow: str, version: int | None, open_steps: Sequence[int] | None, *, ended: bool) -> Sent:
-    try:
-        known = newest(workflow) if version is None else version_of(workflow, version)
-    except (DefinitionError, UnreadableSubmission):
-        return Sent.ENDED if ended else Sent.ACCEPTED  # other code knows this version
+def _outcome(name: str, known: Workflow, open_steps: Sequence[int] | None, *, ended: bool) -> Sent:
     if name not in known.signals:
         return Sent.NOT_AWAITED
     if ended:

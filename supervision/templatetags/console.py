@@ -52,7 +52,7 @@ def run_rows(cl: Any) -> dict[str, Any]:
     listed = reverse(f"admin:{cl.opts.app_label}_{cl.opts.model_name}_changelist")
     rows = []
     for row in cl.result_list:
-        cells = []
+        cells: list[str] = []
         for (begin, linked, end), value_of in columns:
             value = value_of(row)
             address = f"{listed}{quote(row.pk)}/change/{linked}" if linked else ""
