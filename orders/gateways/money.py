@@ -34,14 +34,6 @@ def to_minor(total: str | Decimal, currency: str) -> int:
     raise NoSuchAmount(f"{total} {currency}")
 
 
-def fits(amount: Decimal, currency: str) -> bool:
-    """Whether this amount of money can be paid in this currency."""
-    try:
-        return to_minor(amount, currency) > 0
-    except NoSuchAmount:
-        return False
-
-
 def from_minor(amount: int, currency: str) -> Decimal:
     """An amount in minor units as an amount of money."""
     return Decimal(amount).scaleb(-decimals(currency))

@@ -31,7 +31,7 @@ def matching(signal: Any, owed: Decimal, currency: str) -> str:
     if given != currency:
         raise Unreadable(_("currency: expected %(currency)s") % {"currency": currency})
     if amount != owed:
-        raise Unreadable(_("amount: expected %(owed)s") % {"owed": owed})
+        raise Unreadable(_("amount: expected %(owed)s, which is what has to be paid back") % {"owed": owed})
     return reference
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from orders.gateways.money import fits
+from orders.agents.payment_part import exists
 from orders.later_requests import Asked, check_key, digest_of, seen
 from orders.models import Order
 from orders.payments import transfers
@@ -56,7 +56,7 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
             raise UnknownRun(key)
         if before := seen(client_of(key), idempotency_key, digest):
             return before
-        if not fits(amount, view.currency):
+        if not exists(amount, view.currency):
             raise InvalidOrder({"amount": [_("%(currency)s has no such amount.") % {"currency": view.currency}]})
         if amount > (rest := left(view)):
             text = _("Only %(rest)s of the charge are left.") % {"rest": f"{rest} {view.currency}"}

@@ -24,7 +24,7 @@ from supervision.workflow import ClosedRun
 from tests.orders.test_invoices import issue
 from tests.orders.test_payouts_kept import books, pay, waiting
 from tests.orders.test_refund_payouts import given, paid_out, refused, transferred
-from tests.orders.test_return_corrections import correct, report
+from tests.orders.test_return_corrections import code_of, correct, report
 from tests.orders.test_returns import LINES, ada, asked, goods, olga, paying, shop, told
 from tests.shopping import a_product, place
 
@@ -256,6 +256,17 @@ def test_a_signal_that_comes_before_the_goods_is_compared_once_something_is_owed
     shop.run()
     Run(back).assert_state("Processed")
     assert paying(transferred)["refunded"] == "54.00"
+
+
+def test_a_report_is_not_corrected_while_a_signal_that_came_before_the_goods_is_not_taken(shop, transferred, olga):
+    back = asked(shop, transferred, totes=3)
+    signal(back, "54.00")
+    hold("payment")
+    goods(shop, back, ("TOTE-OCHRE", 3))
+    assert code_of(back, report(totes=2)) == "return_under_way"
+    lift("payment")
+    shop.advance("1m")
+    assert (Run(back).state, told(olga, back)["refunded"]) == ("Processed", "54.00")
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input
