@@ -127,9 +127,10 @@ class Workflow:
     on_cancelled, on_error, on_processed: called with the runs that reached that state, inside the transaction that
         moved them; they may write the application's tables, and may not call the network. A hook that raises stops no
         run: its writes are rolled back, and it is called again later until it succeeds (`hooks`).
-    on_signal: called with the signals that were kept for a step of its runs, inside the transaction that keeps them.
+    on_signal: called with the signals of its runs that were kept, also late ones, inside the transaction that keeps them.
         on_completed_by_hand: called with a step that an operator has completed, inside that transaction. What these two raise
-        refuses the signal or the result; raise Refused. A process that does not know the run's version does not call them.
+        refuses the result, or all signals of that call; raise Refused. A process that does not know the run's version does not
+        call them.
     by_choice: new runs get this version only where the intake asks for it (`NewRun.version`).
     """
 

@@ -51,14 +51,6 @@ def compensate(request: StepRequest) -> dict[str, Any]:
     return part.told(part.undo)
 
 
-def exists(amount: Decimal, currency: str) -> bool:
-    """Whether there is such an amount of money in this currency."""
-    try:
-        return to_minor(amount, currency) > 0
-    except NoSuchAmount:
-        return False
-
-
 class Part(Calls):
     """One attempt to give back the money for the accepted goods of one return."""
 

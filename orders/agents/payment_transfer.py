@@ -19,6 +19,7 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from orders.gateways.money import NoSuchAmount, to_minor
 from orders.payments import codes
 from supervision import AwaitSignal, EffectOutcome, PermanentFailure, StepRequest
 
@@ -46,6 +47,14 @@ def read(signal: Mapping[str, Any]) -> tuple[str, Decimal, str]:
     if not amount.is_finite() or not 0 < amount < _MOST or amount != round(amount, 3):
         raise Unreadable(_('amount: expected a positive amount, such as "25.80"'))
     return reference.strip(), amount, currency.upper()
+
+
+def exists(amount: Decimal, currency: str) -> bool:
+    """Whether there is such an amount of money in this currency."""
+    try:
+        return to_minor(amount, currency) > 0
+    except NoSuchAmount:
+        return False
 
 
 def received(noted: Mapping[str, Any], currency: str) -> Decimal:

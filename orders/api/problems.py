@@ -58,6 +58,9 @@ add(
         "nothing_to_change": Problem(409, "The order has these lines already.", "Read the order again.", "change_lines"),
         "not_sent_yet": Problem(409, "This mail was not sent yet.", "Wait until the order is on its way.", ".*mail.*"),
         "sent_too_often": Problem(409, "This mail was sent 5 times, which is the most.", "Write to the customer.", ".*mail.*"),
+        "wrong_payout": Problem(
+            409, "amount: expected 12.90, which is what has to be paid back.", "Pay what is owed, and send that.", ".*signal.*"
+        ),
         "no_payout": Problem(409, "It waits for no payout.", "Look at it: nothing is to be paid out by hand.", ".*pay.*"),
         "not_reported": Problem(409, "There is no report on this return yet.", "Report what came.", CORRECTIONS),
         "nothing_changes": Problem(409, "The report says this already.", "Nothing is to be done.", CORRECTIONS),

@@ -7,43 +7,44 @@ result, with the order's row locked. So nothing that becomes of the run later ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 from django.utils.translation import gettext as _
 
-from orders.agents.payment_transfer import Unreadable, read
+from orders.agents.payment_transfer import Unreadable, exists, read
 from orders.payments import transfers
 from orders.payments.transfers import Payout
 from orders.returns import codes
 from supervision.errors import Refused
-from supervision.models import Signal
 from supervision.states import Direction
 from supervision.workflow import ByHand, ClosedRun, KeptSignal
 
 NOTHING = Decimal("0.00")
+WRONG = "wrong_payout"  # a signal of another payout than is owed, or of none that can be read
 
 
-def matching(signal: Any, owed: Decimal, currency: str) -> str:
-    """The reference of the transfer in this signal. Raises Unreadable where it cannot be read, or is not what is owed."""
-    reference, amount, given = read(signal)
+def signalled(signals: Sequence[KeptSignal]) -> None:
+    """Record the payouts of these signals. Raises Refused where one is not what is owed now: then none of them is kept."""
+    found = [(transfers.asked(signal.key), signal.payload) for signal in signals if signal.name == codes.PAID_OUT]
+    for back, payload in sorted(((back, payload) for back, payload in found if back), key=lambda one: one[0].order):
+        transfers.lock(back.order)
+        if transfers.recorded(back.key) or not (owed := transfers.owed_at_bank(back)):
+            raise Refused(_("Nothing waits here to be paid out by bank transfer."), "no_payout")
+        try:
+            reference = _matching(payload, owed, back.currency)
+        except Unreadable as problem:
+            raise Refused(str(problem), WRONG) from None
+        transfers.record(back.order, back.key, owed, back.currency, reference)
+
+
+def _matching(payload: Mapping[str, Any], owed: Decimal, currency: str) -> str:
+    reference, amount, given = read(payload)
     if given != currency:
         raise Unreadable(_("currency: expected %(currency)s") % {"currency": currency})
     if amount != owed:
         raise Unreadable(_("amount: expected %(owed)s, which is what has to be paid back") % {"owed": owed})
     return reference
-
-
-def signalled(signals: Sequence[KeptSignal]) -> None:
-    """Record the payouts of these signals that are what is owed. The step compares those that come before anything is owed."""
-    found = [(transfers.asked(signal.key), signal.payload) for signal in signals if signal.name == codes.PAID_OUT]
-    for back, payload in sorted(((back, payload) for back, payload in found if back), key=lambda one: one[0].order):
-        transfers.lock(back.order)
-        if transfers.recorded(back.key) or (owed := transfers.owed_at_bank(back)) is None:
-            continue
-        with suppress(Unreadable):
-            transfers.record(back.order, back.key, owed, back.currency, matching(payload, owed, back.currency))
 
 
 def completed_by_hand(done: ByHand) -> None:
@@ -72,7 +73,7 @@ def _amount(said: Any, back: transfers.Back) -> Decimal:
         amount = Decimal(0 if said is None else str(said))
     except ArithmeticError:
         amount = Decimal("nan")
-    possible = amount.is_finite() and 0 <= amount <= back.worth and amount == round(amount, 2)
+    possible = amount.is_finite() and 0 <= amount <= back.worth and (not amount or exists(amount, back.currency))
     if possible and (not back.whole or amount in (0, back.worth)):
         return round(amount, 2)
     words = _("expected %(amount)s or 0.00") if back.whole else _("expected an amount from 0.00 to %(amount)s")
@@ -80,30 +81,18 @@ def _amount(said: Any, back: transfers.Back) -> Decimal:
 
 
 def ended(runs: Sequence[ClosedRun]) -> None:
-    """Record the payouts of these runs that are known from a signal or a result alone, because they were told before this code ran."""
+    """Record the payouts that are known from a result by hand alone, because code that did not know these runs' version kept it."""
     by_key = {run.key: run for run in runs if not run.payload.get("intent")}
-    for key, refunded in transfers.untold(by_key):
+    for key, refunded in sorted(transfers.untold(by_key), key=lambda one: str(by_key[one[0]].payload["order"])):
         write_down(key, by_key[key].payload, codes.amount_said(refunded))
 
 
-def write_down(key: str, payload: Mapping[str, Any], by_hand: Decimal = NOTHING) -> Payout | None:
-    """The payout of a return or refund that ends or is being undone, as far as the shop was told; None if it was not.
-
-    It was recorded, or is its step's result, or a signal of at most what was asked for. It is a row from now on.
-    """
-    order, currency = str(payload["order"]), str(payload["currency"]).upper()
-    transfers.lock(order)
+def write_down(key: str, payload: Mapping[str, Any], by_hand: Decimal) -> Payout | None:
+    """The payout of a return or refund that ends or is being undone; None if there is none. by_hand: what its step's result says."""
+    transfers.lock(str(payload["order"]))
     if done := transfers.recorded(key):
         return done
-    if by_hand > 0:
-        transfers.record(order, key, by_hand, currency)
-        return Payout(by_hand, "")
-    back = transfers.asked(key)
-    worth = NOTHING if back is None else back.worth
-    for signal in Signal.objects.filter(run_key=key, name=codes.PAID_OUT).order_by("-pk"):
-        with suppress(Unreadable):
-            reference, amount, given = read(signal.payload)
-            if given == currency and amount <= worth and amount == round(amount, 2):
-                transfers.record(order, key, amount, currency, reference)
-                return Payout(amount, reference)
-    return None
+    if by_hand <= 0:
+        return None
+    transfers.record(str(payload["order"]), key, by_hand, str(payload["currency"]))
+    return Payout(by_hand, "")

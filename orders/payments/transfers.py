@@ -18,7 +18,6 @@ from orders.models import Order, PaymentAdjustment
 from orders.payments.codes import BANK_TRANSFER, PAYOUT
 from orders.payments.state import came_by_transfer
 from orders.queries import OrderView, order_view
-from orders.returns.codes import PAID_OUT
 from supervision.postgres import db
 
 _GONE = """
@@ -55,16 +54,15 @@ UPDATE orders_paymentadjustment SET gives_back = false, status = 'returned', ext
        changed_at = now()
  WHERE external_id = %(payout)s || %(key)s
 """
-# Runs that were told of a payout by a result or a signal, and have no row of it. A completed undo says that it came back.
+# Runs with a result of a payout and no row of it. A completed undo says that it came back.
 _UNTOLD = """
-SELECT r.key, CASE WHEN s.process_state || '' = 'Processed' THEN s.result->>'refunded' END
+SELECT r.key, s.result->>'refunded'
   FROM supervision_run r
   JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part'
   LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = 'refund-part'
  WHERE r.key = ANY (%(keys)s::text[]) AND u.process_state || '' IS DISTINCT FROM 'Processed'
    AND NOT EXISTS (SELECT FROM orders_paymentadjustment a WHERE a.external_id = %(payout)s || r.key)
-   AND (s.process_state || '' = 'Processed'
-        OR EXISTS (SELECT FROM supervision_signal g WHERE g.run_key = r.key AND g.name = %(signal)s))
+   AND s.process_state || '' = 'Processed' AND s.result->>'refunded' <> '0.00'
 """
 _PAID_OUT = "SELECT external_id, amount FROM orders_paymentadjustment WHERE external_id = ANY (%(ids)s::text[]) AND gives_back"
 
@@ -122,10 +120,15 @@ def came_back(key: str) -> None:
     db.fetch(_CAME_BACK, {"key": key, "payout": PAYOUT})
 
 
+def returned(back: str) -> int:
+    """How many payouts of this return or refund came back."""
+    return PaymentAdjustment.objects.filter(external_id__startswith=f"returned-{PAYOUT}{back}:").count()
+
+
 def untold(keys: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Those of these runs that have a result or a signal of a payout and no row, with what the result says was refunded."""
+    """Those of these runs that have a result of a payout and no row, with what the result says was refunded."""
     found = list(keys)
-    return db.fetch(_UNTOLD, {"keys": found, "payout": PAYOUT, "signal": PAID_OUT}) if found else []
+    return db.fetch(_UNTOLD, {"keys": found, "payout": PAYOUT}) if found else []
 
 
 def left(view: OrderView, *, besides: str = "") -> Decimal:

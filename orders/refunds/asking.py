@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from orders.agents.payment_part import exists
+from orders.agents.payment_transfer import exists
 from orders.later_requests import Asked, check_key, digest_of, seen
 from orders.models import Order
 from orders.payments import transfers

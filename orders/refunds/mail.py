@@ -6,6 +6,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from orders.formats import money
+from orders.payments import transfers
 from orders.returns.codes import REFUND, amount_said
 from supervision import StepRequest
 
@@ -16,6 +17,7 @@ def words(request: StepRequest) -> tuple[str, str]:
     result = request.results.get(REFUND) or {}
     said = _("we pay %(paid)s of your order back to your card.")
     if not payload.get("intent"):
+        result = {"refunded": transfers.paid_out([request.run_key]).get(request.run_key, result.get("refunded"))}
         said = _("we have transferred %(paid)s of your order back to your bank account.")
     parts = [
         _("Hello,"),

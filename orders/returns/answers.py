@@ -120,7 +120,8 @@ def views(
         corrected = [row.public_id for row in rows if row.corrections]
         further = {key: (paid, over) for key, paid, over in db.run(_CORRECTED, {"returns": corrected})} if corrected else {}
     if paid_out is None:
-        paid_out = transfers.paid_out([run.key for run in runs.values() if not run.payload.get("intent")])
+        cards = {run.key for run in runs.values() if run.payload.get("intent")}
+        paid_out = transfers.paid_out([row.public_id for row in rows if row.public_id not in cards])
     found = []
     for row in rows:
         run, its = runs.get(row.public_id), []
@@ -145,7 +146,9 @@ def _view(
     worth = sum((line.unit_price * (line.accepted or 0) for line in lines), Decimal("0.00"))
     paid = [step for step in steps if step.name == codes.REFUND and step.direction == Direction.DO]
     result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
-    refunded = codes.amount_said(result.get("refunded")) if paid_out is None else paid_out
+    undo = next((step for step in steps if step.name == codes.REFUND and step.direction == Direction.UNDO), None)
+    came_back = undo is not None and undo.process_state == ProcessState.PROCESSED and not run.payload.get("intent")
+    refunded = paid_out if paid_out is not None else codes.amount_said(None if came_back else result.get("refunded"))
     made = result.get("refunds") or ()
     waits = bool(paid) and paid[0].process_state == ProcessState.PENDING and paid[0].awaits == codes.PAID_OUT
     by_transfer = waits and paid_out is None

@@ -15,7 +15,7 @@ from orders.payments import transfers
 from orders.returns import codes, goods
 from supervision import EffectOutcome
 from supervision.errors import Refused
-from supervision.models import Effect, Signal, StepState
+from supervision.models import Effect, StepState
 from supervision.states import Direction, ProcessState, RunState
 
 NOTHING = Decimal("0.00")
@@ -168,8 +168,7 @@ def _is_paid(run: Any, lines: Sequence[ReturnLine]) -> bool:
     waits = refund.process_state == ProcessState.PENDING and (refund.awaits == codes.PAID_OUT or not refund.attempt)
     waits = waits and restock.process_state != ProcessState.PROCESSING
     gone = Effect.objects.filter(run=run.run).exclude(outcome__in=[EffectOutcome.REFUSED, EffectOutcome.UNDONE])
-    told = Signal.objects.filter(run_key=run.run.key, name=codes.PAID_OUT, taken_at=None)
-    if not (rests or waits) or gone.filter(service__in=["payment", "bank"]).exists() or told.exists() or transfers.recorded(run.run.key):
+    if not (rests or waits) or gone.filter(service__in=["payment", "bank"]).exists() or transfers.recorded(run.run.key):
         text = _("This return is on its way, or money of it may have gone out: correct its report once it has ended.")
         raise Refused(text, codes.ON_ITS_WAY)
     return False

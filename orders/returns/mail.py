@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from orders.formats import money
+from orders.payments import transfers
 from orders.returns import codes
 from supervision import StepRequest
 
@@ -29,7 +30,8 @@ def words(request: StepRequest) -> tuple[str, str]:
             refused,
         )
         parts.append(back % {"count": refused})
-    if paid := codes.amount_said(refund.get("refunded")):
+    out = {} if payload.get("intent") else transfers.paid_out([request.run_key])
+    if paid := out.get(request.run_key, codes.amount_said(refund.get("refunded"))):
         parts.append(_("We pay %(paid)s back to you.") % {"paid": money(paid, payload["currency"])})
     if codes.amount_said(refund.get("short")):
         parts.append(_("The rest of its worth went back to you before, or your bank decides about it."))

@@ -72,7 +72,7 @@ SELECT DISTINCT ON (run_id) run_id, name, direction, attempt, process_state, las
 
 
 def named_steps(run_ids: Sequence[int]) -> dict[int, NamedStep]:
-    """The step that failed, else the first that is not done yet; runs that have ended have none. One statement for any number."""
+    """The step that failed, else the first that is not done yet, by run id, in one statement."""
     rows = db.fetch(_NAMED, {"runs": list(run_ids)}) if run_ids else []
     return {run_id: NamedStep(*facts) for run_id, *facts in rows}
 

@@ -6,7 +6,7 @@ commits with the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
@@ -174,13 +174,11 @@ class Signalled(NamedTuple):
 
 
 def signal(
-    key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None,
-    first: Callable[[], None] | None = None,
-) -> Signalled:  # fmt: skip
+    key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None
+) -> Signalled:
     """Send the order a signal, in the place of the sender that should have sent it.
 
-    signal_key: the same key has one effect. first: called in the same transaction before the signal is sent; what it raises refuses
-    the signal. A signal that another operator approves is sent without it. Raises what `send_signal` raises.
+    signal_key: the same key has one effect. Raises what `send_signal` raises.
     """
     demand_reason(reason)
 
@@ -188,8 +186,6 @@ def signal(
         run = Run.objects.filter(key=key).first()
         arguments = {"name": name, "payload": payload or {}, "signal_key": signal_key}
         gate.through(Operation(verb="signal", subject=key, order=key, arguments=arguments, run=run), by=by, reason=reason)
-        if first is not None:
-            first()
         outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
         log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")
         return Signalled(run.process_state if run else RunState.PENDING.value, outcome)

@@ -47,7 +47,7 @@ class ClosedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSignal:
-    """A signal that has just been kept for a step of this run, as the workflow's `on_signal` sees it. The run may not exist yet."""
+    """A signal of this run that has just been kept, as the workflow's `on_signal` sees it. The run may not exist yet."""
 
     key: str
     name: str

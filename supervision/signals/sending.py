@@ -215,7 +215,7 @@ def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sen
         awaited = sorted({(runs[signals[n].run], signals[n].name) for n in picked if signals[n].run in runs})
         rows, *steps = db.fetch_together((_INSERT, facts), *([sleeping.waking(awaited)] if awaited else []))
         written, woken = set(rows), sleeping.woken(*steps) if steps else 0
-        _tell([signals[n] for n in picked if identities[n] in written and outcomes[n] == Sent.ACCEPTED], definitions)
+        _tell([signals[n] for n in picked if identities[n] in written], definitions)
     repeated = [number for number, identity in enumerate(identities) if not (identity in written and chosen.get(identity) == number)]
     if repeated:
         rows = db.fetch(_KNOWN, _arrays([identities[number] for number in repeated]))
