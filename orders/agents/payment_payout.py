@@ -19,6 +19,7 @@ from orders.agents.payment_transfer import SERVICE
 from orders.payments import told, transfers
 from orders.payments.codes import BANK_TRANSFER
 from orders.payments.transfers import Payout
+from orders.queries import order_view
 from orders.returns import codes
 from supervision import EffectOutcome, PermanentFailure, StepRequest
 from supervision.errors import Waits
@@ -39,7 +40,7 @@ def perform(request: StepRequest, worth: Decimal, *, whole: bool) -> dict[str, A
     def work() -> tuple[Decimal, Payout | None]:
         transfers.lock(order)
         done = transfers.recorded(request.run_key)
-        return (done.amount if done else worth if whole else transfers.owed(order, request.run_key, worth)), done
+        return (done.amount if done else worth if whole else transfers.owed(order_view(order), request.run_key, worth)), done
 
     owed, made = db.transact(work)
     result = {"method": BANK_TRANSFER, "currency": currency, "refunds": [], "refunded": str(owed), "short": str(max(NOTHING, worth - owed))}

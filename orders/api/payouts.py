@@ -48,6 +48,8 @@ class _Payout(ReturnDoor):
         try:
             made = operator_verbs.signal(public_id, codes.PAID_OUT, **facts)
         except Refused as refusal:
+            if refusal.code == "signal_ended":
+                raise Refused(told.nothing_waits(), told.NO_PAYOUT) from None
             if refusal.code != told.WRONG:
                 raise
             field, _colon, text = str(refusal).partition(": ")

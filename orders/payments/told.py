@@ -21,7 +21,13 @@ from supervision.states import Direction
 from supervision.workflow import ByHand, ClosedRun, KeptSignal
 
 NOTHING = Decimal("0.00")
+NO_PAYOUT = "no_payout"
 WRONG = "wrong_payout"  # a signal of another payout than is owed, or of none that can be read
+
+
+def nothing_waits() -> str:
+    """Why a payout is refused that is not asked for."""
+    return _("Nothing waits here to be paid out by bank transfer.")
 
 
 def signalled(signals: Sequence[KeptSignal]) -> None:
@@ -30,7 +36,7 @@ def signalled(signals: Sequence[KeptSignal]) -> None:
     for back, payload in sorted(((back, payload) for back, payload in found if back), key=lambda one: one[0].order):
         transfers.lock(back.order)
         if transfers.recorded(back.key) or not (owed := transfers.owed_at_bank(back)):
-            raise Refused(_("Nothing waits here to be paid out by bank transfer."), "no_payout")
+            raise Refused(nothing_waits(), NO_PAYOUT)
         try:
             reference = _matching(payload, owed, back.currency)
         except Unreadable as problem:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from orders.models import Order, PaymentAdjustment
 from orders.payments.codes import BANK_TRANSFER, PAYOUT
-from orders.payments.state import came_by_transfer
+from orders.payments.state import came_by_transfer, charge_of
 from orders.queries import OrderView, order_view
 from supervision.postgres import db
 
@@ -141,15 +141,14 @@ def left(view: OrderView, *, besides: str = "") -> Decimal:
     return max(Decimal("0.00"), rest.quantize(Decimal("0.01")))
 
 
-def owed(order_key: str, back: str, worth: Decimal) -> Decimal:
+def owed(view: OrderView | None, back: str, worth: Decimal) -> Decimal:
     """What a return whose goods are worth this much has to pay out; all of it where the order's money did not come by transfer."""
-    view = order_view(order_key)
     return worth if view is None or not came_by_transfer(view.steps) else min(worth, left(view, besides=back))
 
 
-def owed_at_bank(back: Back) -> Decimal | None:
-    """What it has to pay out; None where the order's money did not come by transfer."""
+def owed_at_bank(back: Back) -> Decimal:
+    """What it has to pay out; nothing where the order's money came by card."""
     view = order_view(back.order)
-    if view is None or not came_by_transfer(view.steps):
-        return None
-    return back.worth if back.whole else min(back.worth, left(view, besides=back.key))
+    if view is None or charge_of(view.steps) is not None:
+        return Decimal("0.00")
+    return back.worth if back.whole else owed(view, back.key, back.worth)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from orders.models import Return, ReturnLine
 from orders.payments import transfers
+from orders.queries import OrderView, order_view
 from orders.records import recalled
 from orders.returns import codes
 from supervision.insight import queries as engine
@@ -122,6 +124,7 @@ def views(
     if paid_out is None:
         cards = {run.key for run in runs.values() if run.payload.get("intent")}
         paid_out = transfers.paid_out([row.public_id for row in rows if row.public_id not in cards])
+    view_of = cache(order_view)  # several returns of one order wait to be paid out
     found = []
     for row in rows:
         run, its = runs.get(row.public_id), []
@@ -129,7 +132,7 @@ def views(
             its = steps.get(run.pk, [])
         elif archived := engine.archived_run(row.public_id):
             run, its = archived.run, engine.in_order(archived.steps)
-        view = _view(row, lines[row.pk], run, its, because, owed, paid_out.get(row.public_id))
+        view = _view(row, lines[row.pk], run, its, because, owed, paid_out.get(row.public_id), view_of)
         if row.public_id in further:
             paid, too_much = further[row.public_id]
             view = replace(view, refunded=view.refunded + paid, too_much=too_much)
@@ -138,8 +141,9 @@ def views(
 
 
 def _view(
-    row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any, owed: Any, paid_out: Decimal | None
-) -> ReturnView:
+    row: Return, lines: list[ReturnLine], run: Run | None, steps: Sequence[StepState], because: Any, owed: Any,
+    paid_out: Decimal | None, view_of: Callable[[str], OrderView | None],
+) -> ReturnView:  # fmt: skip
     if run is None:
         return ReturnView(row=row, lines=lines, waiting_because=why_unconsumed([row.public_id]).get(row.public_id))
     looked_at = all(line.accepted is not None for line in lines)
@@ -163,7 +167,7 @@ def _view(
         finished_at=run.finished_at,
         worth=worth if looked_at else None,
         refunded=(refunded - failed).quantize(Decimal("0.01")),
-        owed=(failed + (transfers.owed(row.order_key, row.public_id, worth) if by_transfer else 0)).quantize(Decimal("0.01")),
+        owed=(failed + (transfers.owed(view_of(row.order_key), row.public_id, worth) if by_transfer else 0)).quantize(Decimal("0.01")),
         by_transfer=by_transfer,
     )
 

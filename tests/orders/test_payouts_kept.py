@@ -94,17 +94,6 @@ def test_a_return_that_is_cancelled_after_its_payout_keeps_its_pieces(shop, tran
     shop.assert_healthy()
 
 
-@pytest.mark.parametrize("said", ["10.01", "0.01 USD", "much"])
-def test_a_signal_of_another_payout_does_not_count_when_its_refund_is_cancelled(shop, transferred, said):
-    made = waiting(shop, transferred, "10.00")
-    amount, _space, currency = said.partition(" ")
-    send_signal(made, "money-returned", {"amount": amount, "currency": currency or "EUR", "reference": "OUT-1"})
-    operator_verbs.cancel(made, by="olga", reason="oops")
-    shop.advance("5m")
-    Run(made).assert_state("Cancelled")
-    assert not PaymentAdjustment.objects.exists()
-
-
 def test_a_cancel_without_a_payout_stops_nowhere(shop, transferred):
     made = waiting(shop, transferred)
     operator_verbs.cancel(made, by="olga", reason="oops")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -9,22 +11,26 @@ from django.test.utils import CaptureQueriesContext
 from orders.documents.tables import Document
 from orders.models import PaymentAdjustment
 from orders.payments import codes as payments
+from orders.queries import order_view
 from orders.refunds import ending
+from orders.refunds import mail as refund_mail
 from orders.returns import answers, shown
+from orders.returns import mail as return_mail
+from orders.returns.asking import ask
 from orders.services import InvalidOrder
 from orders.stakes import at_stake
 from supervision.approvals.stakes import Operation
 from supervision.errors import Refused
 from supervision.models import Run as RunRow
 from supervision.models import StepState
-from supervision.operations import completing, operator_verbs, pauses
+from supervision.operations import archive, completing, operator_verbs, pauses
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
 from supervision.workflow import ClosedRun
 from tests.orders.test_invoices import issue
-from tests.orders.test_payouts_kept import books, pay, waiting
+from tests.orders.test_payouts_kept import books, waiting
 from tests.orders.test_refund_payouts import given, paid_out, refused, transferred
-from tests.orders.test_return_corrections import code_of, correct, report
+from tests.orders.test_return_corrections import correct, report
 from tests.orders.test_returns import LINES, ada, asked, goods, olga, paying, shop, told
 from tests.shopping import a_product, place
 
@@ -145,6 +151,41 @@ def test_the_customer_of_a_cancelled_return_reads_what_was_paid(shop, transferre
     assert told(olga, back)["refunded"] == "54.00"
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "deleted"])
+def test_an_archived_return_says_what_was_paid(shop, transferred, olga, keep):
+    back = asked(shop, transferred, totes=1)
+    goods(shop, back, ("TOTE-OCHRE", 1))
+    assert paid_out(olga, "returns", back, "18.00").status_code == 202
+    operator_verbs.cancel(back, by="olga", reason="oops")
+    shop.advance("200d")
+    assert list(archive.batches(timedelta(days=90), keep_orders=keep))
+    assert told(olga, back)["refunded"] == "18.00"
+    assert "€18.00" in shown.card(answers.return_view(back)).note
+
+
+@pytest.mark.parametrize("how", ["complete", "skip"])
+@pytest.mark.parametrize("what", ["refund", "return"])
+def test_the_mail_says_what_was_paid_although_the_step_has_no_result_of_it(shop, transferred, olga, monkeypatch, what, how):
+    said = []
+    for module in (refund_mail, return_mail):
+        monkeypatch.setattr(module, "words", lambda request, real=module.words: said.append(real(request)) or said[-1])
+    if what == "refund":
+        made = waiting(shop, transferred, "18.00")
+    else:
+        made = asked(shop, transferred, totes=1)
+        goods(shop, made, ("TOTE-OCHRE", 1))
+    shop.advance("31d")
+    shop.advance("10m")
+    signal(made, "18.00")
+    if how == "skip":
+        operator_verbs.skip(made, by="olga", reason="paid")
+    else:
+        completing.complete(made, by="olga", reason="paid", step="refund-part", result={})
+    shop.advance("5m")
+    Run(made).assert_state("Processed")
+    assert "18.00" in said[-1][1]
+
+
 def test_a_signal_counts_while_the_hook_of_its_cancelled_refund_is_put_off(shop, transferred, monkeypatch):
     made = waiting(shop, transferred)
     signal(made, "79.80")
@@ -157,49 +198,6 @@ def test_a_signal_counts_while_the_hook_of_its_cancelled_refund_is_put_off(shop,
     shop.run()
     Run(made).assert_state("Cancelled")
     assert refused(transferred, "0.01").startswith("beyond_charge")
-
-
-def test_a_payout_that_came_back_counts_no_more_although_no_attempt_knew_of_it(shop, transferred):
-    made = waiting(shop, transferred)
-    for _ in range(5):
-        shop.kill("refund-part", at="agent.after_start")
-    signal(made, "79.80")
-    shop.advance("2h")
-    Run(made).assert_state("Error")
-    for _ in range(5):
-        shop.kill("undo:refund-part", at="agent.after_start")
-    operator_verbs.cancel(made, by="olga", reason="oops")
-    shop.advance("2h")
-    completing.complete(made, by="olga", reason="it came back", step="refund-part", result={})
-    shop.advance("5m")
-    Run(made).assert_state("Cancelled")
-    assert (books(), paying(transferred)["refunded"]) == ([], "0.00")
-    given(transferred, "79.80", once="two")
-
-
-@pytest.mark.parametrize("door", ["api", "signal", "hand"])
-def test_a_payout_that_came_back_is_paid_again_when_the_step_is_done_anew(shop, transferred, olga, door):
-    issue()
-    made = waiting(shop, transferred, "10.00")
-    hold("email")
-    by_hand(made, "10.00") if door == "hand" else pay(olga, made, "10.00", door)
-    shop.run()
-    Run(made).resume_from("refund-part")
-    shop.advance("5m")
-    Run(made).assert_state("Error")
-    completing.complete(made, by="olga", reason="it came back", step="refund-part", result={})
-    lift("email")
-    shop.advance("5m")
-    [one] = olga.get(f"/api/v1/orders/{transferred}/refunds/").json()["results"]
-    assert (Run(made).state, one["owed"], paying(transferred)["refunded"]) == ("Processing", "10.00", "0.00")
-
-    assert paid_out(olga, "refunds", made, "10.00", "OUT-2").status_code == 202
-    shop.run()
-    issue()
-    Run(made).assert_state("Processed")
-    assert (books(), paying(transferred)["refunded"], notes()) == (["10.00"], "10.00", ["10.00"])
-    assert sorted(PaymentAdjustment.objects.values_list("gives_back", flat=True)) == [False, True]
-    shop.assert_healthy()
 
 
 # --------------------------------------------------------------------------------------------- others of the same order
@@ -237,39 +235,57 @@ def test_a_signal_counts_although_what_is_owed_changes_before_it_is_taken(shop, 
     assert told(olga, first)["owed"] == "12.90"
 
 
-def test_a_signal_of_the_right_amount_counts_after_one_of_a_wrong_amount(shop, transferred):
-    made = waiting(shop, transferred)
-    signal(made, "7.98")
-    shop.run()
-    signal(made, "79.80")
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("10.01", "amount: expected 10.00"),
+        ("9.99", "amount: expected 10.00"),
+        ("10.001", "amount: expected 10.00"),
+        ("10.00 USD", "currency: expected EUR"),
+        ("much", "amount: expected a positive amount"),
+    ],
+)
+def test_a_signal_of_another_payout_is_refused_and_not_kept(shop, transferred, said, why):
+    made = waiting(shop, transferred, "10.00")
+    amount, _space, currency = said.partition(" ")
+    with pytest.raises(Refused, match=why) as problem:
+        send_signal(made, "money-returned", {"amount": amount, "currency": currency or "EUR", "reference": "OUT-1"})
+    assert problem.value.code == "wrong_payout"
     operator_verbs.cancel(made, by="olga", reason="oops")
     shop.advance("5m")
     Run(made).assert_state("Cancelled")
-    assert (books(), paying(transferred)["refunded"]) == (["79.80"], "79.80")
-
-
-def test_a_signal_that_comes_before_the_goods_is_compared_once_something_is_owed(shop, transferred, olga):
-    back = asked(shop, transferred, totes=3)
-    signal(back, "54.00")
     assert not PaymentAdjustment.objects.exists()
-    goods(shop, back, ("TOTE-OCHRE", 3))
-    shop.run()
-    Run(back).assert_state("Processed")
-    assert paying(transferred)["refunded"] == "54.00"
 
 
-def test_a_report_is_not_corrected_while_a_signal_that_came_before_the_goods_is_not_taken(shop, transferred, olga):
+def test_a_signal_is_refused_before_anything_is_owed_and_after_it_was_paid(shop, transferred, olga):
     back = asked(shop, transferred, totes=3)
-    signal(back, "54.00")
-    hold("payment")
+    with pytest.raises(Refused, match="Nothing waits here"):
+        signal(back, "54.00")
     goods(shop, back, ("TOTE-OCHRE", 3))
-    assert code_of(back, report(totes=2)) == "return_under_way"
+    hold("payment")
+    signal(back, "54.00")
+    with pytest.raises(Refused, match="Nothing waits here"):
+        signal(back, "54.00")  # under another key
     lift("payment")
     shop.advance("1m")
     assert (Run(back).state, told(olga, back)["refunded"]) == ("Processed", "54.00")
 
 
-# ------------------------------------------------------------------------------------------------------------ bad input
+def test_a_return_of_an_order_that_was_paid_in_cash_is_paid_out_too(shop, ada, olga):
+    key = place(ada, lines=LINES, payment_method=payments.BANK_TRANSFER)
+    shop.run()
+    completing.complete(key, by="olga", reason="cash", step="charge-payment", result={"cash": "79.80"})
+    shop.run()
+    back = asked(shop, key, totes=1)
+    goods(shop, back, ("TOTE-OCHRE", 1))
+    assert told(olga, back)["owed"] == "18.00"
+    signal(back, "18.00")
+    shop.run()
+    Run(back).assert_state("Processed")
+    shop.assert_healthy()
 
 
 def test_a_result_by_hand_does_not_say_another_amount_than_was_recorded(shop, transferred, olga):
@@ -301,6 +317,12 @@ def test_a_refund_is_an_amount_that_its_currency_has(shop, ada, olga):
     made = given(key, "1000")
     shop.run()
     assert paid_out(olga, "refunds", made, "1000").status_code == 202
+    back = ask(order_view(key), [{"sku": "YEN", "quantity": 1}], "too small", by="customer").public_id
+    shop.run()
+    goods(shop, back, ("YEN", 1))
+    with pytest.raises(Refused, match="expected an amount"):
+        by_hand(back, "10.50")
+    by_hand(back, "1800")
 
 
 def test_a_transfer_by_hand_that_is_no_amount_leaves_the_order_s_page_whole(shop, ada, client):
@@ -322,6 +344,16 @@ def test_a_refund_by_hand_has_its_amount_at_stake(shop, transferred):
         verb="complete", subject=made, order=made, arguments={}, run=row, about=list(StepState.objects.filter(run=row, agent="payment"))
     )
     assert {currency: str(amount) for currency, amount in at_stake(operation).items()} == {"EUR": "10.00"}
+
+
+def test_a_page_asks_for_its_order_once_however_many_returns_wait_to_be_paid_out(shop, transferred, monkeypatch):
+    asked_for = []
+    for _ in range(3):
+        back = asked(shop, transferred, totes=1)
+        goods(shop, back, ("TOTE-OCHRE", 1))
+    monkeypatch.setattr(answers, "order_view", lambda key: asked_for.append(key) or order_view(key))
+    assert [one.by_transfer for one in answers.of_order(transferred)] == [True, True, True]
+    assert asked_for == [transferred]
 
 
 def test_the_end_of_many_cancelled_refunds_takes_as_many_statements_as_that_of_one(shop, transferred):

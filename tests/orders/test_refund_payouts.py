@@ -62,7 +62,7 @@ def paid_out(olga, what: str, key: str, amount: str, reference: str = "OUT-1"):
 
 
 def mailed(payload: dict) -> str:
-    return words(SimpleNamespace(payload=payload, results={codes.REFUND: {"refunded": "10.00"}}))[1]
+    return words(SimpleNamespace(payload=payload, run_key="", results={codes.REFUND: {"refunded": "10.00"}}))[1]
 
 
 def test_a_refund_is_owed_until_its_payout_is_recorded_and_then_everything_agrees(shop, transferred, olga, ada, services, capsys, client):

@@ -7,6 +7,7 @@ from django.contrib.admin.models import LogEntry
 
 from orders.payments import codes as payment_codes
 from orders.returns import answers, codes, shown
+from supervision.errors import Refused
 from supervision.incidents import lifecycle
 from supervision.models import Effect, Incident
 from supervision.signals.sending import send_signal
@@ -77,8 +78,9 @@ def test_another_amount_than_is_owed_is_refused_and_named(shop, back, olga, wron
     assert told(olga, back)["owed"] == "12.90"
 
 
-def test_a_signal_that_does_not_fit_waits_on(shop, back, olga):
-    send_signal(back, codes.PAID_OUT, {"amount": "1.00", "currency": "EUR", "reference": "OUT-1"})
+def test_a_signal_that_does_not_fit_is_refused_and_the_return_waits_on(shop, back, olga):
+    with pytest.raises(Refused, match=r"amount: expected 12.90, which is what has to be paid back"):
+        send_signal(back, codes.PAID_OUT, {"amount": "1.00", "currency": "EUR", "reference": "OUT-1"})
     shop.run()
     assert (told(olga, back)["owed"], told(olga, back)["refunded"]) == ("12.90", "0.00")
     send_signal(back, codes.PAID_OUT, {"amount": "12.90", "currency": "EUR", "reference": "OUT-2"})
