@@ -69,8 +69,8 @@ class RunChangeList(BoundedChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        if hasattr(request, "found_by") and not self.multi_page:
-            self.result_list = self.paginator.page(1).object_list  # Django would show the list without its filters
+        if not self.multi_page:  # Django would ask for all rows again, and without the filters that the paginator knows alone
+            self.result_list = self.paginator.page(1).object_list
         rows: list[Any] = list(self.result_list)
         runs = [self.model_admin.run_of(row) for row in rows]
         steps = queries.named_steps([run.pk for run in runs])

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.db.models import Case, F, Value, When
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from orders.filters import OrderFilters
@@ -149,6 +151,14 @@ def test_a_full_page_ends_the_walk_and_says_that_there_is_more(operator: Client,
     assert len(answer.context["cl"].result_list) == 10
     assert len(looked_at) <= 40
     assert re.search(r"\b\d+\+\s+results", answer.content.decode())
+
+
+def test_a_list_of_one_page_evaluates_its_filters_once(operator: Client):
+    a_shop(random.Random(3), count=40)
+    query = {"error_code": "declined", "created_after": "2001-02-03"}
+    with CaptureQueriesContext(connection) as seen:
+        assert operator.get(ORDERS, query).content.count(b'class="data-row"') > 0
+    assert len([one for one in seen.captured_queries if "2001-02-03" in one["sql"] and "orders_order" in one["sql"]]) == 1
 
 
 def test_an_order_that_is_a_little_younger_than_its_run_is_found_by_its_own_time(operator: Client):
