@@ -45,17 +45,20 @@ CHECKS = (
     (
         "a refund that paid has one credit note of what it paid, unless less or nothing was left of the invoice",
         f"""
-        SELECT f.public_id AS refund_key, s.result->>'refunded' AS refunded, n.notes, n.total AS credited
+        SELECT f.public_id AS refund_key, p.amount AS refunded, n.notes, n.total AS credited
           FROM orders_refund f
-          JOIN supervision_run r ON r.key = f.public_id AND r.process_state = 'Processed'
-          JOIN supervision_stepstate s
+          JOIN supervision_run r ON r.key = f.public_id AND r.process_state || '' IN ('Processed', 'Cancelled')
+          LEFT JOIN supervision_stepstate s
             ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
+               AND r.process_state || '' = 'Processed'
+          LEFT JOIN orders_paymentadjustment b ON b.external_id = 'payout:' || f.public_id AND b.gives_back
           JOIN orders_document i ON i.order_key = f.order_key AND i.kind = 'invoice'
          CROSS JOIN LATERAL (SELECT count(*) AS notes, coalesce(sum(d.total), 0) AS total FROM orders_document d
                               WHERE d.order_key = f.order_key AND d.kind = 'credit_note' AND d.return_key = f.public_id) n
          CROSS JOIN LATERAL (SELECT coalesce(sum(d.total), 0) AS total FROM orders_document d
                               WHERE d.order_key = f.order_key AND d.kind = 'credit_note') a
-         CROSS JOIN LATERAL (SELECT CASE WHEN f.replaces = '' AND s.result->>'refunded' ~ '^[0-9]{{1,12}}([.][0-9]{{1,2}})?$'
+         CROSS JOIN LATERAL (SELECT CASE WHEN b.id IS NOT NULL THEN b.amount
+                                         WHEN f.replaces = '' AND s.result->>'refunded' ~ '^[0-9]{{1,12}}([.][0-9]{{1,2}})?$'
                                          THEN (s.result->>'refunded')::numeric ELSE 0 END AS amount) p
          WHERE n.notes > 1 OR n.total > p.amount
             OR (n.total < p.amount AND a.total < i.total AND NOT EXISTS ({_WAITS}))

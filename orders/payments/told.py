@@ -32,13 +32,13 @@ def nothing_waits() -> str:
 
 def signalled(signals: Sequence[KeptSignal]) -> None:
     """Record the payouts of these signals. Raises Refused where one is not what is owed now: then none of them is kept."""
-    found = [(transfers.asked(signal.key), signal.payload) for signal in signals if signal.name == codes.PAID_OUT]
-    for back, payload in sorted(((back, payload) for back, payload in found if back), key=lambda one: one[0].order):
+    found = [(transfers.asked(signal.key), signal) for signal in signals if signal.name == codes.PAID_OUT]
+    for back, signal in sorted(((back, signal) for back, signal in found if back), key=lambda one: one[0].order):
         transfers.lock(back.order)
-        if transfers.recorded(back.key) or not (owed := transfers.owed_at_bank(back)):
+        if signal.late or transfers.recorded(back.key) or not (owed := transfers.owed_at_bank(back)):
             raise Refused(nothing_waits(), NO_PAYOUT)
         try:
-            reference = _matching(payload, owed, back.currency)
+            reference = _matching(signal.payload, owed, back.currency)
         except Unreadable as problem:
             raise Refused(str(problem), WRONG) from None
         transfers.record(back.order, back.key, owed, back.currency, reference)

@@ -14,13 +14,14 @@ from supervision.postgres import db
 
 _TO_PAY_OUT = """
 SELECT r.key FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s
- WHERE r.key = ANY (%(refunds)s::text[]) AND s.process_state = 'Pending' AND s.awaits = %(signal)s
+ WHERE r.key = ANY (%(refunds)s::text[]) AND (s.process_state = 'Pending' AND s.awaits = %(signal)s
+        OR s.process_state = 'Error' AND r.direction = 'do' AND r.payload->>'intent' IS NULL)
    AND NOT EXISTS (SELECT FROM orders_paymentadjustment a WHERE a.external_id = %(payout)s || r.key)
 """
 
 
 def to_pay_out(refunds: Iterable[str]) -> set[str]:
-    """Which of these refunds wait for an operator to pay them out at the bank."""
+    """Which of these refunds wait for an operator to pay them out at the bank, or stopped after 30 days without a payout."""
     facts = {"refunds": list(refunds), "step": REFUND, "signal": PAID_OUT, "payout": PAYOUT}
     return {key for (key,) in db.run(_TO_PAY_OUT, facts)} if facts["refunds"] else set()
 

@@ -30,14 +30,20 @@ SELECT f.external_id, f.amount,
   FROM supervision_finding f
  WHERE f.order_key = ANY (%(orders)s) AND f.service = 'payment' AND f.kind = 'refund_failed' AND f.closed_at IS NULL
 """
-# What corrections have paid further, by refunds that are done, and what was paid too much.
+# What corrections have paid further, by refunds that paid, and what was paid too much.
 _CORRECTED = """
 SELECT c.return_key,
-       coalesce(sum(c.further) FILTER (WHERE r.process_state || '' = 'Processed' OR a.process_state || '' = 'Processed'), 0),
+       coalesce(sum(CASE WHEN b.id IS NOT NULL THEN b.amount::numeric(18, 2)
+                         WHEN a.process_state || '' = 'Processed' THEN c.further
+                         WHEN r.process_state || '' = 'Processed' AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,2})?$'
+                         THEN (s.result->>'refunded')::numeric END), 0),
        sum(c.too_much)
   FROM orders_returncorrection c
   LEFT JOIN supervision_run r ON c.refund <> '' AND r.key = c.refund
   LEFT JOIN supervision_archivedrun a ON c.refund <> '' AND a.key = c.refund
+  LEFT JOIN supervision_stepstate s
+    ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
+  LEFT JOIN orders_paymentadjustment b ON c.refund <> '' AND b.external_id = 'payout:' || c.refund AND b.gives_back
  WHERE c.return_key = ANY (%(returns)s::text[]) GROUP BY c.return_key
 """
 
@@ -154,8 +160,9 @@ def _view(
     came_back = undo is not None and undo.process_state == ProcessState.PROCESSED and not run.payload.get("intent")
     refunded = paid_out if paid_out is not None else codes.amount_said(None if came_back else result.get("refunded"))
     made = result.get("refunds") or ()
-    waits = bool(paid) and paid[0].process_state == ProcessState.PENDING and paid[0].awaits == codes.PAID_OUT
-    by_transfer = waits and paid_out is None
+    step = paid[0] if paid and paid_out is None and run.direction == Direction.DO and not run.payload.get("intent") else None
+    stopped = step is not None and step.process_state == ProcessState.ERROR  # after 30 days: a payout counts all the same
+    by_transfer = stopped or (step is not None and step.process_state == ProcessState.PENDING and step.awaits == codes.PAID_OUT)
     failed = sum((amount for name, amount, of in owed if of == row.public_id or name in made), Decimal("0.00"))
     return ReturnView(
         row=row,

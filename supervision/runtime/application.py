@@ -47,11 +47,15 @@ class ClosedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSignal:
-    """A signal of this run that has just been kept, as the workflow's `on_signal` sees it. The run may not exist yet."""
+    """A signal of this run that has just been kept, as the workflow's `on_signal` sees it. The run may not exist yet.
+
+    late: no step waits for it any more.
+    """
 
     key: str
     name: str
     payload: Mapping[str, Any]
+    late: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -215,7 +215,7 @@ def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sen
         awaited = sorted({(runs[signals[n].run], signals[n].name) for n in picked if signals[n].run in runs})
         rows, *steps = db.fetch_together((_INSERT, facts), *([sleeping.waking(awaited)] if awaited else []))
         written, woken = set(rows), sleeping.woken(*steps) if steps else 0
-        _tell([signals[n] for n in picked if identities[n] in written], definitions)
+        _tell([(signals[n], outcomes[n] == Sent.LATE) for n in picked if identities[n] in written], definitions)
     repeated = [number for number, identity in enumerate(identities) if not (identity in written and chosen.get(identity) == number)]
     if repeated:
         rows = db.fetch(_KNOWN, _arrays([identities[number] for number in repeated]))
@@ -226,12 +226,12 @@ def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sen
     return outcomes, woken
 
 
-def _tell(kept: Sequence[NewSignal], definitions: Mapping[str, Workflow]) -> None:
+def _tell(kept: Sequence[tuple[NewSignal, bool]], definitions: Mapping[str, Workflow]) -> None:
     """Call the `on_signal` of each workflow with the signals of its runs."""
     told: dict[Callable[[Sequence[KeptSignal]], None], list[KeptSignal]] = {}
-    for signal in kept:
+    for signal, late in kept:
         if (known := definitions.get(signal.run)) is not None and known.on_signal is not None:
-            told.setdefault(known.on_signal, []).append(KeptSignal(key=signal.run, name=signal.name, payload=signal.payload))
+            told.setdefault(known.on_signal, []).append(KeptSignal(key=signal.run, name=signal.name, payload=signal.payload, late=late))
     for hook, its in told.items():
         hook(its)
 

@@ -274,6 +274,65 @@ def test_a_signal_is_refused_before_anything_is_owed_and_after_it_was_paid(shop,
     assert (Run(back).state, told(olga, back)["refunded"]) == ("Processed", "54.00")
 
 
+@pytest.mark.parametrize("how", ["complete", "skip"])
+def test_a_payout_is_refused_once_an_operator_has_said_that_nothing_is_paid(shop, transferred, olga, how):
+    made = in_error(shop, transferred)
+    hold("email")
+    by_hand(made, "0.00") if how == "complete" else operator_verbs.skip(made, by="olga", reason="never paid")
+    shop.run()
+    with pytest.raises(Refused, match="Nothing waits here"):
+        signal(made, "79.80")
+    late = paid_out(olga, "refunds", made, "79.80")
+    assert (late.status_code, late.json()["code"]) == (409, "no_payout")
+    assert not PaymentAdjustment.objects.exists()
+
+
+@pytest.mark.parametrize("result", [{}, {"refunded": "0.00"}, {"refunded": "79.80"}])
+def test_a_recorded_payout_counts_whatever_the_step_s_result_by_hand_leaves_out(shop, transferred, olga, result):
+    issue()
+    made = in_error(shop, transferred)
+    [one] = olga.get(f"/api/v1/orders/{transferred}/refunds/").json()["results"]
+    assert one["owed"] == "79.80"
+    signal(made, "79.80")
+    completing.complete(made, by="olga", reason="as recorded", step="refund-part", result=result)
+    shop.advance("5m")
+    issue()
+    assert (books(), paying(transferred)["refunded"], notes()) == (["79.80"], "79.80", ["79.80"])
+    shop.assert_healthy()
+
+
+def test_a_return_that_stopped_after_30_days_still_says_what_it_owes(shop, transferred, olga):
+    back = asked(shop, transferred, totes=1)
+    goods(shop, back, ("TOTE-OCHRE", 1))
+    shop.advance("31d")
+    shop.advance("10m")
+    assert (Run(back).state, told(olga, back)["owed"]) == ("Error", "18.00")
+    assert paid_out(olga, "returns", back, "18.00").status_code == 202
+    assert told(olga, back)["owed"] == "0.00"
+
+
+@pytest.mark.parametrize(("how", "paid"), [("cancelled", "36.00"), ("nothing", "18.00"), ("skipped", "18.00")])
+def test_what_a_correction_paid_further_is_what_was_paid(shop, transferred, olga, how, paid):
+    back = asked(shop, transferred, totes=2)
+    goods(shop, back, ("TOTE-OCHRE", 1))
+    signal(back, "18.00")
+    shop.run()
+    further = correct(back, report(totes=2)).refund
+    shop.run()
+    if how == "cancelled":
+        signal(further, "18.00")
+        operator_verbs.cancel(further, by="olga", reason="oops")
+    elif how == "nothing":
+        by_hand(further, "0.00")
+    else:
+        shop.advance("31d")
+        shop.advance("10m")
+        operator_verbs.skip(further, by="olga", reason="never paid")
+    shop.advance("5m")
+    Run(further).assert_state("Cancelled" if how == "cancelled" else "Processed")
+    assert (told(olga, back)["refunded"], paying(transferred)["refunded"]) == (paid, paid)
+
+
 def test_a_return_of_an_order_that_was_paid_in_cash_is_paid_out_too(shop, ada, olga):
     key = place(ada, lines=LINES, payment_method=payments.BANK_TRANSFER)
     shop.run()
