@@ -93,6 +93,17 @@ BREAKS = {
             "UPDATE supervision_stepstate SET name = 'refund-part', result = '{\"refunded\": \"5.00\"}' WHERE name = 'charge-payment'",
         ]
     ),
+    "no order was paid out more at the bank than has come for it": "INSERT INTO orders_paymentadjustment"
+    " (external_id, kind, intent, order_key, amount, currency, status, gives_back, rank, reason)"
+    " VALUES ('payout:r1', 'refund', 'bank_transfer', %(processed)s, 99999, 'EUR', 'succeeded', true, 1, '')",
+    "a payout at the bank that is in the ledger is recorded for its order with the same amount": ";".join(
+        [
+            "INSERT INTO supervision_effect"
+            " (run_id, direction, position, key, operation, generation, attempt, service, amount, outcome, actor)"
+            " SELECT id, 'do', 1, 'k', 'pay-out', 1, 1, 'bank', 5, 'done', 'x' FROM supervision_run WHERE key = %(processed)s",
+            "UPDATE supervision_run SET workflow = 'refund-order' WHERE key = %(processed)s",
+        ]
+    ),
     "an order counts the pieces that its returns hold": "INSERT INTO orders_returnable (order_key, sku, delivered, returned)"
     " VALUES (%(processed)s, 'MUG-BLUE', 2, 1)",
     "a refund has its run or submission, and gives back what was asked for or nothing": "INSERT INTO orders_refund"
