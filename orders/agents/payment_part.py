@@ -158,19 +158,13 @@ class Part(Calls):
         }
 
     def undo(self) -> dict[str, Any]:
+        if not self.intent:
+            return payment_payout.compensate(self.request)
         self.before = self.request.effects()
-        own = []
-        if self.intent:
-            own = [one for one in self.look()[0] if one.of_return == self.request.run_key]
-            self.learn_refunds(own)
+        own = [one for one in self.look()[0] if one.of_return == self.request.run_key]
+        self.learn_refunds(own)
         given = sum((from_minor(one.amount, self.currency) for one in own if one.gives_back), Decimal(0))
         given = given or codes.amount_said((self.request.performed or {}).get("refunded"))
-        if not self.intent and (given := payment_payout.gone_out(self.request)):
-            words = {"given": given, "currency": self.currency}
-            text = _(
-                "%(given)s %(currency)s were paid out at the bank: complete this step only if they came back. If they stay paid, skip it."
-            )
-            raise PermanentFailure(text % words, "refund_made")
         if given:
             text = _("%(given)s %(currency)s were paid back and cannot be fetched back: settle it by hand, then complete this step.")
             raise PermanentFailure(text % {"given": given, "currency": self.currency}, "refund_made")

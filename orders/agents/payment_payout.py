@@ -2,7 +2,7 @@
 
 The step waits until the payout is recorded (`orders.payments.told`): the signal `money-returned` ({"amount", "currency",
 "reference"} of the transfer that the operator made at the bank) or a result by hand writes it. An attempt only looks whether it is
-there. So a payout counts once, whatever is corrected, cancelled or attempted again later.
+there. So the shop counts a payout once, also after a correction, a cancel or another attempt.
 
 A return owes what its goods are worth, or less if less is left (`orders.payments.transfers`): its result says how much (`short`).
 """
@@ -60,11 +60,14 @@ def perform(request: StepRequest, worth: Decimal, *, whole: bool) -> dict[str, A
     raise Waits(codes.PAID_OUT, within=timedelta(seconds=left), message=message)
 
 
-def gone_out(request: StepRequest) -> Decimal:
-    """What this return or refund has paid out: it counts until an operator completes the undo because it came back."""
+def compensate(request: StepRequest) -> dict[str, Any]:
+    """Nothing, if nothing was paid out. Raises PermanentFailure otherwise: an operator says whether the money came back."""
     by_hand = codes.amount_said((request.performed or {}).get("refunded"))
     made = db.transact(lambda: told.write_down(request.run_key, request.payload, by_hand))
+    if made is None:
+        return {}
     for row in request.effects():
-        if made is not None and row.operation == PAY_OUT and row.may_exist:
+        if row.operation == PAY_OUT and row.may_exist:
             row.settle(EffectOutcome.DONE, made.reference)
-    return Decimal(0) if made is None else made.amount
+    text = _("%(given)s %(currency)s were paid out at the bank: complete this step only if they came back. If they stay paid, skip it.")
+    raise PermanentFailure(text % {"given": made.amount, "currency": request.payload["currency"]}, "refund_made")

@@ -1,7 +1,7 @@
 """Who tells the shop of a payout at the bank: an operator's signal or result by hand, or the end of a run that has one of them.
 
 A payout is a row from the moment at which it is told (`orders.payments.transfers`), in the transaction that keeps the signal or the
-result, with the order's row locked. So nothing that becomes of the run later changes what counts.
+result, with the order's row locked. So a later cancel, correction or skip of the run does not change what the shop counts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _amount(said: Any, back: transfers.Back) -> Decimal:
 
 
 def ended(runs: Sequence[ClosedRun]) -> None:
-    """Record the payouts that are known from a result by hand alone, because code that did not know these runs' version kept it."""
+    """Record the payouts that a result by hand alone tells: a process with older code kept it, and did not call the hook."""
     by_key = {run.key: run for run in runs if not run.payload.get("intent")}
     for key, refunded in sorted(transfers.untold(by_key), key=lambda one: str(by_key[one[0]].payload["order"])):
         write_down(key, by_key[key].payload, codes.amount_said(refunded))

@@ -163,6 +163,7 @@ def _view(
     step = paid[0] if paid and paid_out is None and run.direction == Direction.DO and not run.payload.get("intent") else None
     stopped = step is not None and step.process_state == ProcessState.ERROR  # after 30 days: a payout counts all the same
     by_transfer = stopped or (step is not None and step.process_state == ProcessState.PENDING and step.awaits == codes.PAID_OUT)
+    due = transfers.owed(view_of(row.order_key), row.public_id, worth) if by_transfer else Decimal("0.00")
     failed = sum((amount for name, amount, of in owed if of == row.public_id or name in made), Decimal("0.00"))
     return ReturnView(
         row=row,
@@ -174,8 +175,8 @@ def _view(
         finished_at=run.finished_at,
         worth=worth if looked_at else None,
         refunded=(refunded - failed).quantize(Decimal("0.01")),
-        owed=(failed + (transfers.owed(view_of(row.order_key), row.public_id, worth) if by_transfer else 0)).quantize(Decimal("0.01")),
-        by_transfer=by_transfer,
+        owed=(failed + due).quantize(Decimal("0.01")),
+        by_transfer=due > 0,
     )
 
 

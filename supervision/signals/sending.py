@@ -202,7 +202,7 @@ Identity = tuple[str, str, str]
 
 
 def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sent], int]:
-    """What became of each signal, and how many steps they woke. Workflows are told of the signals that are kept for their steps."""
+    """What became of each signal, and how many steps they woke. It tells the workflows of the signals that it has kept."""
     identities: list[Identity] = [(signal.run, signal.name, signal.key) for signal in signals]
     outcomes, runs, known, definitions = _judged(signals)
     chosen = {identity: number for number, identity in reversed(list(enumerate(identities))) if outcomes[number] in KEPT}

@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from orders.documents.tables import Document
+from orders.models import PaymentAdjustment
 from orders.queries import order_view
 from orders.refunds import ending
 from orders.refunds import mail as refund_mail
@@ -143,6 +144,37 @@ def test_the_customer_of_a_cancelled_return_reads_what_was_paid(shop, transferre
     assert "We have paid €54.00 back." in page
     assert "Nothing was paid back" not in page
     assert told(olga, back)["refunded"] == "54.00"
+
+
+@pytest.mark.parametrize("how", ["ends", "is cancelled"])
+def test_a_result_by_hand_that_older_code_kept_counts_when_its_run(shop, transferred, monkeypatch, how):
+    made = waiting(shop, transferred)
+    hold("email")
+    with monkeypatch.context() as older:
+        older.setattr(completing, "_tell", lambda *_facts: None)
+        by_hand(made, "79.80")
+    assert not PaymentAdjustment.objects.exists()
+    if how == "is cancelled":
+        operator_verbs.cancel(made, by="olga", reason="oops")
+        shop.advance("5m")
+        Run(made).assert_state("Error")
+        operator_verbs.skip(made, by="olga", reason="it stays paid")
+    lift("email")
+    shop.advance("5m")
+    Run(made).assert_state("Processed" if how == "ends" else "Cancelled")
+    assert (books(), paying(transferred)["refunded"]) == (["79.80"], "79.80")
+    assert refused(transferred, "0.01").startswith("beyond_charge")
+
+
+def test_a_return_that_stopped_for_another_reason_announces_no_transfer(shop, transferred):
+    back = asked(shop, transferred, mugs=2)
+    completing.complete(back, by="olga", reason="they came", result={"accepted": {"MUG-BLUE": 2}, "amount": "25.80"})
+    shop.run()
+    completing.complete(back, by="olga", reason="on the shelf", result={})
+    shop.run()
+    assert Run(back).steps["refund-part"] == "Error"
+    card = shown.card(answers.return_view(back))
+    assert card.title == "We are looking into your return"
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "deleted"])
