@@ -88,6 +88,13 @@ def test_an_order_page_is_kept_by_no_cache_and_listed_by_no_search_engine(client
         assert headers["Referrer-Policy"] == "same-origin"
 
 
+@pytest.mark.parametrize("language", ["en", "it", "pt-br"])
+def test_an_order_page_names_the_zone_of_its_time_once(client, mug, language) -> None:
+    page = client.get(f"/orders/{place()}/", headers={"Accept-Language": language}).content.decode()
+    [shown] = re.findall(r'<p class="quiet"><time datetime="[^"]+">([^<]+)</time>', page)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", shown)
+
+
 def test_what_a_customer_typed_is_escaped_on_the_order_page(client, mug) -> None:
     public_id = place(shipping_address=ADDRESS | {"name": "<img src=x onerror=alert(1)>"})
 
