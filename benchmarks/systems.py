@@ -213,11 +213,13 @@ SYSTEMS = {
     )
 }
 PEERS = ("chain", "usual", "dbos", "procrastinate", "restate", "absurd")
+FAR_THREADS = 16  # a thread that submits waits for the network most of the time
 
 
 def behind(system: System, delay_ms: float) -> System:
-    """This system with a network between it and its database and broker."""
-    return replace(system, name=f"{system.name}+{delay_ms:g}ms", title=f"{system.title}, {delay_ms:g} ms", delay_ms=delay_ms)
+    """This system with a network between it and its database and broker. Its client has as many threads as that of every other."""
+    title = f"{system.title.removesuffix(f', {system.threads} client threads')}, {delay_ms:g} ms"
+    return replace(system, name=f"{system.name}+{delay_ms:g}ms", title=title, delay_ms=delay_ms, threads=FAR_THREADS)
 
 
 def on_hosts(count: int, delay_ms: float) -> System:

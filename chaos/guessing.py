@@ -57,9 +57,9 @@ class Visitor(threading.Thread):
         self.url, self.took, self.stopped = url, list[float](), threading.Event()
 
     def run(self) -> None:
-        """Ask until stopped."""
+        """Ask until stopped, and at least once."""
         with _client(self.url) as http:
-            while not self.stopped.wait(0.02):
+            while not (self.took and self.stopped.wait(0.02)):
                 began = time.monotonic()
                 http.get(PAGE).raise_for_status()
                 self.took.append(time.monotonic() - began)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,11 +44,16 @@ def main() -> None:
 
 
 def connect() -> Callable[[Sequence[float]], None]:
-    """One spawned task per order."""
-    client = Absurd(os.environ["DBOS_URL"], queue_name=QUEUE)
-    client.register_task(name="order")(lambda _facts, _context: None)
+    """One spawned task per order, on a connection of the thread."""
+    mine = threading.local()
+
+    def connected() -> Absurd:
+        client = Absurd(os.environ["DBOS_URL"], queue_name=QUEUE)
+        client.register_task(name="order")(lambda _facts, _context: None)
+        return client
 
     def submit(begins: Sequence[float]) -> None:
+        client = mine.client = getattr(mine, "client", None) or connected()
         for began in begins:
             client.spawn("order", payload(began), queue=QUEUE)
 

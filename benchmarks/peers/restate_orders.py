@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,12 +34,17 @@ async def fulfil(context: restate.Context, order: dict[str, Any]) -> dict[str, A
 
 
 def connect() -> Callable[[Sequence[float]], None]:
-    """One POST per order on one persistent connection; the server answers when it has journalled the call."""
-    ingress = http.client.HTTPConnection("127.0.0.1", int(os.environ["RESTATE_INGRESS_PORT"]), timeout=30)
-    ingress.connect()
-    ingress.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    """One POST per order on a persistent connection of the thread; the server answers when it has journalled the call."""
+    mine = threading.local()
+
+    def connected() -> http.client.HTTPConnection:
+        ingress = http.client.HTTPConnection("127.0.0.1", int(os.environ["RESTATE_INGRESS_PORT"]), timeout=30)
+        ingress.connect()
+        ingress.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return ingress
 
     def submit(begins: Sequence[float]) -> None:
+        ingress = mine.ingress = getattr(mine, "ingress", None) or connected()
         for began in begins:
             ingress.request("POST", "/Orders/fulfil/send", json.dumps(payload(began)), {"content-type": "application/json"})
             answer = ingress.getresponse()

@@ -52,8 +52,6 @@ def _pgmq(conn_string: str) -> dict[str, Any]:
         "use_notify": True,
         "notify_throttle_interval_ms": 0,
         "wait_time_seconds": 0,
-        # kombu's default of 1 s stalls the queue whenever the prefetch window is full.
-        "polling_interval": 0.05,
         "visibility_timeout": 60,
         "pool_size": 2,  # one reads while another acknowledges; no more, because the server's connections are limited
         "pool_timeout": 5,

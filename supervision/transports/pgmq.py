@@ -13,6 +13,10 @@ from psycopg_pool import ConnectionPool
 from supervision.postgres.backend.outage import has_word
 from supervision.transports.envelope import Message, TellsTheQueue, opened
 
+# How many seconds until the next look into the queues. A notification of a new message ends the wait. Nothing tells that messages
+# were acknowledged: a worker that has taken as many as it may looks soon, because its next one may wait there already.
+IDLE_SECONDS = 1.0
+FULL_SECONDS = 0.05
 _READ = """
 SELECT msg_id, read_ct, enqueued_at, last_read_at, vt, message::text
   FROM pgmq.read(queue_name => %s::text, vt => %s::integer, qty => %s::integer)
@@ -102,6 +106,8 @@ class Transport(pgmq.Transport):
         """Listen on the queues that were declared since, then deliver."""
         while self._to_listen:
             super()._register_notify_queue(self._to_listen.pop())
+        full = any(not channel.qos.can_consume() for channel in self.channels)
+        self.polling_interval = FULL_SECONDS if full else IDLE_SECONDS
         super().drain_events(connection, timeout=timeout)
 
 

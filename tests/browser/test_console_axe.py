@@ -1,4 +1,4 @@
-"""Accessibility of the console: axe-core finds nothing on any of its pages, wide, and dark on a phone."""
+"""Accessibility of the console: axe-core finds nothing on any of its pages, wide, and dark on a phone; in the suite in one of both."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from supervision import testing
 from tests.support import console_pages
 from tests.support.axe import LOOKS, WIDE, findings, looking
 from tests.support.console import person
+from tests.support.soak import sized
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1500)]
@@ -29,10 +30,10 @@ def sign_in(page: Any) -> None:
     page.wait_for_url("**/admin/")
 
 
-def in_each_look(page: Any) -> list[str]:
-    """What is found on this page in all looks, without loading it again."""
+def in_its_looks(page: Any, number: int) -> list[str]:
+    """What is found on this page, without loading it again: in one look in the suite, in another on the next page; in all in a soak."""
     found = []
-    for look in LOOKS:
+    for look in LOOKS[: sized(0, len(LOOKS))] or [LOOKS[number % len(LOOKS)]]:
         page.set_viewport_size({"width": look.width, "height": look.height})
         page.emulate_media(color_scheme="dark" if look.dark else "light", reduced_motion="reduce")
         page.evaluate("dark => document.documentElement.classList.toggle('dark', dark)", look.dark)
@@ -48,7 +49,7 @@ def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any,
         orders = console_pages.fill()
         page = context.new_page()
         page.goto("/admin/login/")
-        found = in_each_look(page)
+        found = in_its_looks(page, 0)
         sign_in(page)
         visited, alike = 0, set[str]()
         for address in console_pages.addresses(orders):
@@ -68,7 +69,7 @@ def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any,
                     continue
                 if answer.status == 403 and address.endswith(("/add/", "/delete/")):
                     continue  # rows that people do not make or delete
-                found += in_each_look(page) if answer.status in (200, 409) else [f"{address}: {answer.status}"]
+                found += in_its_looks(page, visited) if answer.status in (200, 409) else [f"{address}: {answer.status}"]
                 visited += 1
                 if kind:
                     alike.add(kind[1])

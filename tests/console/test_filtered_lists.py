@@ -109,7 +109,7 @@ def paged(client: Client, given: dict[str, str]) -> tuple[list[int], list[int]]:
     return found, counts
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (0, 2, 3))])
 def test_a_list_under_several_filters_shows_what_a_plain_query_finds(operator: Client, monkeypatch: pytest.MonkeyPatch, seed: int):
     dice = random.Random(seed)
     a_shop(dice)

@@ -118,6 +118,7 @@ def test_two_steps_swapped_under_one_version_start_no_role(tmp_path: Path) -> No
     refused(tmp_path, ["swapped"])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_steps_swapped_under_a_new_version_run_beside_the_old_ones(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def end(shop: Shop, *names: str) -> None:
         shop.processes[name].wait(40)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_orders_under_way_survive_that_the_tables_go_back_and_forward(tmp_path: Path):

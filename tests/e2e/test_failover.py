@@ -31,6 +31,7 @@ def test_a_shop_outlives_its_primary_and_loses_no_accepted_order(tmp_path: Path,
     assert figures["connections without a name"] == []
 
 
+@pytest.mark.nightly
 def test_what_a_replica_that_fell_behind_has_lost_is_found_and_settled(tmp_path: Path, short: None):
     figures, wrong = drills.failover(tmp_path, rate=5.0, synchronous=False, broker="pgmq", seconds=4.0)
 

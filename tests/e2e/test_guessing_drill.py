@@ -12,6 +12,7 @@ from tests.support.shop import open_shop
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.nightly
 def test_each_door_looks_at_nine_passwords_and_the_drill_tells_of_one_more(tmp_path, monkeypatch):
     monkeypatch.setattr(guessing, "BURSTS", 4)
     monkeypatch.setattr(guessing, "BURST_SECONDS", 0.0)

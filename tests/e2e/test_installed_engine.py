@@ -274,6 +274,7 @@ print(answer.json()["id"])
 """
 
 
+@pytest.mark.nightly
 def test_the_second_application_passes_its_tests_and_a_person_approves_a_claim(programs: Path, tmp_path: Path):
     directory = tmp_path / "expenses"
     shutil.copytree(ROOT / "examples" / "expenses", directory, ignore=shutil.ignore_patterns("__pycache__"))
@@ -299,6 +300,7 @@ def test_the_second_application_passes_its_tests_and_a_person_approves_a_claim(p
             project.stop()
 
 
+@pytest.mark.nightly
 def test_the_first_tutorial_prints_its_result(programs: Path, tmp_path: Path):
     page = (ROOT / "docs" / "first-workflow.md").read_text()
     files = dict(re.findall(r"^```python\n# ([\w/.]+)[^\n]*\n(.*?)^```$", page, re.M | re.S))
@@ -350,6 +352,7 @@ def test_the_tests_of_the_page_pass_and_leave_the_projects_own_database_alone(pr
         database.execute("DELETE FROM supervision_deadletter")
 
 
+@pytest.mark.nightly
 def test_a_kill_that_never_happened_fails_its_test(project: Project):
     (project.app / "test_kill.py").write_text("def test_kills_nothing(sas):\n    sas.kill('order-laptop')\n")
     told = project.run("python", "-c", "import pytest; pytest.main(['-q', 'hires/test_kill.py'])")

@@ -72,6 +72,7 @@ def test_every_migration_since_the_first_release_runs_beside_orders(tmp_path: Pa
     assert AFTERWARDS in rows
 
 
+@pytest.mark.nightly
 def test_a_migration_that_holds_orders_up_is_named(tmp_path: Path):
     _rows, wrong = drilled(tmp_path, bad=True, most_ms=1000)
 

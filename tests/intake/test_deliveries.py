@@ -109,8 +109,15 @@ def test_five_consumers_of_a_backlog_set_nothing_aside(consumers: Callable[[], l
     assert sessions_are_in_order()
 
 
-@pytest.mark.parametrize("poison", ["killer", "killer when written"])
-@pytest.mark.parametrize("age", [0.0, 60.0])
+@pytest.mark.parametrize(
+    ("poison", "age"),
+    [
+        ("killer", 60.0),
+        ("killer when written", 0.0),
+        pytest.param("killer", 0.0, marks=pytest.mark.nightly),
+        pytest.param("killer when written", 60.0, marks=pytest.mark.nightly),
+    ],
+)
 def test_five_consumers_of_a_backlog_set_the_poisonous_one_aside_within_five_readings(
     consumers: Callable[[], list[str]], poison: str, age: float
 ) -> None:

@@ -51,6 +51,35 @@ with celery_app.connection_for_write() as link:
     link.SimpleQueue(queue).get(timeout=10).ack()
     print(listeners())
 """
+# A worker that may have one message at a time. It looks into an idle queue every ten minutes.
+WAITS = """
+import sys
+from threading import Timer
+from kombu import Consumer, Queue
+from sasproject import celery_app
+from supervision.transports import pgmq
+
+pgmq.IDLE_SECONDS = 600.0
+queue, taken, looks = Queue(sys.argv[1]), [], []
+look = pgmq.Channel._receive_messages
+pgmq.Channel._receive_messages = lambda *given, **more: looks.append(1) or look(*given, **more)
+
+def send(number):
+    with celery_app.connection_for_write() as other:
+        print(f"looked {len(looks)} time before message {number}", flush=True)
+        other.Producer().publish(number, routing_key=queue.name)
+
+with celery_app.connection_for_write() as link, Consumer(link.default_channel, [queue], on_message=taken.append) as consumer:
+    consumer.qos(prefetch_count=1)
+    later = Timer(1.0, send, [1])
+    later.start()
+    link.drain_events()
+    later.join()
+    send(2)
+    Timer(1.0, taken[0].ack).start()
+    link.drain_events()
+    print([message.decode() for message in taken])
+"""
 SEND = """
 from sasproject import celery_app
 celery_app.send_task("supervision.schedule")
@@ -97,6 +126,12 @@ def test_only_a_process_that_waits_for_messages_listens_in_the_database(in_the_d
     done = run(LISTENERS, f"test_{uuid.uuid4().hex[:8]}", **in_the_database)
 
     assert done.stdout.split() == ["0", "1"], done.stderr
+
+
+def test_a_worker_in_the_database_looks_when_a_message_comes_and_soon_where_it_had_no_room(in_the_database: dict[str, str]):
+    done = run(WAITS, f"test_{uuid.uuid4().hex[:8]}", **in_the_database)
+
+    assert done.stdout.splitlines()[::2] == ["looked 1 time before message 1", "[1, 2]"], done.stderr
 
 
 @pytest.mark.django_db(transaction=True)

@@ -83,6 +83,7 @@ def test_an_undoing_that_was_cut_off_is_repeated_too(url: str):
     assert answer(url, VALID.replace(INDEX, name)) is True
 
 
+@pytest.mark.nightly
 def test_two_at_once_wait_for_each_other_and_do_nothing_twice(before: str):
     with old_snapshot(before) as report, managing(before, "migrate") as first:
         builder(before)
@@ -121,6 +122,7 @@ def test_writers_go_on_while_a_migration_waits_for_a_long_transaction(url: str):
     assert answer(url, "SELECT count(*) FROM supervision_deadletter WHERE blanked_at IS NULL") == written
 
 
+@pytest.mark.nightly
 def test_an_autovacuum_gives_way_to_a_migration(tmp_path: Path):
     with EmbeddedPostgres(tmp_path, fast=True) as server, psycopg.connect(server.url, autocommit=True) as database:
         for setting in ("autovacuum_naptime = 1", "autovacuum_vacuum_cost_limit = 1", "autovacuum_vacuum_cost_delay = 100"):

@@ -75,7 +75,7 @@ def test_the_doctor_says_what_is_wrong(direct, tmp_path):
     assert "fail  sessions: DATABASE_" in not_direct
 
 
-@pytest.mark.parametrize("broker", ["pgmq", "amqp"])
+@pytest.mark.parametrize("broker", ["pgmq", pytest.param("amqp", marks=pytest.mark.nightly)])
 def test_an_order_goes_through_every_role_behind_it(tmp_path, broker, request):
     broker_url = "pgmq://" if broker == "pgmq" else request.getfixturevalue("amqp_url")
     with scratch_database(tmp_path) as direct, pgbouncer(direct, tmp_path) as url:
