@@ -25,8 +25,8 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 TOOLS = ROOT / ".venv-tools"
 # The long test runs. matrix: a crash at every failpoint, and hazards. deploys: every change of a workflow, in any order.
-# soak: what the suite runs in a short form. shops: what else the suite leaves out.
-ELSEWHERE = ("crash", "hazards", "e2e/test_deploys.py", "e2e/test_two_releases.py")  # the nightly tests of matrix and deploys
+# soak: what the suite runs in a short form. nightly: what else the suite leaves out.
+ELSEWHERE = ("crash", "hazards", "e2e/test_deploys.py", "e2e/test_two_releases.py")  # matrix and deploys run their nightly tests
 LONG = {
     "matrix": ("tests/crash", "tests/hazards", "-m", "nightly or not nightly", "-n", "2"),
     "soak": (
@@ -36,11 +36,9 @@ LONG = {
         "tests/e2e/test_payments_under_fire.py",
         "tests/browser/test_outage_story_browser.py",
         "tests/browser/test_console_axe.py",
-        "-m",
-        "nightly or not nightly",
     ),
     "deploys": ("tests/e2e/test_deploys.py", "tests/e2e/test_two_releases.py", "-m", "nightly or not nightly"),
-    "shops": ("tests", "-m", "nightly", *(f"--ignore=tests/{path}" for path in ELSEWHERE)),
+    "nightly": ("tests", "-m", "nightly", *(f"--ignore=tests/{path}" for path in ELSEWHERE)),
 }
 
 USAGE = """usage: ./run COMMAND [arguments]
@@ -53,7 +51,7 @@ USAGE = """usage: ./run COMMAND [arguments]
           `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
           `chaos soak`: the tests that are short in the suite, at full length (arguments go to pytest)
           `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
-          `chaos shops`: what the suite leaves out because it takes long: drills, upgrades, a second application (the same)
+          `chaos nightly`: what the suite leaves out because it takes long (arguments go to pytest)
   drill   fail over, restore, restart, or migrate many rows, under load, on real servers (./run drill --help)
   mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   docs    build the documentation site in build/docs; a broken link is an error

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.browser.test_storefront_browser import PATIENCE, expect
-from tests.support.axe import LOOKS, Look, findings, looking
+from tests.support.axe import DARK_PHONE, WIDE, Look, findings, looking
 from tests.support.shop import Shop, open_shop, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -262,7 +262,7 @@ def orders(chromium: Any, shop: Shop) -> dict[str, str]:
     return made
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=str)
+@pytest.mark.parametrize("look", [pytest.param(WIDE, marks=pytest.mark.nightly), DARK_PHONE], ids=str)
 def test_no_page_of_the_shop_has_a_finding(chromium: Any, shop: Shop, orders: dict[str, str], look: Look) -> None:
     found: list[str] = []
     with looking(chromium, look, base_url=shop.url) as context:
