@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -23,12 +24,27 @@ def known() -> set[str]:
     }
 
 
+def left_out() -> set[str]:
+    """The tests that the suite leaves out with all their cases."""
+    functions = (node for path in (ROOT / "tests").rglob("test_*.py") for node in ast.parse(path.read_text()).body)
+    marks = ((node.name, map(ast.unparse, node.decorator_list)) for node in functions if isinstance(node, ast.FunctionDef))
+    return {name for name, decorators in marks if "pytest.mark.nightly" in decorators}
+
+
 NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE)))
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_test_that_the_guarantees_name_exists(name: str) -> None:
     assert name in known()
+
+
+def test_the_suite_contains_a_test_of_every_row():
+    proofs = {number: set(re.findall(r"`(test_\w+)`", row[-1])) for number, row in {**ROWS, **CASES}.items()}
+    nightly = left_out()
+
+    assert nightly
+    assert [number for number, names in proofs.items() if names and names <= nightly] == []
 
 
 @pytest.mark.parametrize("number", range(1, HAZARDS + 1))
