@@ -59,7 +59,7 @@ INSTALLED_APPS = [
     "unfold",  # before the admin, whose templates it replaces
     "unfold.contrib.filters",
     "unfold.contrib.forms",
-    "django.contrib.admin",
+    "sasproject.console_app.ConsoleConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

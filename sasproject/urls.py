@@ -13,6 +13,8 @@ from orders.identity.forms import ShopSignInForm
 # This template has a name of its own, because the admin uses Django's default name for its own page.
 PASSWORD_CHANGED = PasswordChangeDoneView.as_view(template_name="orders/password_change_done.html")
 
+admin.autodiscover()  # the console's pages: `console_app` leaves them to the URLs
+
 urlpatterns = [
     path("", include("orders.api.probes")),  # healthz, readyz, metrics
     path("api/", include("orders.api.urls")),

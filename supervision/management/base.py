@@ -17,13 +17,14 @@ from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, InterfaceError, OperationalError, ProgrammingError, close_old_connections, connections
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
+from supervision.checks import TAG
 from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
 from supervision.management.terminal import SafeOutput
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     """A command that answers every foreseeable mistake with one line and a non-zero exit."""
 
+    # The other checks import every page, which takes longer than most commands.
+    requires_system_checks: list[str] | tuple[str, ...] | Literal["__all__"] = (TAG,)
     needs_database = True
     moves_orders = False  # if true, this code's plans must be the registered ones
     stdout: SafeOutput

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import subprocess
@@ -20,6 +21,17 @@ from tests.commands.conftest import Manage
 from tests.shopping import place
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).resolve().parents[2]
+# `manage.py` that ends by telling which of these it had imported: the console, the API and what they draw documents with.
+TELLING = """
+import atexit, sys
+from manage import main
+pages = ("sasproject.urls", "supervision.admin", "orders.admin", "orders.api.urls", "fontTools")
+told = sys.stdout  # a worker sends what is printed to its log
+atexit.register(lambda: print("imported:", *[name for name in pages if name in sys.modules], file=told))
+sys.argv[0] = "manage.py"
+main()
+"""
 
 
 def test_schedule_consumes_then_claims_and_says_how_much(manage: Manage, mug: object):
@@ -93,10 +105,10 @@ def test_the_log_leaves_messages_and_tasks_out_unless_the_project_wants_them(mon
         ("agents", {"agent.email", "agent.child", "agent.payment", "agent.shipping", "agent.stock"}),
     ],
 )
-def test_a_role_is_a_worker_on_its_queues_that_ends_with_sigterm(role: str, queues: set[str]):
+def test_a_role_is_a_worker_on_its_queues_that_ends_with_sigterm_and_imports_no_page(role: str, queues: set[str]):
     worker = subprocess.Popen(
-        [sys.executable, "manage.py", "work", role],
-        cwd=Path(__file__).resolve().parents[2],
+        [sys.executable, "-c", TELLING, "work", role],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -106,7 +118,34 @@ def test_a_role_is_a_worker_on_its_queues_that_ends_with_sigterm(role: str, queu
         said.append(line)
         if " ready." in line:
             worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0, "".join(said)
     text = "".join(said)
+    assert worker.wait(30) == 0, text
     assert f"{role}-{worker.pid}@" in text
     assert set(re.findall(r"> (\S+) +exchange", text)) == queues
+    assert "imported:\n" in text, text
+
+
+def told(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", TELLING, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+
+
+@pytest.mark.parametrize("role", ["scheduler", "beat"])
+def test_a_role_refuses_settings_that_contradict_each_other(role: str):
+    refused = told("work", role, FAILPOINTS="agent.before_call", ALLOW_FAILPOINTS="0")
+
+    assert refused.returncode == 1
+    assert "supervision.E006" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_command_of_the_engine_imports_no_page_and_check_looks_at_each():
+    assert told("workflows").stdout.endswith("imported:\n")
+    assert "supervision.admin" in told("check", "--tag", "admin").stdout

@@ -37,7 +37,6 @@ class Command(Base):
         "of the agents are known from the registered workflows. SIGTERM ends the role without loss."
     )
     needs_database = False  # a role waits for its database; `all` looks for it
-    requires_system_checks = []  # Celery runs them when a worker starts
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("role", choices=[*CALLS, "beat"])
@@ -46,6 +45,7 @@ class Command(Base):
         parser.add_argument("--loglevel", default="INFO", help="the least important messages in the log (default INFO)")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # Celery would import every page for checks whose findings it drops
         role, app = options["role"], current_app._get_current_object()  # type: ignore[attr-defined]
         if options["only"] is not None and role != "agents":
             raise CommandError("--only belongs to the role agents")
