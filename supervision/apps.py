@@ -30,9 +30,9 @@ class SupervisionConfig(AppConfig):
 
     def ready(self) -> None:
         """Load the workflows of other apps, and the modules that detect and report incidents."""
-        from supervision.approvals import waiting  # noqa: F401
+        from supervision.approvals import deciding, waiting  # noqa: F401
         from supervision.incidents import causes, held_by, pulse, starvation  # noqa: F401
-        from supervision.jobs import telling  # noqa: F401
+        from supervision.jobs import steering, telling  # noqa: F401
         from supervision.ledger import reconciliation  # noqa: F401
         from supervision.operations import completing, moving, operator_verbs, resuming  # noqa: F401
         from supervision.outbox import incident_mail  # noqa: F401

@@ -109,19 +109,21 @@ BLANKED = "blanked: personal data is erased"
 def blank(letter: DeadLetter, without: Callable[[str], str]) -> None:
     """Erase the bytes of this letter, its headers and properties; the digest of the bytes stays. An open letter is settled by it.
 
-    without: takes personal data out of the letter's words. Its submission, which cannot be read either, is blanked, too.
+    without: takes personal data out of the letter's words, also of one that is blanked already. Its submission, which cannot be
+    read either, is blanked, too.
     """
-    DeadLetter.objects.filter(pk=letter.pk).update(
+    blanked = DeadLetter.objects.filter(pk=letter.pk, blanked_at=None).update(
         digest=hashlib.sha256(bytes(letter.body)).hexdigest(),
         body=b"",
         headers={},
         delivery={},
-        reason=without((letter.reason.splitlines() or [""])[0]),
-        resolution=without(letter.resolution) or BLANKED,
         resolved_at=Coalesce("resolved_at", Now()),
         blanked_at=Now(),
     )
-    if letter.public_id:
+    DeadLetter.objects.filter(pk=letter.pk).update(
+        reason=without((letter.reason.splitlines() or [""])[0]), resolution=without(letter.resolution) or BLANKED
+    )
+    if blanked and letter.public_id:
         db.fetch(_BLANK_SUBMISSION, {"key": letter.public_id})
 
 

@@ -97,7 +97,7 @@ SELECT name, done_until, now() FROM new
 """
 _MOVE_ON = """
 UPDATE supervision_scheduleprogress
-   SET done_until = %(until)s::timestamptz, failing_since = NULL, failed_at = NULL, last_error = '', missed = NULL
+   SET done_until = %(until)s::timestamptz, failing_since = NULL, failed_at = NULL, last_error = '', missed = %(missed)s::timestamptz
  WHERE name = %(name)s AND done_until = %(seen)s::timestamptz RETURNING name
 """
 _SKIP = """
@@ -129,11 +129,11 @@ def _start(schedule: Schedule, seen: datetime, now: datetime) -> int:
     due = _due(schedule, seen, now)
     if due is None:
         return 0
-    facts = {"name": schedule.name, "seen": seen.isoformat(), "until": now.isoformat()}
+    missed = _skipped(schedule, seen, now, due)
+    facts = {"name": schedule.name, "seen": seen.isoformat(), "until": now.isoformat(), "missed": missed and missed.isoformat()}
     if not due:
-        missed = schedule.last(now).isoformat()
-        if db.run(_SKIP, {**facts, "missed": missed}):
-            log.warning("schedule %s: no run for %s, which was missed", schedule.name, missed)
+        if db.run(_SKIP, facts):
+            _say_skipped(schedule, missed)
         return 0
     new = [
         submission.NewSubmission(
@@ -147,7 +147,15 @@ def _start(schedule: Schedule, seen: datetime, now: datetime) -> int:
     ]
     if schedule.missed == Missed.ALL:
         facts["until"] = due[-1].isoformat()
-    return db.transact(lambda: len(submission.accept(new)) if db.fetch(_MOVE_ON, facts) else 0)
+    count = db.transact(lambda: len(submission.accept(new)) if db.fetch(_MOVE_ON, facts) else 0)
+    if count:
+        _say_skipped(schedule, missed)
+    return count
+
+
+def _say_skipped(schedule: Schedule, missed: datetime | None) -> None:
+    if missed is not None:
+        log.warning("schedule %s: no run for %s, which was missed", schedule.name, missed.isoformat())
 
 
 def _payload(schedule: Schedule, moment: datetime) -> str:
@@ -172,3 +180,11 @@ def _due(schedule: Schedule, seen: datetime, now: datetime) -> list[datetime] | 
     if on_time or last <= seen:
         return on_time or None
     return [] if schedule.missed == Missed.SKIP else [last]
+
+
+def _skipped(schedule: Schedule, seen: datetime, now: datetime, due: list[datetime]) -> datetime | None:
+    """The last time after `seen` that gets no run; None if each gets one, or one run for all."""
+    if schedule.missed != Missed.SKIP:
+        return None
+    last = schedule.last(due[0] if due else now)
+    return last if last > seen else None

@@ -130,16 +130,13 @@ SELECT count(*) FROM supervision_jobresult t JOIN supervision_run r ON r.id = t.
  WHERE t.job_id = %(job)s AND t.outcome = 'done' AND r.process_state = 'Error'
 """
 
-# Jobs that have rested for long enough go with their rows, a bounded number of rows in each statement.
-OLD = """
-SELECT id FROM supervision_job
- WHERE state <> 'running' AND coalesce(finished_at, stopped_at) < now() - %(days)s::float8 * interval '1 day' ORDER BY id LIMIT 20
-"""
+# Jobs that have rested for long enough go with their rows, a bounded number of rows in each statement, and each job in one
+# transaction under its lock: a job that lost some of its rows could still be resumed.
+_RESTED = "state <> 'running' AND coalesce(finished_at, stopped_at) < now() - %(days)s::float8 * interval '1 day'"
+OLD = f"SELECT id FROM supervision_job WHERE {_RESTED} ORDER BY id LIMIT 20"
+LOCK_OLD = f"SELECT id FROM supervision_job WHERE id = %(job)s AND {_RESTED} FOR UPDATE SKIP LOCKED"
 DELETE_RESULTS = """
 DELETE FROM supervision_jobresult WHERE id IN (SELECT id FROM supervision_jobresult WHERE job_id = %(job)s ORDER BY number LIMIT %(page)s)
 RETURNING id
 """
-DELETE_JOB = """
-DELETE FROM supervision_job j WHERE j.id = %(job)s AND j.state <> 'running'
-   AND NOT EXISTS (SELECT FROM supervision_jobresult t WHERE t.job_id = j.id)
-"""
+DELETE_JOB = "DELETE FROM supervision_job WHERE id = %(job)s"

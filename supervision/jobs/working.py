@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from django.contrib.auth import get_user_model
 from django.db import InternalError, connection
@@ -29,7 +30,7 @@ from supervision.jobs.steering import may_act
 from supervision.models import Job, JobResult
 from supervision.operations.acting import holding
 from supervision.operations.audit_log import Actor
-from supervision.postgres import db
+from supervision.postgres import db, json_safe
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
 from supervision.store import run_verbs
@@ -44,6 +45,7 @@ FREEZE_SECONDS = 30.0  # a process that is frozen in a batch loses its transacti
 FROZEN = "25P03"  # the SQLSTATE of that
 TELL_AFTER_SECONDS = 60.0  # the end of a job that took longer is mailed to the operator who started it
 PAGE = 1000
+MOST_ERROR = 400  # characters of an error's text
 
 
 def turn(seconds: float = TURN_SECONDS, rest: float = REST) -> bool:
@@ -88,6 +90,14 @@ def _batch(pk: int) -> bool:
         log.warning("job %s: this process stood still for too long and lost its batch", pk)
         connection.close()
         return False
+    except Exception as error:
+        if db.passes(error):
+            raise
+        # It would come first again, and no other job would begin. Stopped without an operator it is an incident.
+        log.exception("job %s is stopped: its next orders cannot be treated", pk)
+        why = _("Its next orders cannot be treated: %(error)s") % {"error": json_safe.text(f"{type(error).__name__}: {error}")[:MOST_ERROR]}
+        db.run(job_sql.STOP, {"job": pk, "by": "", "reason": why})
+        return False
     failpoints.hit("job.after_commit")
     if more:
         hints.send(hints.SCHEDULE)
@@ -105,6 +115,8 @@ def _work(pk: int) -> bool:
         db.fetch(job_sql.STOP, {"job": pk, "by": "", "reason": why})
         return False
     rows = list(JobResult.objects.filter(job=pk, number__gt=job.position).order_by("number")[:BATCH])
+    if [row.number for row in rows] != list(range(job.position + 1, min(job.position + BATCH, job.total) + 1)):
+        raise RuntimeError(f"rows are missing after number {job.position} of {job.total}")
     if rows:
         locked = run_verbs.lock([row.run_id for row in rows])  # all of them, in the order in which the engine locks several runs
         with holding(locked.runs), gate.covered(job.approval is not None):  # it runs, so it was approved
@@ -149,8 +161,14 @@ def _finish(pk: int) -> None:
 
 def delete_old() -> None:
     """Delete the jobs that have been done or stopped for JOB_KEEP_DAYS, with their rows."""
-    keep = conf.get().job_keep
-    for (pk,) in db.run(job_sql.OLD, {"days": keep.total_seconds() / 86400}):
-        while len(db.run(job_sql.DELETE_RESULTS, {"job": pk, "page": PAGE})) == PAGE:
-            pass
-        db.run(job_sql.DELETE_JOB, {"job": pk})
+    days = conf.get().job_keep.total_seconds() / 86400
+    for (pk,) in db.run(job_sql.OLD, {"days": days}):
+        db.transact(partial(_delete, pk, days))
+
+
+def _delete(pk: int, days: float) -> None:
+    if not db.fetch(job_sql.LOCK_OLD, {"job": pk, "days": days}):
+        return  # it was resumed, or another process deletes it
+    while len(db.fetch(job_sql.DELETE_RESULTS, {"job": pk, "page": PAGE})) == PAGE:
+        pass
+    db.fetch(job_sql.DELETE_JOB, {"job": pk})

@@ -7,7 +7,11 @@ outbox, so that it is sent at least once, even if the broker is away now.
 
 from __future__ import annotations
 
+import logging
+
 from celery import current_app
+from django.db.models import TextField, Value
+from django.db.models.functions import Concat
 from django.utils.translation import gettext as _
 
 from supervision.deadletters.dead_letters import INTAKE, QUEUE, SUBMISSION
@@ -20,7 +24,10 @@ from supervision.transports import topology
 from supervision.transports.envelope import UNREADABLE
 from supervision.transports.rabbitmq import PROPERTIES
 
+log = logging.getLogger(__name__)
+
 KIND = "requeue"
+UNSENT = "; not sent: its bytes were erased before"
 _DEATH = (f"x-first-death-{what}" for what in ("exchange", "queue", "reason"))
 OF_THE_BROKER = frozenset({"redelivered", "x-delivery-count", "x-death", *_DEATH})
 OF_THE_SENDER = ("correlation_id", "reply_to", "message_id", "type", "app_id", "expiration", "timestamp", "priority", "delivery_mode")
@@ -62,8 +69,16 @@ def _wait_again(public_id: str) -> str:
 
 @notifications.handler(KIND)
 def publish(notification: Notification) -> None:
-    """Publish the letter's message unchanged, as the operator decided. The outbox may do it more than once."""
+    """Publish the letter's message unchanged, as the operator decided. The outbox may do it more than once.
+
+    A letter whose bytes were erased meanwhile says in its resolution that nothing was sent.
+    """
     letter = DeadLetter.objects.get(pk=notification.payload["letter"])
+    if letter.blanked_at is not None:
+        log.warning("dead letter %s is not sent back: its bytes are erased", letter.pk)
+        said = Concat("resolution", Value(UNSENT), output_field=TextField())
+        DeadLetter.objects.filter(pk=letter.pk).exclude(resolution__endswith=UNSENT).update(resolution=said)
+        return
     queue, body = letter.source.removeprefix(QUEUE), bytes(letter.body)
     headers = restored(letter.headers)
     delivery = restored(letter.delivery)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as _n
 
 from supervision.errors import Refused
-from supervision.models import Delivery, Notification, ReplyToken, Run, WebhookEndpoint
+from supervision.models import ArchivedRun, Delivery, Notification, ReplyToken, Run, WebhookEndpoint
 from supervision.outbox import address_policy, reply_queues
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
@@ -186,8 +186,9 @@ def deliveries_of(client: str | None) -> QuerySet[Delivery]:
 
 
 def about_order(rows: QuerySet[Delivery], key: str) -> QuerySet[Delivery]:
-    """The deliveries among `rows` that report on this order."""
-    return rows.filter(run_id__in=Run.objects.filter(key=key).values("pk"))
+    """The deliveries among `rows` that report on this order, which may be archived."""
+    archived = ArchivedRun.objects.filter(key=key).values("run_id")
+    return rows.filter(Q(run_id__in=Run.objects.filter(key=key).values("pk")) | Q(run_id__in=archived))
 
 
 _REDELIVER = """

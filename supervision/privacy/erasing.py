@@ -18,7 +18,7 @@ from django.contrib.admin.models import LogEntry
 from django.db.models import JSONField
 
 from supervision.deadletters.dead_letters import blank
-from supervision.models import ArchivedRun, DeadLetter
+from supervision.models import ArchivedRun, Child, DeadLetter
 from supervision.operations import archive
 from supervision.postgres import db
 from supervision.privacy.words import MASK, Words
@@ -27,8 +27,6 @@ BATCH = 500
 LETTERS = 100  # their bodies are read one by one, and may be large
 ERASED = '{"erased": true}'
 
-# The runs below a run go with it.
-_BELOW = "SELECT key FROM supervision_child WHERE root_key = ANY (%(keys)s)"
 _STILL_HERE = """
 SELECT key FROM supervision_run WHERE key = ANY (%(keys)s)
 UNION SELECT public_id FROM supervision_submission WHERE public_id = ANY (%(keys)s) AND consumed_at IS NULL
@@ -37,12 +35,27 @@ UNION SELECT public_id FROM supervision_submission WHERE public_id = ANY (%(keys
 
 def leave(keys: Sequence[str]) -> None:
     """Archive the runs with these public ids, and those below them, now, as far as they have ended and nothing holds them."""
-    archive.take([*keys, *(key for (key,) in db.run(_BELOW, {"keys": list(keys)}))])
+    archive.take([*keys, *_below(keys)])
 
 
 def here(keys: Sequence[str]) -> set[str]:
-    """Those of these runs that are not in the archive, because they have not ended or are held."""
-    return {key for (key,) in db.run(_STILL_HERE, {"keys": list(keys)})}
+    """Those of these runs that are not in the archive, or a run below them is not, because it has not ended or is held."""
+    below = _below(keys)
+    return {below.get(key, key) for (key,) in db.run(_STILL_HERE, {"keys": [*keys, *below]})}
+
+
+def _below(keys: Sequence[str]) -> dict[str, str]:
+    """The keys of all runs below these, each with the one of these that it is below. An archived run names its children itself."""
+    found = {key: key for key in keys}
+    new = list(keys)
+    while new:
+        pairs = list(Child.objects.filter(parent_key__in=new).values_list("parent_key", "key"))
+        for parent, children in ArchivedRun.objects.filter(key__in=new).values_list("key", "body__children"):
+            pairs += [(parent, child["key"]) for child in children or ()]
+        fresh = {key: found[parent] for parent, key in pairs if key not in found}
+        found |= fresh
+        new = list(fresh)
+    return {key: top for key, top in found.items() if key != top}
 
 
 @dataclass(frozen=True)
@@ -95,12 +108,7 @@ def runs(keys: Sequence[str], words: Words, fields: Collection[str], actors: Col
     fields: the names in orders' payloads whose texts all go. actors: the person's names in histories; what they say there goes whole.
     Returns how many rows were changed or deleted.
     """
-    below = [
-        child["key"]
-        for body in ArchivedRun.objects.filter(key__in=keys).values_list("body", flat=True)
-        for child in body.get("children") or ()
-    ]
-    every = [*keys, *below]
+    every = [*keys, *_below(keys)]
     run_ids = list(ArchivedRun.objects.filter(key__in=every).values_list("run_id", flat=True))
     changed = _say_nothing(every, actors) + _clean(BODY, "key = ANY (%(keys)s)", {"keys": every}, words, fields)
     for place in LEFT:

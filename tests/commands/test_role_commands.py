@@ -149,3 +149,28 @@ def test_a_role_refuses_settings_that_contradict_each_other(role: str):
 def test_a_command_of_the_engine_imports_no_page_and_check_looks_at_each():
     assert told("workflows").stdout.endswith("imported:\n")
     assert "supervision.admin" in told("check", "--tag", "admin").stdout
+
+
+# What grows when the pages are loaded: module, name and by how much.
+REGISTERED_BY_PAGES = """
+import sys
+import django
+django.setup()
+def sizes():
+    return {
+        (module, name): len(value)
+        for module, found in list(sys.modules.items()) if module.partition(".")[0] in ("supervision", "orders", "sasproject")
+        for name, value in list(vars(found).items()) if isinstance(value, (dict, list, set)) and not name.startswith("__")
+    }
+before = sizes()
+from django.urls import get_resolver
+get_resolver().url_patterns
+after = sizes()
+print([(*key, after[key] - size) for key, size in before.items() if after[key] != size])
+"""
+
+
+def test_nothing_that_registers_itself_needs_a_page():
+    done = subprocess.run([sys.executable, "-c", REGISTERED_BY_PAGES], cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
+
+    assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from django.core import mail
 
-from supervision.jobs import acting, working
+from supervision.jobs import acting, job_sql, steering, telling, working
 from supervision.models import Job, JobResult, Notification
 from supervision.outbox import notifications
+from supervision.postgres import db
 from supervision.runtime import failpoints
 from tests.engine import kit
 from tests.engine.test_jobs import finish, outcomes, own_list, refused, start
@@ -54,17 +55,88 @@ def test_a_process_that_lost_its_lease_writes_nothing():
     assert kit.state(key) == "Error"
 
 
-def test_a_batch_that_fails_takes_everything_back():
+def test_a_batch_that_fails_takes_everything_back_and_stops_its_job_but_no_other():
     keys = refused(2)
     job = start()
     failpoints.load({"FAILPOINTS": "job.before_commit=raise", "ALLOW_FAILPOINTS": "1"})
 
-    with pytest.raises(failpoints.Injected):
-        working.turn(rest=0.0)
+    assert working.turn(rest=0.0) is False
 
+    job.refresh_from_db()
+    assert (job.state, job.stopped_by, job.leased_by) == ("stopped", "", "")
+    assert "Injected" in job.stop_reason
+    assert [cause.orders for cause in telling.standing_still()] == [2]
     assert {kit.state(key) for key in keys} == {"Error"}
     assert set(outcomes(job).values()) == {"waiting"}
+    failpoints.load({})
+    other = start("skip", step="alpha-step")
+    steering.resume(job.pk, by="olga", reason="mended")
+    assert finish(other).done + finish(job).done == 2
     assert kit.healthy()
+
+
+def test_a_job_that_lacks_rows_is_stopped_before_it_leaves_an_order_out(monkeypatch):
+    monkeypatch.setattr(working, "BATCH", 2)
+    refused(3)
+    job = start()
+    kit.fetch("DELETE FROM supervision_jobresult WHERE number = 1")
+
+    assert working.turn(rest=0.0) is False
+
+    job.refresh_from_db()
+    assert (job.state, job.position) == ("stopped", 0)
+    assert "rows are missing after number 0 of 3" in job.stop_reason
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_process_killed_while_it_deletes_an_old_job_leaves_it_whole(monkeypatch):
+    monkeypatch.setattr(working, "PAGE", 2)
+    refused(5)
+    job = start()
+    steering.stop(job.pk, by="olga", reason="wait")
+    kit.fetch("UPDATE supervision_job SET stopped_at = now() - interval '400 days'")
+    real, pages = db.fetch, []
+
+    def fetch(sql, params=None, **how):
+        rows = real(sql, params, **how)
+        if sql == job_sql.DELETE_RESULTS:
+            pages.append(len(rows))
+            if len(pages) == 2:
+                raise Killed
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(working.db, "fetch", fetch)
+        with pytest.raises(Killed):
+            working.delete_old()
+    steering.resume(job.pk, by="olga", reason="go on")
+
+    assert pages == [2, 2]
+    assert finish(job).done == 5
+
+
+def test_a_job_that_is_resumed_before_it_is_deleted_stays(monkeypatch):
+    refused(1)
+    job = start()
+    steering.stop(job.pk, by="olga", reason="wait")
+    kit.fetch("UPDATE supervision_job SET stopped_at = now() - interval '400 days'")
+    real = db.run
+
+    def run(sql, params=None, **how):
+        rows = real(sql, params, **how)
+        if sql == job_sql.OLD:
+            assert rows
+            steering.resume(job.pk, by="olga", reason="go on")
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(working.db, "run", run)
+        working.delete_old()
+
+    assert finish(job).done == 1
 
 
 # ------------------------------------------------------------------------------------------------------ told, and deleted

@@ -113,6 +113,19 @@ def test_what_was_no_message_goes_back_as_it_was(publishing: Broker) -> None:
     assert only_item(publishing) == b'["no", "envelope"]'
 
 
+def test_a_message_whose_bytes_were_erased_meanwhile_is_not_sent_and_its_letter_says_so(publishing: Broker) -> None:
+    letter = kept()
+    operator_verbs.requeue_dead_letter(letter.pk, by="olga", reason="the task is there now")
+    letter.refresh_from_db()
+    dead_letters.blank(letter, lambda words: words)
+
+    assert notifications.deliver_due() == 1
+
+    assert publishing.left() == 0
+    letter.refresh_from_db()
+    assert letter.resolution == "olga: requeued: the task is there now; not sent: its bytes were erased before"
+
+
 @pytest.mark.usefixtures("engine")
 def test_a_message_goes_back_later_when_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_to("redis://127.0.0.1:9/0", monkeypatch)

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from supervision.intake.consuming import consume_batch
-from supervision.models import Delivery, Notification, ReplyToken, Run, Submission, WebhookEndpoint
+from supervision.models import ArchivedRun, Delivery, Notification, ReplyToken, Run, Submission, WebhookEndpoint
 from supervision.outbox import deliveries, reply_queues, subscriptions
 from supervision.outbox.deliveries import Try
 from supervision.outbox.subscriptions import MOST_TOKENS, MOST_WEBHOOKS
@@ -272,6 +272,24 @@ def test_a_delivery_tells_its_state_its_tries_and_its_next_one(ada):
     assert [(entry["status_code"], entry["error"], entry["seconds"]) for entry in whole["log"]] == [(500, "answered 500", 0.25)]
     assert json.loads(whole["body"])["data"] == {"order": order, "seq": 1, "status": "received"}
     assert whole["next_try_at"] > whole["created_at"]
+
+
+def test_the_deliveries_of_an_order_are_found_after_it_was_archived(ada):
+    register(ada)
+    order = placed(ada)
+    run = Run.objects.get(key=order)
+    ArchivedRun.objects.create(
+        run_id=run.pk,
+        key=order,
+        workflow=run.workflow,
+        process_state="Processed",
+        created_at=run.created_at,
+        finished_at=run.created_at,
+        body={},
+    )
+    Run.objects.filter(pk=run.pk).update(key="another")
+
+    assert ada.get(DELIVERIES, {"order": order}).json()["results"] != []
 
 
 def test_deliveries_are_filtered_by_state_order_and_webhook(ada):

@@ -220,6 +220,21 @@ def test_the_bytes_of_an_old_dead_letter_go_and_the_digest_stays(shop):
     assert not requeue.can_go_back(blanked)
 
 
+def test_a_dead_letter_that_is_blanked_already_keeps_its_digest_and_loses_the_words_about_the_person(shop, zoe):
+    body = b"bytes of an order"
+    letter = dead_letters.keep("intake", body, "not an order")
+    DeadLetter.objects.filter(pk=letter.pk).update(created_at=LONG_AGO, resolved_at=LONG_AGO, resolution=f"discarded: {EMAIL} telephoned")
+    ending.blank_old()
+    blanked_at = DeadLetter.objects.get().blanked_at
+
+    erase(people.by_account(zoe.username))
+
+    letter = DeadLetter.objects.get()
+    assert (letter.digest, letter.blanked_at) == (hashlib.sha256(body).hexdigest(), blanked_at)
+    assert EMAIL not in letter.resolution
+    assert letter.resolution.endswith("telephoned")
+
+
 def test_what_a_restore_brings_back_is_found_by_the_list(shop, zoe):
     place(zoe, email=EMAIL, shipping_address=ADDRESS)
     place(None, email="ada@example.com")

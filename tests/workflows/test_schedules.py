@@ -11,7 +11,7 @@ from django.db import connection
 
 from supervision import testing
 from supervision.errors import DefinitionError
-from supervision.intake import schedules
+from supervision.intake import schedule_health, schedules
 from supervision.intake.schedules import Missed, Schedule, register_schedule
 from supervision.models import Run, ScheduleProgress, Submission
 from tests.workflows.conftest import ALPHA, paid
@@ -96,6 +96,23 @@ def test_times_that_no_supervisor_saw_are_dealt_with_as_the_schedule_says(sas, e
     if count:
         assert keys()[-1] == moment.replace(second=0, microsecond=0).isoformat()
     assert ScheduleProgress.objects.get().done_until > datetime.now(UTC) - timedelta(hours=1)
+
+
+def test_skipped_times_are_told_even_if_the_supervisor_is_back_in_time_for_the_last(sas, every):
+    last = datetime.now(UTC) - timedelta(minutes=1)
+    every(f"{last.minute} * * * *", missed=Missed.SKIP)
+    since(hours=24)
+
+    assert schedules.start_due() == 1
+
+    skipped = last.replace(second=0, microsecond=0) - timedelta(hours=1)
+    assert ScheduleProgress.objects.get().missed == skipped
+    assert [cause.title for cause in schedule_health.ailing()] == [
+        f"The schedule reports started no run for {skipped:%Y-%m-%d %H:%M} UTC: no supervisor was there in time"
+    ]
+    since(minutes=30)
+    schedules.start_due()
+    assert ScheduleProgress.objects.get().missed is None
 
 
 def test_a_long_absence_of_a_schedule_that_wants_all_is_made_up_for_sweep_by_sweep(sas, every):
