@@ -84,15 +84,13 @@ def _batch(pk: int) -> bool:
     """Treat the next orders of this job. False if nothing is left to do for this process."""
     try:
         more = db.transact(lambda: _work(pk))
-    except InternalError as error:
-        if getattr(error.__cause__, "sqlstate", "") != FROZEN:
-            raise
-        log.warning("job %s: this process stood still for too long and lost its batch", pk)
-        connection.close()
-        return False
     except Exception as error:
         if db.passes(error):
             raise
+        if isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", "") == FROZEN:
+            log.warning("job %s: this process stood still for too long and lost its batch", pk)
+            connection.close()
+            return False
         # It would come first again, and no other job would begin. Stopped without an operator it is an incident.
         log.exception("job %s is stopped: its next orders cannot be treated", pk)
         why = _("Its next orders cannot be treated: %(error)s") % {"error": json_safe.text(f"{type(error).__name__}: {error}")[:MOST_ERROR]}
