@@ -21,6 +21,7 @@ from orders.factors import console_admin
 from orders.identity.tables import OPERATE, SCOPES
 from supervision.console.bounded_lists import ReadOnlyAdmin
 
+admin.autodiscover()  # the packages' own pages come first, also where this module is imported by itself
 for model in (User, Group, AuthToken, *console_admin.UNSHOWN):
     if admin.site.is_registered(model):
         admin.site.unregister(model)

@@ -174,3 +174,11 @@ def test_nothing_that_registers_itself_needs_a_page():
     done = subprocess.run([sys.executable, "-c", REGISTERED_BY_PAGES], cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
 
     assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+def test_the_console_s_own_pages_replace_those_of_packages_whatever_is_imported_first():
+    order = "import django; django.setup(); import sasproject.admin, sasproject.urls; from django.contrib import admin"
+    code = f"{order}; print({{type(page).__module__ for model, page in admin.site._registry.items() if model.__name__ == 'AuthToken'}})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
+
+    assert done.stdout == "{'sasproject.admin'}\n", done.stdout + done.stderr
