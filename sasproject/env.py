@@ -5,6 +5,7 @@ The error messages are one line each, because an operator reads them in the log 
 
 from __future__ import annotations
 
+import logging
 import os
 from decimal import Decimal
 from pathlib import Path
@@ -149,6 +150,14 @@ def env_choice(name: str, default: str | None, choices: tuple[str, ...]) -> str 
     if value is not None and value not in choices:
         raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
     return value
+
+
+def env_level(name: str, default: str) -> str:
+    """The least important level of the log, in capital letters."""
+    level = env_str(name, default).upper()
+    if level not in logging.getLevelNamesMapping():
+        raise ImproperlyConfigured(f"{name} must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL, not {level!r}.")
+    return level
 
 
 def env_secret_key(*, debug: bool) -> str:

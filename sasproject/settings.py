@@ -19,6 +19,7 @@ from sasproject.env import (
     env_choice,
     env_counts,
     env_int,
+    env_level,
     env_limits,
     env_list,
     env_percent,
@@ -380,5 +381,5 @@ TIME_ZONE = "UTC"
 # --- Logging ----------------------------------------------------------------------------------------------------------
 
 # A person reads lines at a terminal, a collector reads JSON.
-LOGGING = logs.settings(env_choice("LOG_FORMAT", "line", ("line", "json")), env_str("LOG_LEVEL", "INFO").upper())
+LOGGING = logs.settings(env_choice("LOG_FORMAT", "line", ("line", "json")), env_level("LOG_LEVEL", "INFO"))
 sentry.start(env_secret("SENTRY_DSN"), env_str("SENTRY_ENVIRONMENT", "production"))

@@ -95,10 +95,11 @@ UPDATE supervision_job SET state = 'done', finished_at = clock_timestamp(), leas
  WHERE id = %(job)s AND state = 'running' AND position = total
 RETURNING extract(epoch FROM finished_at - started_at)::float8
 """
+# holder: only while the job is this process's; empty: whoever works on it.
 STOP = """
 UPDATE supervision_job
    SET state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s, leased_by = '', leased_until = NULL
- WHERE id = %(job)s AND (state = 'running' OR (state = 'stopped' AND stopped_by = '' AND %(by)s <> ''))
+ WHERE id = %(job)s AND %(holder)s IN ('', leased_by) AND (state = 'running' OR (state = 'stopped' AND stopped_by = '' AND %(by)s <> ''))
 RETURNING id
 """
 RESUME = """

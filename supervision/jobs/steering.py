@@ -101,7 +101,7 @@ def stop(pk: int, *, by: Actor, reason: str) -> None:
     def work() -> None:
         job = _job(pk)
         rights.demand(by, job.verb)
-        if not db.fetch(job_sql.STOP, {"job": pk, "by": name_of(by), "reason": reason}):
+        if not db.fetch(job_sql.STOP, {"job": pk, "by": name_of(by), "reason": reason, "holder": ""}):
             raise ChangedMeanwhile(_("The job is %(state)s: only a running one can be stopped.") % {"state": job.get_state_display()})
         log(by, job, f"stopped: {reason}")
 

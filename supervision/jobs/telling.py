@@ -30,7 +30,7 @@ SELECT id, verb, total - position, state, stop_reason, coalesce(stopped_at, work
 
 @detector(JOB_STOPPED)
 def standing_still() -> Iterator[Cause]:
-    """Running jobs without progress, and jobs that were stopped without an operator, because their account may act no more."""
+    """Running jobs without progress, and jobs that were stopped without an operator, because of an error or their account."""
     for pk, verb, left, state, reason, since in db.fetch(_STANDING_STILL, {"seconds": STALLED_SECONDS}):
         facts = {"number": pk, "verb": verb, "left": left, "reason": reason}
         title = (

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import InternalError, connection
@@ -92,9 +93,9 @@ def _batch(pk: int) -> bool:
             connection.close()
             return False
         # It would come first again, and no other job would begin. Stopped without an operator it is an incident.
-        log.exception("job %s is stopped: its next orders cannot be treated", pk)
+        log.exception("job %s: its next orders cannot be treated", pk)
         why = _("Its next orders cannot be treated: %(error)s") % {"error": json_safe.text(f"{type(error).__name__}: {error}")[:MOST_ERROR]}
-        db.run(job_sql.STOP, {"job": pk, "by": "", "reason": why})
+        db.run(job_sql.STOP, _stopped(pk, why))
         return False
     failpoints.hit("job.after_commit")
     if more:
@@ -110,7 +111,7 @@ def _work(pk: int) -> bool:
     by = _actor(job)
     if by is None:
         why = _("%(name)s may not act on orders any more.") % {"name": job.started_by}
-        db.fetch(job_sql.STOP, {"job": pk, "by": "", "reason": why})
+        db.fetch(job_sql.STOP, _stopped(pk, why))
         return False
     rows = list(JobResult.objects.filter(job=pk, number__gt=job.position).order_by("number")[:BATCH])
     if [row.number for row in rows] != list(range(job.position + 1, min(job.position + BATCH, job.total) + 1)):
@@ -125,6 +126,10 @@ def _work(pk: int) -> bool:
         return True
     _finish(pk)
     return False
+
+
+def _stopped(pk: int, why: str) -> dict[str, Any]:
+    return {"job": pk, "by": "", "reason": why, "holder": me()}
 
 
 def _actor(job: Job) -> Actor | None:

@@ -125,21 +125,14 @@ def test_a_role_is_a_worker_on_its_queues_that_ends_with_sigterm_and_imports_no_
     assert "imported:\n" in text, text
 
 
-def told(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", TELLING, *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-    )
+def python(code: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False, timeout=90)
 
 
 @pytest.mark.parametrize("role", ["scheduler", "beat"])
 def test_a_role_refuses_settings_that_contradict_each_other(role: str):
-    refused = told("work", role, FAILPOINTS="agent.before_call", ALLOW_FAILPOINTS="0")
+    refused = python(TELLING, "work", role, FAILPOINTS="agent.before_call", ALLOW_FAILPOINTS="0")
 
     assert refused.returncode == 1
     assert "supervision.E006" in refused.stderr
@@ -147,8 +140,8 @@ def test_a_role_refuses_settings_that_contradict_each_other(role: str):
 
 
 def test_a_command_of_the_engine_imports_no_page_and_check_looks_at_each():
-    assert told("workflows").stdout.endswith("imported:\n")
-    assert "supervision.admin" in told("check", "--tag", "admin").stdout
+    assert python(TELLING, "workflows").stdout.endswith("imported:\n")
+    assert "supervision.admin" in python(TELLING, "check", "--tag", "admin").stdout
 
 
 # What grows when the pages are loaded: module, name and by how much.
@@ -171,14 +164,15 @@ print([(*key, after[key] - size) for key, size in before.items() if after[key] !
 
 
 def test_nothing_that_registers_itself_needs_a_page():
-    done = subprocess.run([sys.executable, "-c", REGISTERED_BY_PAGES], cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
+    done = python(REGISTERED_BY_PAGES)
 
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
 def test_the_console_s_own_pages_replace_those_of_packages_whatever_is_imported_first():
     order = "import django; django.setup(); import sasproject.admin, sasproject.urls; from django.contrib import admin"
-    code = f"{order}; print({{type(page).__module__ for model, page in admin.site._registry.items() if model.__name__ == 'AuthToken'}})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
+    done = python(
+        f"{order}; print({{type(page).__module__ for model, page in admin.site._registry.items() if model.__name__ == 'AuthToken'}})"
+    )
 
     assert done.stdout == "{'sasproject.admin'}\n", done.stdout + done.stderr

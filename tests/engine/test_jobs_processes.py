@@ -75,6 +75,26 @@ def test_a_batch_that_fails_takes_everything_back_and_stops_its_job_but_no_other
     assert kit.healthy()
 
 
+def test_a_process_whose_batch_failed_does_not_stop_a_job_that_another_one_has_taken_meanwhile(monkeypatch):
+    refused(1)
+    job = start()
+    pk = working._take()
+
+    def broken(_):
+        raise KeyError("a bug")
+
+    def lost(work):
+        kit.fetch("UPDATE supervision_job SET leased_by = 'other', leased_until = now() + interval '5 s'")
+        return work()
+
+    monkeypatch.setattr(working, "_work", broken)
+    monkeypatch.setattr(working.db, "transact", lost)
+
+    assert working._batch(pk) is False  # type: ignore[arg-type]
+    job.refresh_from_db()
+    assert (job.state, job.leased_by) == ("running", "other")
+
+
 def test_a_job_that_lacks_rows_is_stopped_before_it_leaves_an_order_out(monkeypatch):
     monkeypatch.setattr(working, "BATCH", 2)
     refused(3)

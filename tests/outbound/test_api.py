@@ -6,9 +6,12 @@ import json
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 
+from orders.services import cancel_order
 from supervision.intake.consuming import consume_batch
-from supervision.models import ArchivedRun, Delivery, Notification, ReplyToken, Run, Submission, WebhookEndpoint
+from supervision.models import Delivery, Notification, ReplyToken, Run, Submission, WebhookEndpoint
+from supervision.operations import archive
 from supervision.outbox import deliveries, reply_queues, subscriptions
 from supervision.outbox.deliveries import Try
 from supervision.outbox.subscriptions import MOST_TOKENS, MOST_WEBHOOKS
@@ -277,19 +280,16 @@ def test_a_delivery_tells_its_state_its_tries_and_its_next_one(ada):
 def test_the_deliveries_of_an_order_are_found_after_it_was_archived(ada):
     register(ada)
     order = placed(ada)
-    run = Run.objects.get(key=order)
-    ArchivedRun.objects.create(
-        run_id=run.pk,
-        key=order,
-        workflow=run.workflow,
-        process_state="Processed",
-        created_at=run.created_at,
-        finished_at=run.created_at,
-        body={},
-    )
-    Run.objects.filter(pk=run.pk).update(key="another")
+    cancel_order(order, by="ada", reason="no")
+    deliveries.fan_out()
+    Delivery.objects.update(delivered_at=Now())
+    Notification.objects.update(delivered_at=Now())
 
-    assert ada.get(DELIVERIES, {"order": order}).json()["results"] != []
+    assert archive.take([order]).runs == 1
+
+    rows = ada.get(DELIVERIES, {"order": order}).json()["results"]
+    assert {row["event"] for row in rows} >= {"order.received", "order.cancelled"}
+    assert {row["order"] for row in rows} == {order}
 
 
 def test_deliveries_are_filtered_by_state_order_and_webhook(ada):

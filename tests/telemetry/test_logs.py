@@ -147,6 +147,7 @@ def test_sentry_gets_the_error_and_nothing_about_the_customer(sentry):
     ("name", "value", "told"),
     [
         ("LOG_FORMAT", "xml", "LOG_FORMAT must be one of line, json, not 'xml'."),
+        ("LOG_LEVEL", "chatty", "LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL, not 'CHATTY'."),
         ("TRACE_URL", "https://traces.example/", "TRACE_URL must be an http(s) address that contains {trace_id}"),
         ("TRACE_URL", "javascript:{trace_id}", "TRACE_URL must be an http(s) address that contains {trace_id}"),
         ("SENTRY_DSN", "sentry", "SENTRY_DSN cannot be used"),

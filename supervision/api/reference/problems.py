@@ -108,7 +108,7 @@ PROBLEMS: dict[str, Problem] = {
         409, "Another operator has to approve request 17 first.", "Have the request approved, or start another job.", r"resume_job"
     ),
     "no_orders": Problem(409, "No order fits this filter.", "Check the filter with `dry_run`.", r"\w*job\w*"),
-    "too_many_orders": Problem(409, "More than 50000 orders fit this filter.", "Narrow the filter.", r"\w*job\w*"),
+    "too_many_orders": Problem(409, "More than 100000 orders fit this filter.", "Narrow the filter.", r"\w*job\w*"),
     "unknown_job": Problem(409, "There is no job 7.", "List the jobs again.", r"\w*job\w*"),
     "same_operator": Problem(409, "Another operator has to decide.", "Let another operator approve or refuse.", r"\w*approval\w*"),
     "unknown_approval": Problem(409, "There is no approval 7.", "List the approvals again.", r"\w*approval\w*"),
