@@ -127,11 +127,14 @@ def test_every_command_of_ours_is_in_the_readme():
     assert missing == []
 
 
+NAMED = r"[\w./-]+\.(py|md|txt|toml)|[\w.-]+(/[\w.-]+)+\.ya?ml|[\w-]+(/[\w-]+)*/"  # files and directories
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_file_named_in_a_document_exists(name: str):
     text = (ROOT / name).read_text()
-    paths = {code for code in in_code(text) if re.fullmatch(r"[\w./-]+\.(py|md|txt|toml)|[\w-]+(/[\w-]+)*/", code)}
-    bases = [ROOT, ROOT / "supervision", (ROOT / name).parent]
+    paths = {code for code in in_code(text) if re.fullmatch(NAMED, code)}
+    bases = [ROOT, ROOT / "deploy", ROOT / "supervision", (ROOT / name).parent]
     made_later = {"var/", "var/mutants/", "adr/"}
 
     missing = [path for path in paths - made_later if not any((base / path).exists() for base in bases)]
