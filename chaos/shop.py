@@ -84,17 +84,18 @@ class Shop(Outlook):
 
     # -- processes ------------------------------------------------------------------------------------------------
 
-    def manage(self, *arguments: str, check: bool = True) -> str:
-        """Run a management command; returns what it printed."""
-        code, out, err = self._run(str(ROOT / "manage.py"), *arguments)
+    def manage(self, *arguments: str, check: bool = True, tree: Path = ROOT) -> str:
+        """Run a management command of a source tree; returns what it printed."""
+        code, out, err = self._run(str(tree / "manage.py"), *arguments, tree=tree)
         if check and code:
             raise AssertionError(f"{' '.join(arguments)} failed: {out}{err}")
         return out
 
-    def _run(self, *arguments: str) -> tuple[int, str, str]:
-        """The exit code of this Python program, and what it printed."""
+    def _run(self, *arguments: str, tree: Path = ROOT) -> tuple[int, str, str]:
+        """The exit code of this Python program in a source tree, and what it printed."""
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with self.popen([sys.executable, *arguments], env=self.env, cwd=ROOT, **pipes) as process:
+        start = self.popen if tree == ROOT else subprocess.Popen
+        with start([sys.executable, *arguments], env=self.env, cwd=tree, **pipes) as process:
             try:
                 out, err = process.communicate(timeout=120)
             except BaseException:
@@ -102,9 +103,9 @@ class Shop(Outlook):
                 raise
         return process.returncode, out, err
 
-    def prepare(self) -> None:
-        """Make the tables, the catalogue and the accounts."""
-        code, out, err = self._run("-m", "sasproject.prepare")
+    def prepare(self, tree: Path = ROOT) -> None:
+        """Make the tables, the catalogue and the accounts, with the code of this source tree."""
+        code, out, err = self._run("-m", "sasproject.prepare", tree=tree)
         assert code == 0, err
         self.accounts = json.loads(out.splitlines()[-1])["accounts"]
 

@@ -52,7 +52,7 @@ USAGE = """usage: ./run COMMAND [arguments]
           `chaos soak`: the tests that are short in the suite, at full length (arguments go to pytest)
           `chaos deploys`: two releases at once, every change of a workflow in any order (arguments go to pytest)
           `chaos nightly`: what the suite leaves out because it takes long (arguments go to pytest)
-  drill   fail over, restore, restart, or migrate many rows, under load, on real servers (./run drill --help)
+  drill   fail over, restore, restart, upgrade, or migrate many rows, under load, on real servers (./run drill --help)
   mutants break each requirement on purpose, and check that its test fails (./run mutants --help)
   docs    build the documentation site in build/docs; a broken link is an error
   lock    write the lock files again after a change of the ranges; --upgrade takes the newest versions

@@ -1,5 +1,7 @@
 """Messages that cannot become a task are kept byte for byte as dead letters, and only then acknowledged.
 
+A periodic task that only another release knows is dropped: while two releases run side by side, beat of the newer one sends it.
+
 Celery logs such messages and drops them; some end the worker. This consumer checks each message before Celery does. A
 separate thread writes the bad ones to the database, so that a database that does not answer holds up no other message.
 The consumer acknowledges such a message only after that commit: if the process ends before, the broker still has it.
@@ -21,7 +23,7 @@ from django.db import connection, transaction
 
 from supervision.deadletters import dead_letters
 from supervision.deadletters.dead_letters import Letter
-from supervision.deadletters.validation import Unusable, check, letter_of, watched
+from supervision.deadletters.validation import OfAnotherRelease, Unusable, check, letter_of, watched
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ def _acknowledge(message: Any) -> None:
         message.ack()
     except Exception as error:
         # Its channel is closed. The broker delivers it again, and `keep_all` finds that it is kept already.
-        log.info("a dead letter could not be acknowledged: %s", error)
+        log.info("a message could not be acknowledged: %s", error)
 
 
 class Consumer(CeleryConsumer):
@@ -111,6 +113,10 @@ class Consumer(CeleryConsumer):
             try:
                 with watched(message):
                     check(message, tasks)
+            except OfAnotherRelease as error:
+                log.warning("beat of another release sent this; dropped, because it is sent again when it is due: %s", error)
+                _acknowledge(message)
+                return
             except Exception as error:
                 self.set_aside(message, error)
                 return

@@ -35,6 +35,10 @@ class Unusable(Exception):
     plain = True
 
 
+class OfAnotherRelease(Unusable):
+    """Beat of another release sent this message: a task without arguments that this code does not know."""
+
+
 def check(message: Any, tasks: Mapping[str, Any]) -> None:
     """Raises Unusable, or the decoder's own error, if this message cannot become a task."""
     if UNREADABLE in message.headers:
@@ -49,7 +53,8 @@ def check(message: Any, tasks: Mapping[str, Any]) -> None:
         args, kwargs, embedded = _second_protocol(message.payload)
         _check_headers(message.headers)
     if not isinstance(task, str) or task not in tasks:
-        raise Unusable(f"there is no task {task!r:.200}")
+        empty = args in ([], ()) and kwargs == {}
+        raise (OfAnotherRelease if empty and "periodic_task_name" in message.headers else Unusable)(f"there is no task {task!r:.200}")
     if not isinstance(identity, str):
         raise Unusable("the message has no id")
     if not isinstance(args, list | tuple):

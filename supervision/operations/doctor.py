@@ -18,6 +18,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.module_loading import autodiscover_modules
 from django.utils.timezone import now
+from django_celery_beat.models import PeriodicTask
 from kombu.utils.url import maybe_sanitize_url
 
 from supervision import celery, conf
@@ -256,6 +257,18 @@ def roles_of(name: str, queues: Any) -> set[str]:
     return played
 
 
+def schedules() -> Iterator[Finding]:
+    """The periodic tasks that this code does not know: a worker drops what beat sends for them."""
+    current_app.loader.import_default_modules()
+    unknown = [row for row in PeriodicTask.objects.filter(enabled=True).values_list("name", "task") if row[1] not in current_app.tasks]
+    for name, task in unknown:
+        yield Finding(
+            "schedules", Level.WARN, f"{name}: this code has no task {task}", "switch it off, or run the release that has the task"
+        )
+    if not unknown:
+        yield Finding("schedules", Level.OK, "this code knows every periodic task")
+
+
 def incidents() -> Iterator[Finding]:
     """The open incidents, except those of severity info."""
     standing = Incident.objects.filter(closed_at__isnull=True).exclude(severity=Incident.Severity.INFO)
@@ -304,6 +317,7 @@ register("migrations", migrations, needs_database=True)
 register("clock", clock, needs_database=True)
 register("broker", broker)
 register("roles", roles, needs_database=True)
+register("schedules", schedules, needs_database=True)
 register("secrets", secrets, needs_database=True)
 register("incidents", incidents, needs_database=True)
 register("alerts", alerts, needs_database=True)

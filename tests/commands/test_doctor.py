@@ -12,6 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.utils.module_loading import autodiscover_modules
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from orders import doctor_probes
 from supervision import checks
@@ -63,6 +64,17 @@ def test_roles_are_warned_about_until_they_beat(db: None):
     assert set(before.values()) == {Level.WARN}
     assert after["role scheduler"] is after["role agents"] is Level.OK
     assert after["role beat"] is Level.WARN
+
+
+def test_a_periodic_task_that_this_code_does_not_know_is_a_warning(db: None):
+    assert levels(doctor.schedules) == {Level.OK}
+
+    interval = IntervalSchedule.objects.create(every=1, period="days")
+    PeriodicTask.objects.create(name="count the stock", task="orders.count_stock", interval=interval)
+    PeriodicTask.objects.create(name="off", task="orders.gone", interval=interval, enabled=False)
+
+    [finding] = doctor.schedules()
+    assert (finding.level, finding.message) == (Level.WARN, "count the stock: this code has no task orders.count_stock")
 
 
 def test_a_broker_that_is_away_is_a_failure_with_what_to_set(monkeypatch: pytest.MonkeyPatch):

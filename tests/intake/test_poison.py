@@ -85,6 +85,27 @@ def test_poison_is_not_acknowledged_while_the_database_is_away_nor_lost_with_its
     assert (bytes(letter.body), letter.headers, letter.deliveries) == (case.body, case.headers, 2)
 
 
+def test_a_periodic_task_of_another_release_is_dropped_and_one_with_arguments_is_kept(
+    broker: tuple[str, Broker], neighbours: Any, tmp_path: Path, eventually: Any
+) -> None:
+    """While two releases run side by side, beat of the newer one sends tasks that only its workers know."""
+    url, raw = broker
+    periodic = {"celery_beat_task": True, "periodic_task_name": "count the stock"}
+    unknown = Case("unknown", corpus.body([]), headers=corpus.task("orders.count_stock", **periodic))
+    told = replace(unknown, body=corpus.body([7]))
+    by_itself = replace(unknown, headers=corpus.task("orders.count_stock"))
+
+    with worker_on(url, QUEUE, tmp_path) as worker:
+        worker.start()
+        raw.publish([unknown, told, by_itself, unknown, corpus.healthy(1)])
+        eventually(lambda: DeadLetter.objects.count() >= 2 and neighbours() == [1], what="the messages")
+        eventually(lambda: raw.left() == 0, what="every message acknowledged")
+        assert worker.log().count("beat of another release sent this") == 2
+
+    letters = [(bytes(letter.body), restored(letter.headers)) for letter in DeadLetter.objects.order_by("pk")]
+    assert letters == [(told.body, told.headers), (by_itself.body, by_itself.headers)]
+
+
 OFTEN = 20  # deliveries, in the header of a quorum queue
 
 
