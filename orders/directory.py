@@ -14,6 +14,7 @@ from orders.api.permissions import is_client
 from orders.documents.issuing import of_order as documents_of
 from orders.filters import OrderFilters
 from orders.intake import grouped
+from orders.payments.codes import ANSWERED
 from orders.payments.state import adjustments
 from orders.returns import answers
 from orders.returns import shown as returned
@@ -54,6 +55,10 @@ class OrderDirectory(Directory):
                 *(f"  {one.kind.replace('_', ' ')} {one}: {one.total} {one.currency}" for one in documents_of(view.public_id)),
             ],
         )
+
+    def clients_send(self, signal: str) -> bool:
+        """News of a payment, which makes its step ask the payment service. The other signals say that money or goods have come."""
+        return signal == ANSWERED
 
     def _return(self, said: str) -> Entry | None:
         """The return with this public id, with its order."""

@@ -255,6 +255,7 @@ class SignalView(VerbDoor):
             and not Submission.objects.filter(public_id=public_id, client=directory.current().client_of(account)).exists()
         ):
             raise UnknownRun(public_id)
+        directory.demand_sender(account, name)
         key = request.headers.get("Idempotency-Key", "")
         if not key:
             raise ValidationError({"Idempotency-Key": [_("This header is required.")]})

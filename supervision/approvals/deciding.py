@@ -44,6 +44,13 @@ UPDATE supervision_approval
        decision_reason = CASE decision_reason WHEN '' THEN %(reason)s ELSE decision_reason END
  WHERE id = %(id)s AND (state = 'pending' OR (state = 'approved' AND carried_out_at IS NULL))
 """  # noqa: S608 - a constant
+# The agents of the steps that a request is about: one order's, or those of every order of a job.
+_AGENTS = """
+SELECT agent FROM supervision_stepstate WHERE run_id = %(run)s::bigint AND name = ANY (%(steps)s::text[])
+ UNION
+SELECT s.agent FROM supervision_jobresult j JOIN supervision_stepstate s ON s.run_id = j.run_id AND s.name = j.step
+ WHERE j.job_id = %(job)s::bigint
+"""
 _REFUSED = f"UPDATE supervision_approval SET {_FORGET} WHERE id = %(id)s"  # noqa: S608 - a constant
 
 
@@ -108,7 +115,9 @@ def _open(pk: int, by: AbstractBaseUser, reason: str, also: str) -> Approval:
     if row is None:
         raise Refused(_("There is no request %(number)s.") % {"number": pk}, "unknown_approval")
     rights.demand(by, "approve")
-    rights.demand(by, row.arguments["verb"] if row.verb == "job" else row.verb)  # a job names the verb that it does
+    of_job = row.verb == "job"  # a job names the verb that it does
+    places = {"run": row.run_id, "steps": row.step.split(", "), "job": int(row.subject) if of_job else None}
+    rights.demand(by, row.arguments["verb"] if of_job else row.verb, [agent for (agent,) in db.run(_AGENTS, places)])
     if not reason.strip() or len(reason) > LONGEST_REASON:
         raise Refused(_("A reason of at most %(most)d characters is required.") % {"most": LONGEST_REASON}, "reason_required")
     if (row.asked_by_id is not None and row.asked_by_id == by.pk) or row.asked_by in (by.get_username(), also):

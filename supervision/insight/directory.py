@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext as _
 
+from supervision.approvals import rights
+from supervision.errors import NotPermitted
 from supervision.insight import queries
 from supervision.insight.filters import Filters
 from supervision.insight.queries import iso
@@ -61,6 +64,10 @@ class Directory:
         """The client name under which this account's submissions and webhooks are stored; None: it may have no webhooks."""
         return f"user:{account.pk}" if account.has_perm("supervision.add_webhookendpoint") else None  # type: ignore[attr-defined]
 
+    def clients_send(self, signal: str) -> bool:
+        """Whether the client that submitted a run may send it this signal. An application refuses what only its operators know."""
+        return True
+
     def newest(self, given: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
         """The newest runs that fit these filters, as JSON values with at least the names of `state_facts`. Raises BadFilter."""
         listed = list(self.filters.found(given)[:most])
@@ -88,6 +95,12 @@ def current() -> Directory:
 def find(said: str) -> Entry | None:
     """The run that an operator names, as the application's directory finds it, or else the engine's own: a child, for example."""
     return current().find(said) or Directory().find(said)
+
+
+def demand_sender(account: AbstractBaseUser, signal: str) -> None:
+    """Raise NotPermitted if the account may send this signal neither as an operator nor as the client that submitted the run."""
+    if not rights.may(account, "signal") and not current().clients_send(signal):
+        raise NotPermitted(_("Operators send the signal %(name)s. The client that placed the order may not.") % {"name": signal})
 
 
 def state_facts(run: Run, steps: Sequence[StepState], **more: Any) -> dict[str, Any]:

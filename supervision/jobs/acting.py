@@ -58,38 +58,38 @@ def act(job: Job, row: JobResult, by: Actor) -> Became:
         return Became(Outcome.FAILED, "", type(error).__name__, json_safe.text(str(error))[:LONGEST_MESSAGE])
 
 
-def must_still_fail(key: str, attempt: int | None) -> None:
+def must_still_fail(key: str, attempt: int | None, step: str = "") -> None:
     """Raise ChangedMeanwhile if the step in Error that the operator saw is not in Error any more. `cancel` and `compensate`
-    check no attempt, because they undo a running order at any step."""
+    check no attempt, because they undo a running order at any step. step: its name, if it is known."""
     if attempt is None:
         return
     steps = StepState.objects.filter(run__key=key, process_state=ProcessState.ERROR, attempt=attempt)
-    if not steps.exists():
+    if not (steps.filter(name=step) if step else steps).exists():
         raise ChangedMeanwhile(str(_("The order changed meanwhile.")))
 
 
 def _resubmit(job: Job, row: JobResult, by: Actor) -> str:
-    return operator_verbs.resubmit(row.key, by=by, reason=why(job), attempt=row.attempt, amend=job.changes, step=_step(job, row))
+    return operator_verbs.resubmit(row.key, by=by, reason=why(job), amend=job.changes, **_seen(job, row))
 
 
 def _skip(job: Job, row: JobResult, by: Actor) -> str:
-    return operator_verbs.skip(row.key, by=by, reason=why(job), attempt=row.attempt, step=_step(job, row))
+    return operator_verbs.skip(row.key, by=by, reason=why(job), **_seen(job, row))
 
 
 def _cancel(job: Job, row: JobResult, by: Actor) -> str:
-    must_still_fail(row.key, row.attempt)
+    must_still_fail(row.key, row.attempt, row.step)
     if Run.objects.filter(key=row.key, direction=Direction.UNDO, resume_from=None).exists():  # `cancel` would do nothing
         raise ChangedMeanwhile(_("The order is being undone already."))
     return operator_verbs.cancel(row.key, by=by, reason=why(job))
 
 
 def _compensate(job: Job, row: JobResult, by: Actor) -> str:
-    must_still_fail(row.key, row.attempt)
+    must_still_fail(row.key, row.attempt, row.step)
     return operator_verbs.compensate(row.key, by=by, reason=why(job))
 
 
 def _abandon(job: Job, row: JobResult, by: Actor) -> str:
-    must_still_fail(row.key, row.attempt)
+    must_still_fail(row.key, row.attempt, row.step)
     return abandoning.abandon(row.key, by=by, reason=why(job))
 
 
@@ -98,6 +98,9 @@ _VERBS: dict[str, Callable[[Job, JobResult, Actor], Any]] = {
 }  # fmt: skip
 
 
-def _step(job: Job, row: JobResult) -> str | None:
-    """The failed step, where the filter names one: others that have failed in other branches are not meant."""
-    return row.step if "step" in job.filter else None
+def _seen(job: Job, row: JobResult) -> dict[str, Any]:
+    """What the job saw of the failed step: another one that fails later is not meant, even if it is at the same attempt.
+
+    If the filter names a step, steps that have failed in other branches are not meant either.
+    """
+    return {"attempt": row.attempt, "seen_step": row.step or None, "step": row.step if "step" in job.filter else None}

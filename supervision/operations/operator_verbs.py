@@ -104,12 +104,14 @@ def resubmit(
     amend: Mapping[str, Any] | None = None,
     plan_version: str | None = None,
     step: str | None = None,
+    seen_step: str | None = None,
 ) -> str:
     """Run the failed step again, and only it; returns the run's state.
 
     step: the failed step's name. Without it, every failed step of a run whose plan branches. The run goes on when none of its
         steps is in Error any more.
     attempt: the attempt that the caller saw. Of several callers that saw the same attempt, the first one wins.
+    seen_step: the failed step that the caller saw, or the first of them. ChangedMeanwhile if it is another one now.
     new_generation: give the step a new idempotency key although its effect is unknown. A step whose effect is `none` gets
         a new key in any case.
     amend: corrections to the payload, of the fields that the step's definition allows.
@@ -118,7 +120,7 @@ def resubmit(
 
     def work() -> str:
         locked = locked_run(key)
-        failed = _failed(locked, attempt, step)
+        failed = _failed(locked, attempt, step, seen_step)
         same_plan(locked, plan_version)
         changed = _amended(locked, failed, amend or {})
         why = f"{reason} ({changed})" if changed else reason
@@ -131,16 +133,26 @@ def resubmit(
 
 
 @gate.executor("skip")
-def skip(key: str, *, by: Actor, reason: str, attempt: int | None = None, plan_version: str | None = None, step: str | None = None) -> str:
+def skip(
+    key: str,
+    *,
+    by: Actor,
+    reason: str,
+    attempt: int | None = None,
+    plan_version: str | None = None,
+    step: str | None = None,
+    seen_step: str | None = None,
+) -> str:
     """Go on without the failed step; returns the run's state.
 
     step: its name. Where several steps have failed, it has to be given, and the run goes on when none is in Error any more.
+    attempt, seen_step: what the caller saw, as for `resubmit`.
     """
     demand_reason(reason)
 
     def work() -> str:
         locked = locked_run(key)
-        failed = _failed(locked, attempt, step)
+        failed = _failed(locked, attempt, step, seen_step)
         if len(failed) > 1:
             names = ", ".join(each.name for each in failed)
             raise Refused(_("Several steps are in Error: %(names)s. Name the one to skip.") % {"names": names}, "step_required")
@@ -301,8 +313,8 @@ def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
 # ------------------------------------------------------------------------------------------------------ pieces
 
 
-def _failed(locked: LockedRun, attempt: int | None, name: str | None = None) -> list[StepState]:
-    """The failed steps that a verb is about. attempt: what the caller saw of the first of them."""
+def _failed(locked: LockedRun, attempt: int | None, name: str | None, seen: str | None) -> list[StepState]:
+    """The failed steps that a verb is about. attempt, seen: the attempt and the name that the caller saw of the first of them."""
     failed = locked.failed
     if locked.run.process_state != RunState.ERROR or not failed:
         if attempt is not None:
@@ -312,6 +324,8 @@ def _failed(locked: LockedRun, attempt: int | None, name: str | None = None) -> 
         names = ", ".join(step.name for step in failed)
         raise Refused(_("Step %(name)s is not in Error; in Error: %(names)s.") % {"name": name, "names": names}, "not_in_error")
     failed = [step for step in failed if name in (None, step.name)]
+    if seen is not None and failed[0].name != seen:
+        raise ChangedMeanwhile(_("The order changed meanwhile."))
     if attempt is not None and failed[0].attempt != attempt:
         raise ChangedMeanwhile(
             _("You saw attempt %(seen)s of %(step)s, it is at attempt %(now)s now.")

@@ -21,7 +21,7 @@ from django.utils import timezone
 from orders.models import Order
 from supervision import testing
 from supervision.approvals import deciding, waiting
-from supervision.errors import AwaitsApproval, ChangedMeanwhile, Refused
+from supervision.errors import AwaitsApproval, ChangedMeanwhile, NotPermitted, Refused
 from supervision.incidents import lifecycle
 from supervision.ledger import reconciliation
 from supervision.models import Approval, Finding, Incident, Notification, StepEvent
@@ -101,6 +101,25 @@ def test_the_operator_who_asked_decides_nothing(decide: Any, olga: User):
         decide(number, by=olga, reason="it is fine")
 
     assert (refusal.value.code, console.state(order), Approval.objects.get().state) == ("same_operator", "Error", "pending")
+
+
+def clerk(name: str, *rights: str) -> User:
+    """An account with these rights of the engine alone."""
+    user = console.person(name, "viewer")
+    user.groups.clear()
+    user.user_permissions.set(Permission.objects.filter(content_type__app_label="supervision", codename__in=rights))
+    return User.objects.get(pk=user.pk)
+
+
+@pytest.mark.parametrize("decide", [deciding.approve, deciding.refuse])
+def test_who_may_not_skip_at_an_agent_decides_no_skip_there(decide: Any, olga: User):
+    order, number = ask(olga)
+
+    with pytest.raises(NotPermitted):
+        decide(number, by=clerk("carla", "approve_verb", "skip_run_at_stock"), reason="ok")
+    assert (Approval.objects.get(pk=number).state, console.state(order)) == ("pending", "Error")
+
+    assert decide(number, by=clerk("dora", "approve_verb", "skip_run_at_payment"), reason="ok").state != "pending"
 
 
 def test_a_renamed_account_stays_the_same_operator(olga: User):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from supervision.approvals import deciding
@@ -121,6 +121,19 @@ def test_the_asker_cannot_approve_and_who_may_not_do_the_verb_cannot_either(olga
         with pytest.raises(Refused) as refused:
             deciding.approve(job.approval or 0, by=who, reason="seen")
         assert refused.value.code in ("same_operator", NotPermitted.code)
+
+    assert Job.objects.get().state == "stopped"
+
+
+@pytest.mark.usefixtures("limit")
+def test_who_may_not_do_the_verb_at_every_agent_of_a_job_does_not_approve_it(olga: User):
+    console.fail(2)
+    job = start(olga, "skip")
+    carla = console.person("carla", "viewer")
+    carla.user_permissions.set(Permission.objects.filter(codename__in=["approve_verb", "skip_run_at_stock"]))
+
+    with pytest.raises(NotPermitted):
+        deciding.approve(job.approval or 0, by=User.objects.get(pk=carla.pk), reason="seen")
 
     assert Job.objects.get().state == "stopped"
 

@@ -148,6 +148,21 @@ def test_an_order_that_failed_again_before_its_turn_is_left_alone():
     assert kit.state(key) == "Error"
 
 
+@pytest.mark.parametrize("verb", ["resubmit", "skip", "cancel", "compensate", "abandon"])
+def test_another_step_that_has_failed_at_the_same_attempt_is_left_alone(verb):
+    (key,) = refused(1)
+    job = start(verb)
+    operator_verbs.skip(key, by="another operator", reason="done by hand")
+    toy.BETA.on_perform = kit.raising(kit.PermanentFailure("refused as well"))
+    assert kit.idle_state(key) == "Error"
+
+    finish(job)
+
+    assert outcomes(job) == {key: "changed"}
+    assert (step(key, "beta-step").process_state, step(key, "beta-step").attempt) == ("Error", 1)
+    assert kit.state(key) == "Error"
+
+
 def test_a_cancellation_leaves_an_order_alone_that_is_being_undone_already():
     (key,) = refused(1, 1)
     job = start("cancel")

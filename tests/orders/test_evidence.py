@@ -1,73 +1,85 @@
-"""What agents report about a failed call: was the service reached, did it accept our credentials, since when does it fail."""
+"""A signal that says that money or goods have come is evidence: the client that placed the order may not send it, at any door."""
 
 from __future__ import annotations
 
-import time
+import json
 
 import pytest
+from django.contrib.auth.models import Permission
 
-from orders.agents.email import EmailAgent
-from orders.agents.payment import PaymentAgent
-from orders.agents.shipping import ShippingAgent
-from sasproject import ports
-from supervision import TransientFailure
-from tests.support.requests import StepOfOrder
+from orders.intake_queue import take
+from orders.payments import codes
+from orders.queries import answer, order_view
+from orders.returns.codes import PAID_OUT, RECEIVED
+from supervision.intake.amqp import Incoming
+from supervision.models import Signal
+from tests.shopping import a_client, a_product, an_account, place
 
-AGENTS = [pytest.param(ShippingAgent(), "carrier", id="carrier"), pytest.param(PaymentAgent(), "payment", id="payment")]
-
-
-@pytest.fixture
-def step(order) -> StepOfOrder:
-    return StepOfOrder(order, "step", seconds=4)
+TRANSFER = {"amount": "25.80", "currency": "EUR", "reference": "T1"}
+SAID = "Operators send the signal transfer-received. The client that placed the order may not."
 
 
 @pytest.fixture
-def nowhere(settings) -> None:
-    """Addresses without a listening server."""
-    port = ports.choose("127.0.0.1", None, usual=19000, but=set())
-    settings.CARRIER_URL = settings.STRIPE_API_BASE = f"http://127.0.0.1:{port}"
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
+def shop(sas, services, transactional_db, settings):
+    a_product()
+    settings.BANK_ACCOUNT = "Shop, IT00 TEST"
+    return sas
 
 
-def failure_of(agent, step) -> TransientFailure:
-    with pytest.raises(TransientFailure) as failed:
-        agent.perform(step.request())
-    return failed.value
+@pytest.fixture
+def acme(shop):
+    return an_account("acme", "client")
 
 
-@pytest.mark.parametrize("agent", [*(agent.values[0] for agent in AGENTS), EmailAgent()], ids=lambda agent: agent.name)
-def test_a_service_that_nobody_answers_for_was_not_reached(nowhere, step, agent):
-    failure = failure_of(agent, step)
-
-    assert (failure.unreachable, failure.refuses_us) == (True, False)
-
-
-@pytest.mark.parametrize(("agent", "service"), AGENTS)
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_service_that_does_not_accept_our_key_refuses_us(services, step, agent, service, status):
-    services.faults(service, "error_before", status=status)
-
-    failure = failure_of(agent, step)
-
-    assert (failure.unreachable, failure.refuses_us) == (False, True)
-    assert "API_KEY" in str(failure)
+@pytest.fixture
+def waiting(shop, acme) -> str:
+    """An order of acme's that waits for a transfer."""
+    key = place(acme, payment_method=codes.BANK_TRANSFER)
+    shop.run()
+    return key
 
 
-@pytest.mark.parametrize(("agent", "service"), AGENTS)
-def test_a_service_that_answers_with_an_error_was_reached_and_fails_since_its_first_one(services, step, agent, service):
-    services.faults(service, "error_before", status=500)
-    began = time.monotonic()
-
-    failure = failure_of(agent, step)
-
-    assert (failure.unreachable, failure.refuses_us) == (False, False)
-    assert failure.since is not None
-    assert began < failure.since < time.monotonic()
+def post(account, key: str, name: str):
+    address = f"/api/v1/orders/{key}/signals/{name}/"
+    return a_client(account).post(address, {"payload": TRANSFER}, format="json", HTTP_IDEMPOTENCY_KEY="k1")
 
 
-@pytest.mark.parametrize(("agent", "service"), AGENTS)
-def test_time_of_our_own_that_is_over_says_nothing_of_the_service(services, order, agent, service):
-    failure = failure_of(agent, StepOfOrder(order, "step", seconds=0))
+def message(key: str, name: str) -> Incoming:
+    body = json.dumps({"order": key, "name": name, "payload": TRANSFER}).encode()
+    return Incoming(body=body, message_id="m1", user_id="acme", content_type=None, content_encoding=None, kind="signal")
 
-    assert (failure.unreachable, failure.refuses_us, failure.since) == (False, False, None)
+
+def waits(key: str) -> bool:
+    return answer(order_view(key))["payment"]["state"] == "pending"
+
+
+@pytest.mark.parametrize("name", [codes.TRANSFER, PAID_OUT, RECEIVED, "a-name-of-tomorrow"])
+def test_a_client_tells_the_shop_of_no_money_and_no_goods_of_its_own_order(shop, acme, waiting, name):
+    refused = post(acme, waiting, name)
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_permitted")
+    assert refused.json()["detail"] == SAID.replace(codes.TRANSFER, name)
+    assert take([message(waiting, name)]) == [SAID.replace(codes.TRANSFER, name)]
+
+    shop.run()
+    assert not Signal.objects.exists()
+    assert waits(waiting)
+
+
+def test_a_program_with_the_right_to_signals_tells_of_the_transfers_of_every_order(shop, acme, waiting):
+    bank = an_account("bank")
+    bank.user_permissions.add(Permission.objects.get(codename="signal_run"))
+
+    assert post(bank, waiting, codes.TRANSFER).status_code == 202
+
+    shop.run()
+    assert order_view(waiting).process_state == "Processed"
+
+
+def test_news_of_a_payment_may_come_from_the_client_because_its_step_only_looks_again(acme, shop):
+    key = place(acme, payment_method="pm_card_authenticationRequired")
+    shop.run()
+
+    assert post(acme, key, codes.ANSWERED).status_code == 202
+
+    shop.run()
+    assert answer(order_view(key))["payment"]["state"] != "paid"
