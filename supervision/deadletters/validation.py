@@ -158,7 +158,7 @@ def deliveries(message: Any) -> int:
     if isinstance(read, dict) and isinstance(read.get("read_ct"), int):
         return int(read["read_ct"])
     returned = message.headers.get("x-delivery-count")
-    if isinstance(returned, int):
+    if isinstance(returned, int) and returned > 0:  # a producer can write this header, too
         return returned + 1
     return 2 if info.get("redelivered") else 1
 

@@ -71,16 +71,14 @@ def take(messages: Sequence[Any], done: Callable[[Any], None]) -> None:
 
     Raises errors that are not the messages' fault. The caller has to take the messages that were not `done` again.
     """
-    new = [message for message in messages if deliveries(message) == 1]
-    if new:
-        _commit(new)
-        failpoints.hit("intake.after_commit")
-        for message in new:
-            done(message)
+    new, again = [], []
     for message in messages:
-        if deliveries(message) > 1:
-            _take_again(message)
-            done(message)
+        (again if deliveries(message) > 1 else new).append(message)
+    if new:
+        _commit(new, done)
+    for message in again:
+        _take_again(message)
+        done(message)
 
 
 def _take_again(message: Any) -> None:
@@ -88,10 +86,10 @@ def _take_again(message: Any) -> None:
         if reading.unfinished >= MOST_READINGS:
             _keep([(message, reading.reason)], reading.unfinished + 1)
         else:
-            _commit([message])
+            _commit([message], lambda _: None)
 
 
-def _commit(messages: Sequence[Any]) -> None:
+def _commit(messages: Sequence[Any], done: Callable[[Any], None]) -> None:
     try:
         with transaction.atomic():
             _keep(_read(messages))
@@ -102,10 +100,13 @@ def _commit(messages: Sequence[Any]) -> None:
         if len(messages) > 1:
             log.warning("a batch of the intake was refused (%s); taking its messages one by one", error)
             for message in messages:
-                _commit([message])
-        else:
-            log.exception("a message of the intake could not be taken")
-            _keep([(messages[0], error)])
+                _commit([message], done)
+            return
+        log.exception("a message of the intake could not be taken")
+        _keep([(messages[0], error)])
+    failpoints.hit("intake.after_commit")
+    for message in messages:
+        done(message)
 
 
 def _read(messages: Sequence[Any]) -> list[tuple[Any, str | Exception]]:
