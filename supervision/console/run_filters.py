@@ -11,6 +11,7 @@ from django.contrib.admin.views.main import PAGE_VAR, SEARCH_VAR
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from supervision.agent import agents
@@ -24,17 +25,36 @@ UNFINISHED = [state.value for state in RunState if state not in FINAL_RUN_STATES
 
 
 class RunFilter(admin.SimpleListFilter):
-    """A filter that works for runs and for models that have a run."""
+    """A filter that works for runs and for models that have a run. A value that is not offered finds nothing, and the page says so."""
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
         self.run_path = model_admin.run_path
         super().__init__(request, params, model, model_admin)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not (value := self.value()):
+            return queryset
+        offered = [key for key, _label in self.lookup_choices]
+        if value not in offered:
+            tell(request, f"{self.title}: {gettext('Expected one of: %(words)s.') % {'words': ', '.join(offered)}}")
+            return queryset.none()
+        return self.narrowed(queryset, value)
+
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        """The rows that fit this offered value."""
+        raise NotImplementedError
 
     def on_run(self, rows: QuerySet[Any], **lookups: Any) -> QuerySet[Any]:
         return rows.filter(**{f"{self.run_path}{name}": value for name, value in lookups.items()})
 
     def with_step(self, rows: QuerySet[Any], steps: QuerySet[StepState]) -> QuerySet[Any]:
         return self.on_run(rows, pk__in=steps.values("run_id"))
+
+
+def tell(request: HttpRequest, said: str) -> None:
+    """Show this error on the page, once."""
+    if said not in (str(message) for message in messages.get_messages(request)):
+        messages.error(request, said)
 
 
 class ListFilters(admin.ListFilter):
@@ -62,9 +82,7 @@ class ListFilters(admin.ListFilter):
                 return queryset
             narrowed, few = self.filters.narrow(queryset, values)
         except BadFilter as bad:
-            said = f"{self.filters.fields[bad.name].label}: {bad}"
-            if said not in (str(message) for message in messages.get_messages(request)):
-                messages.error(request, said)
+            tell(request, f"{self.filters.fields[bad.name].label}: {bad}")
             return queryset.none()
         request.few_rows = few  # type: ignore[attr-defined]  # for the list's paginator
         return narrowed
@@ -137,12 +155,8 @@ class AgeFilter(RunFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [(key, label) for key, (label, _age) in self.ages.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        age = self.ages.get(self.value() or "")
-        if age is None:
-            return queryset
-        before = Now() - age[1]
-        return self.on_run(queryset, process_state__in=UNFINISHED, created_at__lt=before)
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return self.on_run(rows, process_state__in=UNFINISHED, created_at__lt=Now() - self.ages[value][1])
 
 
 class AlertFilter(RunFilter):
@@ -152,10 +166,8 @@ class AlertFilter(RunFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [("yes", _("Has an open alert"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() != "yes":
-            return queryset
-        return self.on_run(queryset, pk__in=Alert.objects.filter(closed_at__isnull=True).values("run_id"))
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return self.on_run(rows, pk__in=Alert.objects.filter(closed_at__isnull=True).values("run_id"))
 
 
 class PlaceFilter(RunFilter):
@@ -172,8 +184,8 @@ class PlaceFilter(RunFilter):
             places.append((f"{agent.name}.overdue", _("overdue at %(agent)s") % {"agent": agent.name}))
         return places
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        agent, _dot, kind = (self.value() or "").rpartition(".")
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        agent, _dot, kind = value.rpartition(".")
         steps = StepState.objects.filter(agent=agent) if agent else StepState.objects.all()
         match kind:
             case "waiting":
@@ -183,9 +195,7 @@ class PlaceFilter(RunFilter):
                 steps = steps.filter(process_state=ProcessState.PROCESSING, started_at__isnull=False)
             case "overdue":
                 steps = steps.filter(process_state=ProcessState.PROCESSING, complete_by__lt=Now())
-            case _:
-                return queryset
-        return self.with_step(queryset, steps)
+        return self.with_step(rows, steps)
 
 
 class ChildFilter(RunFilter):
@@ -197,10 +207,8 @@ class ChildFilter(RunFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [("no", _("Without child runs")), ("only", _("Only child runs"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() not in ("no", "only"):
-            return queryset
-        return self.on_run(queryset, parent_key__isnull=self.value() == "no")
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return self.on_run(rows, parent_key__isnull=value == "no")
 
 
 OTHER_PARAMETERS = tuple(one.parameter_name for one in (AgeFilter, AlertFilter, PlaceFilter, ChildFilter))

@@ -71,7 +71,8 @@ def take(messages: Sequence[Any], done: Callable[[Any], None]) -> None:
 
     Raises errors that are not the messages' fault. The caller has to take the messages that were not `done` again.
     """
-    new, again = [], []
+    new: list[Any] = []
+    again: list[Any] = []
     for message in messages:
         (again if deliveries(message) > 1 else new).append(message)
     if new:
