@@ -27,7 +27,6 @@ from supervision.intake import amqp_consumer
 from supervision.intake.amqp import DEAD, NAME
 from supervision.intake.amqp_consumer import Intake
 from supervision.models import DeadLetter, Receipt, Signal, Submission
-from supervision.runtime import failpoints
 from tests import services
 from tests.intake.brokers import Amqp, RawProperties
 from tests.intake.conftest import ROOT, database_away
@@ -285,41 +284,6 @@ def test_nothing_is_acknowledged_while_the_database_is_away_and_nothing_counted(
         until(lambda: queue.left(NAME) == 0)
 
     assert (bytes(letters()[0].body), letters()[0].deliveries) == (b"nonsense", 1)
-
-
-def test_a_batch_that_is_cut_off_between_its_messages_keeps_each_dead_letter_once(
-    account: User, queue: Amqp, amqp_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(amqp_consumer, "PAUSE_SECONDS", 0.1)
-    publish(queue, b"nonsense", "letter-1")
-    publish(queue, b'{"order": "\\u0000", "name": "paid"}', "letter-2", type="signal")  # PostgreSQL refuses the whole batch for it
-    publish(queue, GOOD, "order-1")
-
-    failpoints.load({"FAILPOINTS": "intake.before_commit=raise@2", "ALLOW_FAILPOINTS": "1"})  # the second commit is that of the order
-    try:
-        with consuming(amqp_url):
-            until(lambda: taken() == ["order-1"])
-            until(lambda: queue.left(NAME) == 0)
-    finally:
-        failpoints.load({})
-
-    assert [letter.delivery["properties"]["message_id"] for letter in letters()] == ["letter-1", "letter-2"]
-
-
-@pytest.mark.parametrize("shape", [amqp_consumer.SHAPES, ({},)], ids=["quorum", "classic"])
-@pytest.mark.parametrize("count", [-1, -5])
-def test_a_count_of_deliveries_that_the_producer_wrote_holds_no_message_up(
-    count: int, shape: Any, account: User, producer: Amqp, amqp_url: str
-) -> None:
-    with application(amqp_url).connection_for_read() as broker:
-        amqp_consumer.declared(broker, DEAD, amqp_consumer.DEAD_SHAPES)
-        amqp_consumer.declared(broker, NAME, shape)
-    publish(producer, GOOD, "order-1", application_headers={"x-delivery-count": count})
-    publish(producer, GOOD, "order-2")
-
-    with consuming(amqp_url):
-        until(lambda: taken() == ["order-1", "order-2"])
-        until(lambda: producer.left(NAME) == 0)
 
 
 # ------------------------------------------------------------------------------------------------ killed consumers
