@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
@@ -12,6 +13,7 @@ from orders.gateways.carrier_events import signature
 from orders.models import Order, Parcel, ParcelEvent
 from orders.parcels import events
 from supervision import testing
+from supervision.operations import archive
 from supervision.testkit.run import Run
 from tests.shopping import place
 from tests.support.console import page
@@ -205,6 +207,28 @@ def test_a_parcel_of_a_cancelled_order_that_travels_is_told_to_the_operator(shop
     assert "is cancelled" in title
     Run(key).assert_state("Cancelled")
     shop.assert_healthy()
+
+
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_parcel_that_an_operator_left_booked_may_travel(shop, services, undone, archived):
+    services.faults("mail", "error_before")
+    key = place()
+    shop.run()
+    assert step_of(key).process_state == "Processed"
+    booked = step_of(key).idempotency_key
+    if undone:
+        Run(key).cancel()
+    else:
+        Run(key).abandon()
+    shop.run()
+    Run(key).assert_state("Cancelled")
+    if archived:
+        list(archive.batches(timedelta(0)))
+
+    assert tell(event(booked)).text == "Stored.\n"
+
+    assert [("is cancelled" in title) for title in causes().values()] == ([True] if undone else [])
 
 
 def test_old_events_are_deleted(shop, sent):
