@@ -179,7 +179,7 @@ def test_a_branch_goes_on_though_the_answer_to_its_finish_was_lost(sas, diamond,
     kit.healthy()
 
 
-@pytest.mark.parametrize("at", [name for name in failpoints.NAMES if name.startswith(("agent.", "scheduler.", "submission."))])
+@pytest.mark.parametrize("at", [name for name in failpoints.NAMES if name.startswith(("agent.", "scheduler.", "submit."))])
 def test_a_process_that_dies_anywhere_in_a_branch_loses_nothing(sas, diamond, at):
     run = sas.submit("waiting")
     for label in ("b2", "c") if at.startswith("agent.") else ("",):
