@@ -94,7 +94,7 @@ class AlertAdmin(ReadOnlyAdmin):
     list_display_links = None
     list_filter = [OpenFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
     list_select_related = ["run"]
-    ordering = ["-raised_at"]
+    ordering = ["-id"]  # the newest first: no index has all alerts by the time at which they were raised
     actions = ["acknowledge_selected"]
     aged_from = "raised_at"
 
