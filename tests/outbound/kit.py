@@ -24,6 +24,11 @@ from tests.engine.kit import ROOT, fetch
 from tests.support import forked, toy
 
 ADA, BOB = "user:1", "user:2"
+# Channels that no one can send to, and what their tries say.
+BROKEN = [
+    ({"kind": "webhook", "secret": "whsec_"}, "EmptyWebhookSecretError: webhook secret may not be empty"),
+    ({"kind": "mail", "address": f"a@{'ü' * 60}.example"}, "Unicode"),
+]
 
 
 class Message:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
 from supervision.models import Channel, Telling
-from tests.outbound.kit import Sink
+from supervision.outbox import channels
+from tests.outbound.kit import BROKEN, Sink
 from tests.support.console import person
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -40,7 +43,10 @@ def test_a_secret_is_never_shown_again_and_an_empty_field_keeps_it(sink: Sink):
         ({"kind": "mail", "address": ""}, "at least one mail address"),
         ({"kind": "mail", "address": "a@b.example, nonsense"}, "nonsense is no mail address"),
         ({"kind": "webhook", "address": "ftp://a.example"}, "begins with https://"),
-        ({"kind": "webhook", "address": "https://a.example", "secret": "short secret"}, "whsec_"),
+        ({"kind": "mail", "address": f"a@{'ü' * 60}.example"}, ".example is no mail address"),
+        ({"kind": "webhook", "address": "https://a.example", "secret": "short secret"}, "Expected whsec_ and base64"),
+        ({"kind": "webhook", "address": "https://a.example", "secret": "whsec_"}, "Expected whsec_ and base64"),
+        ({"kind": "mail", "address": "a@b.example", "name": "ops\nBcc: x@b.example"}, "Control characters are not allowed"),
         ({"kind": "slack", "secret": ""}, "begins with https://"),
         ({"kind": "pagerduty", "secret": ""}, "integration key"),
     ],
@@ -65,6 +71,24 @@ def test_the_button_sends_a_test_and_says_the_answer(sink: Sink):
     assert [row.event for row in Telling.objects.all()] == ["test", "test"]
     assert Telling.objects.filter(delivered_at__isnull=True, given_up_at__isnull=True).count() == 0
     assert client.get(place).status_code == 405
+
+
+@pytest.mark.parametrize(("broken", "why"), BROKEN)
+def test_the_button_says_the_reason_whatever_goes_wrong(sink: Sink, broken: dict[str, str], why: str):
+    channel = Channel.objects.create(name="ops", **{"address": sink.url, **broken})
+
+    answer = _operator().post(f"/admin/supervision/channel/{channel.pk}/test/", follow=True)
+
+    assert answer.status_code == 200
+    assert f"Test: given up: {why}" in answer.content.decode()
+
+
+def test_a_name_of_two_lines_is_one_line_in_a_mails_subject(mailoutbox: Any):
+    channel = Channel.objects.create(name="ops\nBcc: x@b.example", kind="mail", address="a@b.example")
+
+    assert channels.send_test(channel).delivered_at is not None
+
+    assert [mail.subject for mail in mailoutbox] == ["A test of the channel ops Bcc: x@b.example"]
 
 
 def test_a_viewer_sees_channels_and_changes_nothing(sink: Sink):

@@ -21,7 +21,7 @@ from supervision.operations import operator_verbs
 from supervision.outbox import channels
 from supervision.postgres import db
 from tests.engine.kit import until
-from tests.outbound.kit import Sink
+from tests.outbound.kit import BROKEN, Sink
 
 pytestmark = pytest.mark.usefixtures("here")
 SECRET = "whsec_" + "c2VjcmV0IG9mIHRlc3Rz"
@@ -206,6 +206,24 @@ def test_the_end_is_not_told_before_the_beginning(sink: Sink, stands: Any):
     send_all()
 
     assert [body["event_action"] for body in sink.bodies] == ["trigger", "trigger", "resolve"]
+
+
+@pytest.mark.parametrize(("broken", "why"), BROKEN)
+def test_an_error_that_nobody_foresaw_is_a_failed_try_and_given_up_in_the_end(sink: Sink, stands: Any, broken: dict[str, str], why: str):
+    channel = Channel.objects.create(name="ops", **{"address": sink.url, **broken})
+    stands("bank")
+
+    assert not channels.send_next(channel.pk)
+
+    channel.refresh_from_db()
+    row = Telling.objects.get()
+    assert (channel.failures, channel.failing_since is not None, channel.retry_at is not None) == (1, True, True)
+    assert why in channel.last_error
+    assert ([each["error"] for each in row.log], row.given_up_at) == ([channel.last_error], None)
+    Telling.objects.update(not_before="2020-01-01T00:00Z", created_at="2020-01-01T00:00Z")
+    Channel.objects.update(retry_at=None)
+    channels.send_next(channel.pk)
+    assert Telling.objects.get().given_up_at is not None
 
 
 def test_two_processes_send_a_message_once(sink: Sink, stands: Any):
