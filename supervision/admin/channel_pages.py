@@ -32,7 +32,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A channel. Its secret is never sent to the browser: an empty field keeps it."""
+    """A channel. Its secret is never sent to the browser: an empty field keeps it.
+
+    PagerDuty's key travels in each message. So it is not kept for another address, whose owner could read it.
+    """
 
     secret = forms.CharField(
         label=_("Secret"), required=False, max_length=2000, strip=True, widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "off"}),
@@ -103,6 +106,8 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         elif kind == Channel.Kind.PAGERDUTY:
             if not said["secret"]:
                 raise ValidationError({"secret": _("Expected the integration key.")})
+            if address != self.instance.address and "secret" not in self.changed_data:
+                raise ValidationError({"secret": _("The address changed: give the integration key again.")})
             if address:
                 _checked("address", address)
 

@@ -37,6 +37,26 @@ def test_a_secret_is_never_shown_again_and_an_empty_field_keeps_it(sink: Sink):
     assert (channel.name, channel.secret, channel.kinds) == ("renamed", sink.url, ["outage", "dead_letters"])
 
 
+def test_the_key_of_pagerduty_is_sent_to_no_address_that_was_entered_without_it(sink: Sink):
+    given = {"name": "pager", "kind": "pagerduty", "address": "http://127.0.0.1:9/", "least": "warning", "active": "on"}
+    channel = Channel.objects.create(name="pager", kind="pagerduty", address=given["address"], secret="R" * 32)
+    place, client = f"/admin/supervision/channel/{channel.pk}/", _operator()
+
+    def answer(**changes: str) -> str:
+        said = client.post(f"{place}change/", {**given, **changes})
+        client.post(f"{place}test/")
+        return said.content.decode()
+
+    assert "The address changed: give the integration key again." in answer(address=sink.url)
+    assert answer(name="renamed") == ""  # it is saved with its key
+    answer(kind="webhook", address=sink.url)
+    assert "Expected the integration key." in answer(address=sink.url)
+    assert "R" * 32 not in str(sink.got)
+    answer(address=sink.url, secret="N" * 32)
+    answer(address=sink.url, name="renamed again")
+    assert [body.get("routing_key") for body in sink.bodies] == [None, None, "N" * 32, "N" * 32]
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
