@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from typing import Any
 
@@ -27,10 +28,14 @@ from supervision.outbox.channel_texts import receivers
 from supervision.sealing.texts import Unopened, Unreadable, usable
 
 LOG_SHOWN = 20
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A channel. Its secret is never sent to the browser: an empty field keeps it."""
+    """A channel. Its secret is never sent to the browser: an empty field keeps it.
+
+    PagerDuty's key travels in each message. So it is not kept for another address, whose owner could read it.
+    """
 
     secret = forms.CharField(
         label=_("Secret"), required=False, max_length=2000, strip=True, widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "off"}),
@@ -63,6 +68,13 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
                 "Mail: the receivers, separated by commas. Webhook: the address. Slack: empty. PagerDuty: empty, or the address of its API."
             )
 
+    def clean_name(self) -> str:
+        """The name, which stands in the subject of mails: one line."""
+        name = str(self.cleaned_data["name"])
+        if _CONTROL.search(name):
+            raise ValidationError(_("Control characters are not allowed."))
+        return name
+
     def clean_kinds(self) -> list[str]:
         """The words of the list."""
         return receivers(self.cleaned_data["kinds"])
@@ -94,6 +106,8 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         elif kind == Channel.Kind.PAGERDUTY:
             if not said["secret"]:
                 raise ValidationError({"secret": _("Expected the integration key.")})
+            if address != self.instance.address and "secret" not in self.changed_data:
+                raise ValidationError({"secret": _("The address changed: give the integration key again.")})
             if address:
                 _checked("address", address)
 
@@ -104,7 +118,8 @@ def _mail_addresses(address: str) -> None:
     for receiver in receivers(address):
         try:
             validate_email(receiver)
-        except ValidationError:
+            receiver.rpartition("@")[2].encode("idna")  # as it is sent: a label may become too long
+        except (ValidationError, UnicodeError):
             raise ValidationError({"address": _("%(what)s is no mail address.") % {"what": receiver}}) from None
 
 
@@ -117,9 +132,11 @@ def _checked(field: str, address: str) -> None:
 
 def _signing(secret: str) -> None:
     try:
-        base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:
-        raise ValidationError({"secret": _("Expected whsec_ and base64.")}) from None
+        key = b""
+    if not key:
+        raise ValidationError({"secret": _("Expected whsec_ and base64.")})
 
 
 @admin.register(Channel)

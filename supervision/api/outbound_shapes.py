@@ -80,7 +80,7 @@ class TryAnswer(Shape):
     status_code = serializers.IntegerField(allow_null=True, required=False)
     error = serializers.CharField(allow_blank=True, required=False)
     seconds = serializers.FloatField(required=False)
-    asked_by = serializers.CharField(required=False)
+    asked_by = serializers.CharField(required=False, help_text="clients read their own name, or `operator`")
 
 
 class DeliveryAnswer(Shape):

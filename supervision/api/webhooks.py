@@ -161,7 +161,8 @@ class DeliveryView(Door):
     def get(self, request: Request, public_id: str) -> Response:
         """The delivery with its exact body and every try."""
         row = get_object_or_404(_visible(request), public_id=public_id)
-        return Response({**_delivery(row), "body": row.body, "log": row.log})
+        reader = None if sees_all(request.user) else account_of(request).get_username()
+        return Response({**_delivery(row), "body": row.body, "log": [_entry(entry, reader) for entry in row.log]})
 
 
 class RedeliverView(Door):
@@ -181,6 +182,12 @@ class RedeliverView(Door):
 def _visible(request: Request) -> QuerySet[Delivery]:
     all_clients = sees_all(request.user) if request.method in ("GET", "HEAD") else operates(request.user)
     return subscriptions.deliveries_of(None if all_clients else client(request))
+
+
+def _entry(entry: dict[str, Any], reader: str | None) -> dict[str, Any]:
+    """One entry of a log. reader: a client's own name. Clients see no operator's name, as in the history of their orders."""
+    hidden = reader is not None and entry.get("asked_by", reader) != reader
+    return {**entry, "asked_by": "operator"} if hidden else entry
 
 
 def _filtered(rows: QuerySet[Delivery], request: Request) -> QuerySet[Delivery]:

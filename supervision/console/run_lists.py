@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
@@ -255,13 +256,15 @@ class RunConsole(SavedViews, RunNotes):
         """The filtered list as a file. Who took it, and with which filters, is in the admin's log."""
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        changes = self.get_changelist_instance(request)
+        try:
+            rows = self.get_changelist_instance(request).get_queryset(request).order_by()
+        except IncorrectLookupParameters:
+            return self._whole_list()
         said = view_query(request.GET, self.known_parameters())
         LogEntry.objects.create(
             user_id=person(request).pk, content_type=ContentType.objects.get_for_model(self.model), object_id="", action_flag=CHANGE,
             object_repr=str(_("List as a file")), change_message=said or str(_("all rows")),
         )  # fmt: skip
-        rows = changes.get_queryset(request).order_by()
         headers = {"Content-Disposition": f'attachment; filename="{self.opts.model_name}s.csv"', "X-Content-Type-Options": "nosniff"}
         body = export.lines(self.export_header(), rows, self.newest_first, self._export_portion)
         return StreamingHttpResponse(body, content_type="text/csv; charset=utf-8", headers=headers)

@@ -134,7 +134,7 @@ def names(scope: str) -> list[str]:
 
 
 def read_until(text: str) -> datetime | timedelta:
-    """`2026-11-21T14:05` (or with its zone), `15m`, `2h`, `1d12h`. Raises ValueError with what was expected."""
+    """`2026-11-21T14:05` (or with its zone), `15m`, `2h`, `1d12h`, at most LONGEST from now. Raises ValueError with what was expected."""
     text = text.strip()
     parts = _DURATION.fullmatch(text)
     if text and parts:
@@ -145,11 +145,15 @@ def read_until(text: str) -> datetime | timedelta:
         raise ValueError(_("Expected a duration of more than nothing and at most ten years."))
     try:
         moment = parse_datetime(text)
-        if moment is not None:
-            return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+        if moment is not None and timezone.is_naive(moment):
+            moment = timezone.make_aware(moment)
     except (ValueError, OverflowError):
-        pass
-    raise ValueError(_("Expected a time such as 2026-11-21T14:05, or a duration such as 15m or 2h."))
+        moment = None
+    if moment is None:
+        raise ValueError(_("Expected a time such as 2026-11-21T14:05, or a duration such as 15m or 2h."))
+    if moment - timezone.now() > LONGEST:
+        raise ValueError(_("Expected a time at most ten years from now."))
+    return moment
 
 
 def _known(scope: str, name: str) -> None:

@@ -48,7 +48,9 @@ def body(channel: Channel, telling: Telling, incident: Incident | None) -> str:
 
 def title(telling: Telling, incident: Incident | None) -> str:
     """One line about what has happened."""
-    return subject([incident], telling.event) if incident else _("A test of the channel %(name)s") % {"name": telling.channel.name}
+    if incident:
+        return subject([incident], telling.event)
+    return _("A test of the channel %(name)s") % {"name": " ".join(telling.channel.name.split())}
 
 
 def home() -> str:

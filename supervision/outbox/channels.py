@@ -138,12 +138,21 @@ def send_test(channel: Channel) -> Telling:
 
 
 def _try(telling: Telling) -> Outcome:
-    channel = telling.channel
+    """Try once. Any error is a failed try: else it would not be recorded, and the channel would never be left in peace."""
+    channel, began = telling.channel, time.monotonic()
     try:
         usable(channel.address), usable(channel.secret)
+        return _send(channel, telling)
     except Unreadable as problem:
         log.warning("channel %s: %s", channel, problem)
         return Outcome(False, False, error=str(problem))
+    except Exception as error:
+        log.exception("channel %s: could not send a message", channel)
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        return Outcome(False, False, error=words, seconds=round(time.monotonic() - began, 3))
+
+
+def _send(channel: Channel, telling: Telling) -> Outcome:
     incident = Incident.objects.filter(pk=telling.incident_id).first() if telling.incident_id else None
     if channel.kind == Channel.Kind.MAIL:
         return _mail(channel, telling, incident)

@@ -71,6 +71,7 @@ def test_a_reason_to_resume_may_come_as_a_body(olga: APIClient):
         ({"scope": "all"}, "reason", "required"),
         ({"scope": "all", "reason": "r", "until": "soon"}, "until", "15m"),
         ({"scope": "all", "reason": "r", "until": "2020-01-01T00:00:00Z"}, "until", "passed"),
+        ({"scope": "all", "reason": "r", "until": "9999-12-31T23:59-12:00"}, "until", "at most ten years from now"),
         ({"scope": "all", "reason": "r", "untill": "2h"}, "untill", "not known"),
     ],
 )
@@ -99,7 +100,8 @@ def test_an_order_is_paused_and_resumed_at_its_own_address(olga: APIClient, ada:
     assert Pause.objects.get().lift_reason == "it is right"
     assert olga.post("/api/v1/orders/" + "x" * 22 + "/pause/", {"reason": "r"}).status_code == 404
     assert olga.post("/api/v1/orders/" + "x" * 22 + "/resume/", {"reason": "r"}).status_code == 404
-    assert olga.post(f"{address}pause/", {"reason": "r", "until": "yesterday"}).json()["errors"]["until"]
+    for wrong in ("yesterday", "9999-12-31T23:59-12:00"):
+        assert olga.post(f"{address}pause/", {"reason": "r", "until": wrong}).json()["errors"]["until"]
 
 
 def test_the_owner_learns_that_it_is_paused_but_not_what_operators_write(olga: APIClient, ada: APIClient):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
@@ -121,6 +122,17 @@ def test_a_filter_that_makes_no_sense_finds_nothing_and_says_why(operator: Clien
     assert not Job.objects.exists()
     assert order.number not in operator.get(f"{ORDERS}?{query}").content.decode()
     assert order.number not in b"".join(operator.get(f"{ORDERS}export/?{query}")).decode()
+
+
+@pytest.mark.parametrize("page", ["bulk/cancel/", "export/"])
+def test_an_address_that_the_list_does_not_understand_leads_to_the_list(operator: Client, page: str):
+    fail()
+
+    answer = operator.get(f"{ORDERS}{page}?foo=1&process_state=Error")
+
+    assert (answer.status_code, answer["Location"]) == (302, f"{ORDERS}?e=1")
+    assert operator.get(answer["Location"]).status_code == 200
+    assert not LogEntry.objects.exists()
 
 
 def test_many_more_orders_than_were_seen_are_shown_again(operator: Client):

@@ -226,6 +226,8 @@ def test_a_moment_that_has_passed_is_refused_and_what_was_paused_stays_so():
         ("0m", None),
         ("9999d", None),
         ("soon", None),
+        ("2126-01-01T00:00", None),
+        ("9999-12-31T23:59-12:00", None),
         ("2026-13-45T99:99", None),
         ("m", None),
     ],

@@ -160,7 +160,7 @@ def test_the_filtered_list_is_a_file_with_the_reason_of_each_order(operator: Cli
 
 
 def test_a_cell_that_a_spreadsheet_would_calculate_is_text(operator: Client, failed: Order):
-    for name in ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx"):
+    for name in ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\n=1", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20SUM(A1)", "'=1"):
         Order.objects.filter(pk=failed.pk).update(customer=name)
         assert table(operator, "?process_state=Error")[1][2] == f"'{name}"
     Order.objects.filter(pk=failed.pk).update(customer='a "b", c\nd')

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from supervision.postgres import db
 from tests.engine.conftest import engine, noted, store_database, tuned
 from tests.outbound import kit
 from tests.support.people import operator, viewer
@@ -40,6 +41,23 @@ def receivers() -> Iterator[Callable[[], kit.Receiver]]:
 def receiver(receivers: Callable[[], kit.Receiver]) -> kit.Receiver:
     """One receiver."""
     return receivers()
+
+
+@pytest.fixture
+def here(engine: None, settings: Any) -> Iterator[None]:
+    """The shop's address. Channels may be on this machine."""
+    settings.WEBHOOK_ALLOW_PRIVATE, settings.PUBLIC_URL = True, "https://shop.example"
+    yield
+    db.run("DELETE FROM auth_user_groups")
+
+
+@pytest.fixture
+def sink() -> Iterator[kit.Sink]:
+    """A receiver of a channel's messages."""
+    made = kit.Sink()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
 
 
 __all__ = ["engine", "noted", "operator", "store_database", "tuned", "viewer"]

@@ -1,4 +1,4 @@
-"""Helpers of the outbound tests: a webhook receiver with programmed answers, and accounts with webhooks."""
+"""Helpers of the outbound tests: receivers of webhooks and channels with programmed answers, and accounts with webhooks."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ from tests.engine.kit import ROOT, fetch
 from tests.support import forked, toy
 
 ADA, BOB = "user:1", "user:2"
+# Channels that no one can send to, and what their tries say.
+BROKEN = [
+    ({"kind": "webhook", "secret": "whsec_"}, "EmptyWebhookSecretError: webhook secret may not be empty"),
+    ({"kind": "mail", "address": f"a@{'ü' * 60}.example"}, "Unicode"),
+]
 
 
 class Message:
@@ -152,3 +157,32 @@ def deliverer() -> subprocess.Popen[str]:
 
 
 __all__ = ["PermanentFailure", "consume_batch", "fan_out", "operator_verbs", "toy"]
+
+
+class Sink:
+    """A real HTTP server for channels, that keeps what is posted. answer: the status, or a function that returns one."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], Any]] = []
+        self.answer: Any = 202
+        sink = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                sink.got.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+                self.send_response(sink.answer() if callable(sink.answer) else sink.answer)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/services/T0/B0/token"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [body for _headers, body in self.got]

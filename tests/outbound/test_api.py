@@ -328,6 +328,18 @@ def test_a_delivery_is_sent_again_on_request(ada, olga, vera):
     assert [entry["asked_by"] for entry in row.log] == ["ada", "olga"]
 
 
+def test_a_client_reads_no_operators_name_in_the_log_of_its_delivery(ada, olga, vera):
+    register(ada)
+    placed(ada)
+    address = f"{DELIVERIES}{Delivery.objects.get().public_id}/"
+    for caller in (ada, olga):
+        caller.post(f"{address}redeliver/")
+
+    assert [entry["asked_by"] for entry in ada.get(address).json()["log"]] == ["ada", "operator"]
+    for reader in (olga, vera):
+        assert [entry["asked_by"] for entry in reader.get(address).json()["log"]] == ["ada", "olga"]
+
+
 def test_a_delivery_without_a_receiver_is_not_sent_again(ada):
     hook = register(ada).json()["id"]
     placed(ada)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,54 +21,11 @@ from supervision.operations import operator_verbs
 from supervision.outbox import channels
 from supervision.postgres import db
 from tests.engine.kit import until
-from tests.support.console import person
+from tests.outbound.kit import BROKEN, Sink
 
+pytestmark = pytest.mark.usefixtures("here")
 SECRET = "whsec_" + "c2VjcmV0IG9mIHRlc3Rz"
 NAME = "<!channel> & <https://evil.example|click>"
-
-
-class Sink:
-    """A real HTTP server that keeps what is posted. answer: the status, or a function that returns one."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[dict[str, str], Any]] = []
-        self.answer: Any = 202
-        sink = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                sink.got.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
-                self.send_response(sink.answer() if callable(sink.answer) else sink.answer)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/services/T0/B0/token"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def bodies(self) -> list[Any]:
-        return [body for _headers, body in self.got]
-
-
-@pytest.fixture(autouse=True)
-def _here(engine: None, settings: Any) -> Iterator[None]:
-    settings.WEBHOOK_ALLOW_PRIVATE, settings.PUBLIC_URL = True, "https://shop.example"
-    yield
-    db.run("DELETE FROM auth_user_groups")
-
-
-@pytest.fixture
-def sink() -> Iterator[Sink]:
-    made = Sink()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
 
 
 @pytest.fixture
@@ -199,7 +155,7 @@ def test_the_messages_commit_with_the_incident(stands: Any, monkeypatch: pytest.
     assert (Incident.objects.count(), Telling.objects.count()) == (0, 0)
 
 
-def test_a_dead_channel_delays_no_other_and_is_shown(sink: Sink, stands: Any):
+def test_a_dead_channel_delays_no_other_and_is_shown(sink: Sink, stands: Any, operator: Client):
     held = threading.Event()
     dead = Sink()
     dead.answer = lambda: (held.wait(60), 500)[1]
@@ -220,7 +176,7 @@ def test_a_dead_channel_delays_no_other_and_is_shown(sink: Sink, stands: Any):
     failing = Channel.objects.get(name="a-dead")
     assert (failing.failures, failing.last_error) == (1, "answered 500")
     Channel.objects.filter(pk=failing.pk).update(failing_since="2020-01-01T00:00Z")
-    page = _operator().get("/admin/supervision/channel/").content.decode()
+    page = operator.get("/admin/supervision/channel/").content.decode()
     assert "failing since 2020-01-01" in page
 
 
@@ -252,6 +208,24 @@ def test_the_end_is_not_told_before_the_beginning(sink: Sink, stands: Any):
     assert [body["event_action"] for body in sink.bodies] == ["trigger", "trigger", "resolve"]
 
 
+@pytest.mark.parametrize(("broken", "why"), BROKEN)
+def test_an_error_that_nobody_foresaw_is_a_failed_try_and_given_up_in_the_end(sink: Sink, stands: Any, broken: dict[str, str], why: str):
+    channel = Channel.objects.create(name="ops", **{"address": sink.url, **broken})
+    stands("bank")
+
+    assert not channels.send_next(channel.pk)
+
+    channel.refresh_from_db()
+    row = Telling.objects.get()
+    assert (channel.failures, channel.failing_since is not None, channel.retry_at is not None) == (1, True, True)
+    assert why in channel.last_error
+    assert ([each["error"] for each in row.log], row.given_up_at) == ([channel.last_error], None)
+    Telling.objects.update(not_before="2020-01-01T00:00Z", created_at="2020-01-01T00:00Z")
+    Channel.objects.update(retry_at=None)
+    channels.send_next(channel.pk)
+    assert Telling.objects.get().given_up_at is not None
+
+
 def test_two_processes_send_a_message_once(sink: Sink, stands: Any):
     channel = Channel.objects.create(name="slack", kind="slack", secret=sink.url)
     stands("bank")
@@ -273,88 +247,18 @@ def test_a_process_that_dies_while_it_sends_leaves_the_message_to_another(sink: 
     assert Telling.objects.get().attempt == 2
 
 
-def test_a_private_address_is_refused_when_it_is_entered_and_when_it_is_sent(settings: Any, sink: Sink, stands: Any):
+def test_a_private_address_is_refused_when_it_is_entered_and_when_it_is_sent(settings: Any, sink: Sink, stands: Any, operator: Client):
     settings.WEBHOOK_ALLOW_PRIVATE = False
     Channel.objects.create(name="slack", kind="slack", secret=sink.url)
     stands("bank")
 
     send_all()
-    page = _operator().post("/admin/supervision/channel/add/", {"name": "x", "kind": "webhook", "address": sink.url, "least": "warning"})
+    page = operator.post("/admin/supervision/channel/add/", {"name": "x", "kind": "webhook", "address": sink.url, "least": "warning"})
 
     assert sink.got == []
     assert "not a public address" in Channel.objects.get().last_error
     assert "not a public address" in page.content.decode()
     assert Channel.objects.count() == 1
-
-
-# ------------------------------------------------------------------------------------------------------ console
-
-
-def _operator() -> Client:
-    client = Client()
-    client.force_login(person("opal", "operator"))
-    return client
-
-
-def test_a_secret_is_never_shown_again_and_an_empty_field_keeps_it(sink: Sink):
-    client = _operator()
-    given = {"name": "team", "kind": "slack", "secret": sink.url, "least": "critical", "kinds": "outage, dead_letters", "active": "on"}
-    client.post("/admin/supervision/channel/add/", given)
-    channel = Channel.objects.get()
-    place = f"/admin/supervision/channel/{channel.pk}/"
-
-    shown = client.get(f"{place}change/").content.decode()
-    client.post(f"{place}change/", {**given, "secret": "", "name": "renamed"})
-    channel.refresh_from_db()
-
-    assert "/services/" not in shown
-    assert "••••oken" in shown
-    assert (channel.name, channel.secret, channel.kinds) == ("renamed", sink.url, ["outage", "dead_letters"])
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        ({"kind": "mail", "address": ""}, "at least one mail address"),
-        ({"kind": "mail", "address": "a@b.example, nonsense"}, "nonsense is no mail address"),
-        ({"kind": "webhook", "address": "ftp://a.example"}, "begins with https://"),
-        ({"kind": "webhook", "address": "https://a.example", "secret": "short secret"}, "whsec_"),
-        ({"kind": "slack", "secret": ""}, "begins with https://"),
-        ({"kind": "pagerduty", "secret": ""}, "integration key"),
-    ],
-)
-def test_a_channel_that_cannot_work_is_refused(given: dict[str, str], problem: str):
-    answer = _operator().post("/admin/supervision/channel/add/", {"name": "x", "least": "warning", "active": "on", **given})
-
-    assert problem in answer.content.decode()
-    assert not Channel.objects.exists()
-
-
-def test_the_button_sends_a_test_and_says_the_answer(sink: Sink):
-    channel = Channel.objects.create(name="slack", kind="slack", secret=sink.url)
-    place, client = f"/admin/supervision/channel/{channel.pk}/test/", _operator()
-
-    good = client.post(place, follow=True).content.decode()
-    sink.answer = 404
-    bad = client.post(place, follow=True).content.decode()
-
-    assert "Test: delivered (202)" in good
-    assert "answered 404" in bad
-    assert [row.event for row in Telling.objects.all()] == ["test", "test"]
-    assert Telling.objects.filter(delivered_at__isnull=True, given_up_at__isnull=True).count() == 0
-    assert client.get(place).status_code == 405
-
-
-def test_a_viewer_sees_channels_and_changes_nothing(sink: Sink):
-    channel = Channel.objects.create(name="slack", kind="slack", secret=sink.url)
-    client = Client()
-    client.force_login(person("vera", "viewer"))
-    place = f"/admin/supervision/channel/{channel.pk}/"
-
-    assert "/services/" not in client.get(f"{place}change/").content.decode()
-    assert client.post(f"{place}test/").status_code == 403
-    assert client.post(f"{place}change/", {"name": "x"}).status_code == 403
-    assert client.get("/admin/supervision/channel/add/").status_code == 403
 
 
 def test_the_command_lists_tests_and_logs(sink: Sink, capsys: Any):

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -80,6 +82,12 @@ class BulkPages(PageAdmin):
         except Refused as refusal:
             messages.warning(request, str(refusal))
             return HttpResponseRedirect(self._list(request))
+        except IncorrectLookupParameters:
+            return self._whole_list()
+
+    def _whole_list(self) -> HttpResponse:
+        """Where a page leads whose address has filters that the list does not know, as Django's page of the list does."""
+        return HttpResponseRedirect(f"{self._address('changelist')}?{ERROR_FLAG}=1")
 
     def _list(self, request: HttpRequest) -> str:
         query = view_query(request.GET, self.known_parameters())

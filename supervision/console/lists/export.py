@@ -1,6 +1,6 @@
 """A list as a CSV file: read and sent in portions, so that a million rows need no more memory than a thousand.
 
-A cell that a spreadsheet would take for a formula begins with an apostrophe.
+A cell that a spreadsheet would take for a formula begins with an apostrophe, as in the journal's files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from supervision.journal.csv_format import guarded
+
 PORTION = 1_000
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 logger = logging.getLogger(__name__)
 Cells = Callable[[Sequence[Any]], Iterable[Sequence[Any]]]
 
@@ -23,8 +24,7 @@ def safe(value: Any) -> str:
     """A cell's text: no formula, one form for times."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return "" if value is None else guarded(str(value))
 
 
 def lines(header: Sequence[Any], rows: QuerySet[Any], newest_first: Sequence[str], cells: Cells) -> Iterator[bytes]:

@@ -1,0 +1,123 @@
+"""The pages of operators' channels: a secret is shown once, what cannot work is refused, and a button sends a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from supervision.models import Channel, Telling
+from supervision.outbox import channels
+from tests.outbound.kit import BROKEN, Sink
+from tests.support.console import person
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def _operator() -> Client:
+    client = Client()
+    client.force_login(person("opal", "operator"))
+    return client
+
+
+def test_a_secret_is_never_shown_again_and_an_empty_field_keeps_it(sink: Sink):
+    client = _operator()
+    given = {"name": "team", "kind": "slack", "secret": sink.url, "least": "critical", "kinds": "outage, dead_letters", "active": "on"}
+    client.post("/admin/supervision/channel/add/", given)
+    channel = Channel.objects.get()
+    place = f"/admin/supervision/channel/{channel.pk}/"
+
+    shown = client.get(f"{place}change/").content.decode()
+    client.post(f"{place}change/", {**given, "secret": "", "name": "renamed"})
+    channel.refresh_from_db()
+
+    assert "/services/" not in shown
+    assert "••••oken" in shown
+    assert (channel.name, channel.secret, channel.kinds) == ("renamed", sink.url, ["outage", "dead_letters"])
+
+
+def test_the_key_of_pagerduty_is_sent_to_no_address_that_was_entered_without_it(sink: Sink):
+    given = {"name": "pager", "kind": "pagerduty", "address": "http://127.0.0.1:9/", "least": "warning", "active": "on"}
+    channel = Channel.objects.create(name="pager", kind="pagerduty", address=given["address"], secret="R" * 32)
+    place, client = f"/admin/supervision/channel/{channel.pk}/", _operator()
+
+    def answer(**changes: str) -> str:
+        said = client.post(f"{place}change/", {**given, **changes})
+        client.post(f"{place}test/")
+        return said.content.decode()
+
+    assert "The address changed: give the integration key again." in answer(address=sink.url)
+    assert answer(name="renamed") == ""  # it is saved with its key
+    answer(kind="webhook", address=sink.url)
+    assert "Expected the integration key." in answer(address=sink.url)
+    assert "R" * 32 not in str(sink.got)
+    answer(address=sink.url, secret="N" * 32)
+    answer(address=sink.url, name="renamed again")
+    assert [body.get("routing_key") for body in sink.bodies] == [None, None, "N" * 32, "N" * 32]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"kind": "mail", "address": ""}, "at least one mail address"),
+        ({"kind": "mail", "address": "a@b.example, nonsense"}, "nonsense is no mail address"),
+        ({"kind": "webhook", "address": "ftp://a.example"}, "begins with https://"),
+        ({"kind": "mail", "address": f"a@{'ü' * 60}.example"}, ".example is no mail address"),
+        ({"kind": "webhook", "address": "https://a.example", "secret": "short secret"}, "Expected whsec_ and base64"),
+        ({"kind": "webhook", "address": "https://a.example", "secret": "whsec_"}, "Expected whsec_ and base64"),
+        ({"kind": "mail", "address": "a@b.example", "name": "ops\nBcc: x@b.example"}, "Control characters are not allowed"),
+        ({"kind": "slack", "secret": ""}, "begins with https://"),
+        ({"kind": "pagerduty", "secret": ""}, "integration key"),
+    ],
+)
+def test_a_channel_that_cannot_work_is_refused(given: dict[str, str], problem: str):
+    answer = _operator().post("/admin/supervision/channel/add/", {"name": "x", "least": "warning", "active": "on", **given})
+
+    assert problem in answer.content.decode()
+    assert not Channel.objects.exists()
+
+
+def test_the_button_sends_a_test_and_says_the_answer(sink: Sink):
+    channel = Channel.objects.create(name="slack", kind="slack", secret=sink.url)
+    place, client = f"/admin/supervision/channel/{channel.pk}/test/", _operator()
+
+    good = client.post(place, follow=True).content.decode()
+    sink.answer = 404
+    bad = client.post(place, follow=True).content.decode()
+
+    assert "Test: delivered (202)" in good
+    assert "answered 404" in bad
+    assert [row.event for row in Telling.objects.all()] == ["test", "test"]
+    assert Telling.objects.filter(delivered_at__isnull=True, given_up_at__isnull=True).count() == 0
+    assert client.get(place).status_code == 405
+
+
+@pytest.mark.parametrize(("broken", "why"), BROKEN)
+def test_the_button_says_the_reason_whatever_goes_wrong(sink: Sink, broken: dict[str, str], why: str):
+    channel = Channel.objects.create(name="ops", **{"address": sink.url, **broken})
+
+    answer = _operator().post(f"/admin/supervision/channel/{channel.pk}/test/", follow=True)
+
+    assert answer.status_code == 200
+    assert f"Test: given up: {why}" in answer.content.decode()
+
+
+def test_a_name_of_two_lines_is_one_line_in_a_mails_subject(mailoutbox: Any):
+    channel = Channel.objects.create(name="ops\nBcc: x@b.example", kind="mail", address="a@b.example")
+
+    assert channels.send_test(channel).delivered_at is not None
+
+    assert [mail.subject for mail in mailoutbox] == ["A test of the channel ops Bcc: x@b.example"]
+
+
+def test_a_viewer_sees_channels_and_changes_nothing(sink: Sink):
+    channel = Channel.objects.create(name="slack", kind="slack", secret=sink.url)
+    client = Client()
+    client.force_login(person("vera", "viewer"))
+    place = f"/admin/supervision/channel/{channel.pk}/"
+
+    assert "/services/" not in client.get(f"{place}change/").content.decode()
+    assert client.post(f"{place}test/").status_code == 403
+    assert client.post(f"{place}change/", {"name": "x"}).status_code == 403
+    assert client.get("/admin/supervision/channel/add/").status_code == 403
