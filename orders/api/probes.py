@@ -27,7 +27,9 @@ _HEARTBEATS = """
 SELECT role, min(extract(epoch FROM now() - seen_at))::float8, count(*) FILTER (WHERE seen_at > now() - interval '30 s')
 FROM supervision_heartbeat GROUP BY role ORDER BY role
 """
-_OPEN_ALERTS = "SELECT count(*) FROM supervision_alert WHERE closed_at IS NULL AND acknowledged_at IS NULL"
+_OPEN_ALERTS = """
+SELECT count(*) FROM supervision_alert WHERE closed_at IS NULL AND acknowledged_at IS NULL AND severity <> 'info'
+"""
 _OPEN_INCIDENTS = "SELECT kind, severity, count(*) FROM supervision_incident WHERE closed_at IS NULL GROUP BY kind, severity ORDER BY 1, 2"
 _DEAD_LETTERS = "SELECT count(*) FROM supervision_deadletter WHERE resolved_at IS NULL"
 
@@ -69,7 +71,7 @@ class _Tables:
             orders.add_metric([state], count)
         yield orders
         yield GaugeMetricFamily("sas_steps_overdue", "Steps past their complete-by", value=queries.overdue_count())
-        yield GaugeMetricFamily("sas_alerts_open", "Open alerts that no operator has acknowledged", value=_row(_OPEN_ALERTS)[0])
+        yield GaugeMetricFamily("sas_alerts_open", "Open alerts that wait for an operator", value=_row(_OPEN_ALERTS)[0])
         standing = GaugeMetricFamily("sas_incidents_open", "Open incidents", labels=["kind", "severity"])
         for kind, severity, count in _rows(_OPEN_INCIDENTS):
             standing.add_metric([kind, severity], count)

@@ -280,8 +280,8 @@ def incidents() -> Iterator[Finding]:
 
 
 def alerts() -> Iterator[Finding]:
-    """The open alerts that no operator has acknowledged."""
-    waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).count()
+    """The open alerts that no operator has acknowledged, except those of severity info."""
+    waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).exclude(severity=Incident.Severity.INFO).count()
     if waiting:
         yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", "the operator console, or manage.py orders --state Error")
     else:

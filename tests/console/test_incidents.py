@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from supervision.incidents import lifecycle
 from supervision.models import Incident
+from supervision.operations import doctor
 from tests.support.console import ATTACK, fail, page
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +61,8 @@ def test_what_only_customers_can_correct_waits_for_no_operator(operator: Client)
     assert "No open alerts." in html
     assert f'href="/admin/orders/order/?incident={row.pk}">List its orders' in html
     assert "Resubmit all" not in html
+    assert {finding.level for finding in doctor.alerts()} == {doctor.Level.OK}
+    assert "sas_alerts_open 0.0" in operator.get("/metrics").content.decode()
 
     fail()
     lifecycle.look()
@@ -67,6 +70,8 @@ def test_what_only_customers_can_correct_waits_for_no_operator(operator: Client)
 
     assert "Nothing waits for an operator." not in html
     assert "Resubmit all" in html
+    assert [finding.message for finding in doctor.alerts()] == ["1 not acknowledged"]
+    assert "sas_alerts_open 1.0" in operator.get("/metrics").content.decode()
 
 
 def test_it_is_acknowledged_with_a_reason_and_stays_open(operator: Client, standing: Incident):
