@@ -18,14 +18,14 @@ from orders.api.readiness import readiness
 from supervision.insight import metrics as metrics_of_the_engine
 from supervision.insight import queries
 from supervision.insight.totals import Totals
+from supervision.operations import doctor
 
 _BACKLOG = """
 SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8
 FROM supervision_submission WHERE consumed_at IS NULL
 """
 _HEARTBEATS = """
-SELECT role, min(extract(epoch FROM now() - seen_at))::float8, count(*) FILTER (WHERE seen_at > now() - interval '30 s')
-FROM supervision_heartbeat GROUP BY role ORDER BY role
+SELECT role, min(extract(epoch FROM now() - seen_at))::float8 FROM supervision_heartbeat GROUP BY role ORDER BY role
 """
 _OPEN_ALERTS = """
 SELECT count(*) FROM supervision_alert WHERE closed_at IS NULL AND acknowledged_at IS NULL AND severity <> 'info'
@@ -82,11 +82,13 @@ class _Tables:
         yield GaugeMetricFamily("sas_submissions_oldest_seconds", "Age of the oldest of them", value=oldest)
         yield from metrics_of_the_engine.Tables().collect()
         age = GaugeMetricFamily("sas_heartbeat_age_seconds", "Since the freshest process of this role was seen", labels=["role"])
-        alive = GaugeMetricFamily("sas_processes_alive", "Processes seen in the last 30 s", labels=["role"])
-        for role, seconds, count in _rows(_HEARTBEATS):
+        for role, seconds in _rows(_HEARTBEATS):
             age.add_metric([role], seconds)
+        yield age
+        alive = GaugeMetricFamily("sas_processes_alive", "Processes seen in the last 30 s, by name and by role", labels=["role"])
+        for role, count in doctor.alive().items():
             alive.add_metric([role], count)
-        yield from (age, alive)
+        yield alive
 
 
 def _rows(statement: str) -> list[tuple[Any, ...]]:
