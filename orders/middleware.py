@@ -1,4 +1,5 @@
 """Headers on each answer: its name (`Request-Id`), what is left of a client's rate, what a page may load and run, and who stores it.
+And the check of the request's host, which the probes leave out.
 
 The storefront and the API use only this site's files, and no inline scripts or styles. The admin's theme needs inline
 scripts and styles, so the paths in THEMED_PATHS get a looser policy. They too load nothing from other sites, and no page evaluates
@@ -14,7 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, HttpResponsePermanentRedirect
+from django.middleware.common import CommonMiddleware
 from django.utils.decorators import sync_and_async_middleware
 
 _COMMON = "base-uri 'none'; frame-ancestors 'none'; form-action 'self'; object-src 'none'"
@@ -27,7 +29,7 @@ THEMED = (
     f"img-src 'self' data:; font-src 'self' data:; connect-src 'self'; {_COMMON}"
 )
 THEMED_PATHS = ("/admin/",)
-
+UNDER_ANY_NAME = frozenset(f"/{probe}{slash}" for probe in ("healthz", "readyz", "metrics") for slash in ("", "/"))
 
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
@@ -82,3 +84,14 @@ def stored_by_no_one(request: HttpRequest, response: HttpResponseBase) -> None:
         response.headers.setdefault("Cache-Control", "private, no-store")
     if request.method == "POST" and request.path_info.endswith("/logout/"):
         response.headers["Clear-Site-Data"] = '"cache"'
+
+
+class Common(CommonMiddleware):
+    """Django's CommonMiddleware, which refuses a host that ALLOWED_HOSTS does not name. The probes answer under any name.
+
+    Prometheus and operators ask a machine by its own name or address. The answers of the probes have no address in them.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        """None: go on. A redirect is the answer."""
+        return None if request.path_info in UNDER_ANY_NAME else super().process_request(request)

@@ -18,16 +18,18 @@ from orders.api.readiness import readiness
 from supervision.insight import metrics as metrics_of_the_engine
 from supervision.insight import queries
 from supervision.insight.totals import Totals
+from supervision.operations import doctor
 
 _BACKLOG = """
 SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8
 FROM supervision_submission WHERE consumed_at IS NULL
 """
 _HEARTBEATS = """
-SELECT role, min(extract(epoch FROM now() - seen_at))::float8, count(*) FILTER (WHERE seen_at > now() - interval '30 s')
-FROM supervision_heartbeat GROUP BY role ORDER BY role
+SELECT role, min(extract(epoch FROM now() - seen_at))::float8 FROM supervision_heartbeat GROUP BY role ORDER BY role
 """
-_OPEN_ALERTS = "SELECT count(*) FROM supervision_alert WHERE closed_at IS NULL AND acknowledged_at IS NULL"
+_OPEN_ALERTS = """
+SELECT count(*) FROM supervision_alert WHERE closed_at IS NULL AND acknowledged_at IS NULL AND severity <> 'info'
+"""
 _OPEN_INCIDENTS = "SELECT kind, severity, count(*) FROM supervision_incident WHERE closed_at IS NULL GROUP BY kind, severity ORDER BY 1, 2"
 _DEAD_LETTERS = "SELECT count(*) FROM supervision_deadletter WHERE resolved_at IS NULL"
 
@@ -69,7 +71,7 @@ class _Tables:
             orders.add_metric([state], count)
         yield orders
         yield GaugeMetricFamily("sas_steps_overdue", "Steps past their complete-by", value=queries.overdue_count())
-        yield GaugeMetricFamily("sas_alerts_open", "Open alerts that no operator has acknowledged", value=_row(_OPEN_ALERTS)[0])
+        yield GaugeMetricFamily("sas_alerts_open", "Open alerts that wait for an operator", value=_row(_OPEN_ALERTS)[0])
         standing = GaugeMetricFamily("sas_incidents_open", "Open incidents", labels=["kind", "severity"])
         for kind, severity, count in _rows(_OPEN_INCIDENTS):
             standing.add_metric([kind, severity], count)
@@ -80,11 +82,13 @@ class _Tables:
         yield GaugeMetricFamily("sas_submissions_oldest_seconds", "Age of the oldest of them", value=oldest)
         yield from metrics_of_the_engine.Tables().collect()
         age = GaugeMetricFamily("sas_heartbeat_age_seconds", "Since the freshest process of this role was seen", labels=["role"])
-        alive = GaugeMetricFamily("sas_processes_alive", "Processes seen in the last 30 s", labels=["role"])
-        for role, seconds, count in _rows(_HEARTBEATS):
+        for role, seconds in _rows(_HEARTBEATS):
             age.add_metric([role], seconds)
+        yield age
+        alive = GaugeMetricFamily("sas_processes_alive", "Processes seen in the last 30 s, by name and by role", labels=["role"])
+        for role, count in doctor.alive().items():
             alive.add_metric([role], count)
-        yield from (age, alive)
+        yield alive
 
 
 def _rows(statement: str) -> list[tuple[Any, ...]]:

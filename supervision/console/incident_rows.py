@@ -67,7 +67,7 @@ def _row(row: Any, before: Mapping[str, int] | None, resources: Mapping[str, int
         incident=row,
         address=reverse("admin:supervision_incident_change", args=[row.pk]),
         tone=SEVERITY_TONES[row.severity],
-        orders_address=list_address(incident=row.pk),
+        orders_address=verb_address if row.kind == "dead_letters" else list_address(incident=row.pk),  # they have no runs
         held=", ".join(f"{number_format(Decimal(amount), use_l10n=True, force_grouping=True)} {currency}" for amount, currency in row.held),
         change=_change(row, before),
         verb=verb,

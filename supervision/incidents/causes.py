@@ -44,11 +44,13 @@ def silent_channels() -> Iterator[Cause]:
 
 @detector(DEAD_LETTERS)
 def dead_letters() -> Iterator[Cause]:
-    """Dead letters that no operator has requeued or discarded yet."""
-    count, since = db.fetch("SELECT count(*), min(created_at) FROM supervision_deadletter WHERE resolved_at IS NULL")[0]
+    """Dead letters that no operator has requeued or discarded yet. Those with a public id are accepted orders."""
+    count, orders, since = db.fetch(
+        "SELECT count(*), count(DISTINCT public_id), min(created_at) FROM supervision_deadletter WHERE resolved_at IS NULL"
+    )[0]
     if count:
         title = ngettext("%(n)d dead letter waits for a decision.", "%(n)d dead letters wait for a decision.", count) % {"n": count}
-        yield Cause(kind=DEAD_LETTERS, key=DEAD_LETTERS, title=title, severity=_weight(count), orders=count, since=since)
+        yield Cause(kind=DEAD_LETTERS, key=DEAD_LETTERS, title=title, severity=_weight(count), orders=orders, since=since)
 
 
 # ------------------------------------------------------------------------------------------------------ journal

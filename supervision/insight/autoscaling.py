@@ -33,7 +33,8 @@ SELECT s.agent,
        count(*) FILTER (WHERE s.process_state = 'Processing' AND s.started_at IS NOT NULL),
        count(*) FILTER (WHERE s.process_state = 'Processing' AND s.complete_by < now()),
        coalesce(extract(epoch FROM now() - min(coalesce(s.not_before, s.complete_by - %(lease)s::float8 * interval '1 s'))
-                FILTER (WHERE s.process_state = 'Pending' OR s.started_at IS NULL)), 0)::float8,
+                FILTER (WHERE CASE s.process_state WHEN 'Pending' THEN {step_sql.NOT_PAUSED} ELSE s.started_at IS NULL END)),
+                0)::float8,
        count(*) FILTER (WHERE s.process_state = 'Pending' AND NOT ({step_sql.NOT_PAUSED}))
   FROM supervision_stepstate s
  WHERE s.process_state = 'Processing'
@@ -73,8 +74,8 @@ SELECT regexp_replace(queue, '[.][0-9]+$', '') AS served, count(DISTINCT h.incar
 
 @dataclass(frozen=True)
 class Load:
-    """One agent's load. oldest_seconds: how long the oldest waiting step has waited. held: how many of those that wait
-    are paused. consumers: processes that serve its queue and were seen lately."""
+    """One agent's load. held: how many of those that wait are paused. oldest_seconds: how long the oldest of the others has
+    waited. consumers: processes that serve its queue and were seen lately."""
 
     agent: str
     waiting: int

@@ -17,7 +17,7 @@ AGENT_GAUGES = {
     "waiting": "Steps that are due or claimed and not started",
     "running": "Steps being worked on",
     "overdue": "Steps past their complete-by",
-    "oldest_seconds": "How long the oldest waiting step has waited",
+    "oldest_seconds": "How long the oldest waiting step has waited that no pause holds",
     "held": "Waiting steps that a pause holds",
     "finished_per_second": "Steps finished per second lately",
     "mean_seconds": "How long the steps that finished lately took",

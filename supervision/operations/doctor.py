@@ -29,6 +29,7 @@ from supervision.sealing import rows as sealed_rows
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
 SILENT_AFTER = 30.0  # seconds without a heartbeat
+NEEDED_ROLES = ("scheduler", "agents", "supervisor", "beat")
 
 
 class Level(StrEnum):
@@ -230,7 +231,7 @@ def roles() -> Iterator[Finding]:
     )
     ages = {played: age for role, queues, age in rows for played in roles_of(role, queues)}
     patience = max(SILENT_AFTER, 3 * conf.get().sweep_every.total_seconds())
-    for role in ("scheduler", "agents", "supervisor", "beat"):
+    for role in NEEDED_ROLES:
         age = ages.get(role)
         about = f"role {role}"
         if age is None:
@@ -257,6 +258,22 @@ def roles_of(name: str, queues: Any) -> set[str]:
     return played
 
 
+# The rows in which a supervisor notes its sweeps and canaries stand for no process.
+_ALIVE = """
+SELECT role, detail->'queues', count(*) FILTER (WHERE seen_at > now() - %(silent)s::float8 * interval '1 s')
+  FROM supervision_heartbeat WHERE role <> ALL (ARRAY['supervisor-sweep', 'supervisor-canaries']) GROUP BY 1, 2 ORDER BY 1
+"""
+
+
+def alive() -> dict[str, int]:
+    """How many processes were seen lately, by name and by each role that they have; 0 for a needed role that none has."""
+    found = dict.fromkeys(NEEDED_ROLES, 0)
+    for role, queues, count in db.fetch(_ALIVE, {"silent": SILENT_AFTER}):
+        for name in {role, *roles_of(role, queues)}:
+            found[name] = found.get(name, 0) + count
+    return found
+
+
 def schedules() -> Iterator[Finding]:
     """The periodic tasks that this code does not know: a worker drops what beat sends for them."""
     current_app.loader.import_default_modules()
@@ -280,8 +297,8 @@ def incidents() -> Iterator[Finding]:
 
 
 def alerts() -> Iterator[Finding]:
-    """The open alerts that no operator has acknowledged."""
-    waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).count()
+    """The open alerts that no operator has acknowledged, except those of severity info."""
+    waiting = Alert.objects.filter(acknowledged_at__isnull=True, closed_at__isnull=True).exclude(severity=Incident.Severity.INFO).count()
     if waiting:
         yield Finding("alerts", Level.WARN, f"{waiting} not acknowledged", "the operator console, or manage.py orders --state Error")
     else:

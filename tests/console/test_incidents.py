@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from io import StringIO
+
 import pytest
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
 from supervision.incidents import lifecycle
-from supervision.models import Incident
+from supervision.models import DeadLetter, Incident
+from supervision.operations import doctor
 from tests.support.console import ATTACK, fail, page
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +65,8 @@ def test_what_only_customers_can_correct_waits_for_no_operator(operator: Client)
     assert "No open alerts." in html
     assert f'href="/admin/orders/order/?incident={row.pk}">List its orders' in html
     assert "Resubmit all" not in html
+    assert {finding.level for finding in doctor.alerts()} == {doctor.Level.OK}
+    assert "sas_alerts_open 0.0" in operator.get("/metrics").content.decode()
 
     fail()
     lifecycle.look()
@@ -67,6 +74,8 @@ def test_what_only_customers_can_correct_waits_for_no_operator(operator: Client)
 
     assert "Nothing waits for an operator." not in html
     assert "Resubmit all" in html
+    assert [finding.message for finding in doctor.alerts()] == ["1 not acknowledged"]
+    assert "sas_alerts_open 1.0" in operator.get("/metrics").content.decode()
 
 
 def test_it_is_acknowledged_with_a_reason_and_stays_open(operator: Client, standing: Incident):
@@ -101,6 +110,23 @@ def test_what_is_over_holds_nothing_and_is_listed_apart(operator: Client, standi
     assert 'id="sc-held"' not in html
     assert 'name="reason"' not in html
     assert "No open incidents." in operator.get("/admin/").content.decode()
+
+
+def test_of_the_dead_letters_only_accepted_orders_are_called_orders(operator: Client):
+    for key in (None, None, "an-order"):
+        DeadLetter.objects.create(source="queue submissions", body=b"x", reason="y", public_id=key)
+    lifecycle.look()
+    row = Incident.objects.get(kind="dead_letters")
+
+    html = operator.get("/admin/").content.decode()
+
+    assert "3 dead letters wait for a decision." in html
+    assert '<a class="sc-link" href="/admin/supervision/deadletter/?open=yes">1 order</a>' in html
+    assert "3 orders" not in html
+    assert "<dt>Orders it holds up</dt><dd>1</dd>" in operator.get(address(row)).content.decode()
+    out = StringIO()
+    call_command("incidents", "--json", stdout=out)
+    assert [shown["orders"] for shown in json.loads(out.getvalue())] == [1]
 
 
 def test_words_of_others_are_shown_as_words(operator: Client):

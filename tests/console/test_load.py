@@ -84,6 +84,24 @@ def test_what_is_paused_wants_no_consumer(scope: str, name: str):
     assert (row.waiting, row.held, row.recommended_consumers) == (3, 3, 0)
 
 
+def test_the_oldest_is_not_one_that_a_pause_holds():
+    old, young = kit.waiting(2)
+    for key, seconds in ((old, 900), (young, 90)):
+        kit.fetch(
+            "UPDATE supervision_stepstate SET not_before = now() - %(seconds)s * interval '1 s'"
+            " WHERE position = 0 AND run_id = (SELECT id FROM supervision_run WHERE key = %(key)s)",
+            {"key": key, "seconds": seconds},
+        )
+    assert 899 < rows()["alpha"].oldest_seconds < 960
+
+    pauses.pause("order", old, reason="r", by="olga")
+    assert (rows()["alpha"].waiting, rows()["alpha"].held) == (2, 1)
+    assert 89 < rows()["alpha"].oldest_seconds < 150
+
+    pauses.pause("all", "", reason="r", by="olga")
+    assert (rows()["alpha"].held, rows()["alpha"].oldest_seconds) == (2, 0.0)
+
+
 def test_consumers_are_the_living_processes_that_serve_the_queue():
     heartbeats.beat("agents", {"queues": ["agent.alpha", "agent.beta"]}, name="one")
     heartbeats.beat("agents", {"queues": ["agent.alpha.0", "agent.alpha.1"]}, name="two")

@@ -23,13 +23,14 @@ def hours_ago(hours: float) -> str:
 
 def test_open_dead_letters_are_one_incident_until_each_is_decided(tuned):
     tuned(INCIDENT_CRITICAL_ORDERS=3)
-    letters = [DeadLetter.objects.create(source="test", body=b"x", reason="y") for _ in range(2)]
+    letters = [DeadLetter.objects.create(source="test", body=b"x", reason="y", public_id=key) for key in (None, "an-order")]
     assert kit.incidents() == ["dead_letters"]
-    assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (2, "warning", 1)
+    assert Incident.objects.get().title == "2 dead letters wait for a decision."
+    assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (1, "warning", 1)
 
-    DeadLetter.objects.create(source="test", body=b"x", reason="y")
+    DeadLetter.objects.create(source="test", body=b"x", reason="y", public_id="another-order")
     kit.looked()
-    assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (3, "critical", 2)
+    assert (Incident.objects.get().orders, Incident.objects.get().severity, kit.told()) == (2, "critical", 2)
 
     for letter in [*letters, DeadLetter.objects.latest("id")]:
         operator_verbs.discard_dead_letter(letter.pk, by="olga", reason="noise")

@@ -243,3 +243,19 @@ def test_probes_are_answered_by_plain_http_while_pages_are_redirected(client, se
 
     assert client.get("/healthz").status_code == 200
     assert client.get("/accounts/login/").status_code == 301
+
+
+@pytest.mark.django_db(transaction=True)  # the readiness probe has a connection of its own
+@pytest.mark.parametrize("redirects", [True, False])
+def test_probes_answer_under_every_name_and_all_other_paths_under_the_shops_alone(client, settings, redirects):
+    settings.ALLOWED_HOSTS, settings.SECURE_SSL_REDIRECT = ["shop.example.com"], redirects
+
+    for host in ("web:8000", "10.0.0.7:8000", "not a name"):
+        for probe in ("/healthz", "/readyz", "/metrics", "/healthz/", "/readyz/", "/metrics/"):
+            answer = client.get(probe, headers={"host": host})
+            assert (answer.status_code, answer["X-Content-Type-Options"]) == (200, "nosniff"), (probe, host)
+            assert host.encode() not in answer.content
+        for path in ("/", "/accounts/login/", "/api/v1/products/", "/healthz/x", "/metricsx"):
+            assert client.get(path, headers={"host": host}).status_code == 400, (path, host)
+    assert client.get("/accounts/login/", headers={"host": "shop.example.com"}).status_code == (301 if redirects else 200)
+    assert client.post("/healthz", headers={"host": "web:8000"}).status_code == 405

@@ -89,6 +89,7 @@ def test_prometheus_takes_the_rules_and_each_alert_fires_when_it_should(what):
 
 
 def test_each_alert_is_tested_both_ways():
-    tested = [one["name"] for one in yaml.safe_load((RULES.parent / "rules_test.yml").read_text())["tests"]]
+    tests = yaml.safe_load((RULES.parent / "rules_test.yml").read_text())["tests"]
+    tested = dict.fromkeys(one["name"].partition(":")[0] for one in tests)  # after a colon: which case of it
 
-    assert tested == [f"{rule['alert']} {way}" for rule in alerts() for way in ("fires", "stays calm")]
+    assert list(tested) == [f"{rule['alert']} {way}" for rule in alerts() for way in ("fires", "stays calm")]

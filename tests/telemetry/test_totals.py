@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection
 from django.test import Client
+from django.utils.timezone import now
 from prometheus_client.parser import text_string_to_metric_families
 
 from supervision import testing
 from supervision.incidents import lifecycle, pulse
-from supervision.models import Alert, Metric, Run, StepEvent
+from supervision.models import Alert, Heartbeat, Metric, Run, StepEvent
 from supervision.recovery import supervisor
 from supervision.telemetry import measures
+from supervision.worker import consumption_check, heartbeats
 from tests.shopping import a_product, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -176,3 +180,23 @@ def test_a_scrape_reads_no_more_after_a_million_orders(shop):
 
     assert found["sas_orders_finished_total{outcome=processed}"] == found["sas_order_seconds_count"] == 1_000_000
     assert found["sas_order_seconds_sum"] == 700_000
+
+
+def test_a_needed_role_that_no_process_has_is_told_and_notes_are_no_processes(shop):
+    def alive() -> dict[str, float]:
+        return {name[25:-1]: value for name, value in scraped().items() if name.startswith("sas_processes_alive{role=")}
+
+    assert alive() == {"scheduler": 0, "agents": 0, "supervisor": 0, "beat": 0}
+
+    heartbeats.beat("supervisor-sweep", {}, name="the sweep")
+    consumption_check.send_round()
+    assert Heartbeat.objects.count() == 2
+    assert alive() == {"scheduler": 0, "agents": 0, "supervisor": 0, "beat": 0}
+
+    heartbeats.beat("agents-payment", {"queues": ["agent.payment"]}, name="agents-payment@here")
+    heartbeats.beat("all", {"queues": ["submissions", "supervisor", "agent.stock"]}, name="all@here")
+    assert alive() == {"scheduler": 1, "agents": 2, "supervisor": 1, "beat": 1, "agents-payment": 1, "all": 1}
+
+    Heartbeat.objects.update(seen_at=now() - timedelta(days=2))
+    heartbeats.delete_old()
+    assert alive() == {"scheduler": 0, "agents": 0, "supervisor": 0, "beat": 0}
