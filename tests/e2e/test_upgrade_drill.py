@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 def before_the_newest_migration() -> str:
-    """Git's name of the commit before the one that added a migration last."""
-    asked = ["git", "log", "--diff-filter=A", "--max-count=1", "--format=%H", "--", "*/migrations/*.py"]
+    """Git's name of the state of the main line before a migration was added last."""
+    asked = ["git", "log", "--first-parent", "-m", "--diff-filter=A", "--max-count=1", "--format=%H", "--", "*/migrations/*.py"]
     return f"{subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()}~1"
 
 
