@@ -51,13 +51,37 @@ class _NeedsApproval(SupervisionError):
         super().__init__(operation.verb)
 
 
+class MoreAtStake(SupervisionError):
+    """The verbs of a job would move more money together than was approved, or than may be moved without an approval."""
+
+    code = "more_at_stake"
+
+
+@dataclass
+class Budget:
+    """What the verbs of a job may move together. most: what was approved; None: as much as needs no approval. moved: so far."""
+
+    most: stakes.Money | None
+    moved: dict[str, Decimal]
+
+    def take(self, stake: stakes.Money) -> None:
+        """Count this amount. Raises MoreAtStake, and counts nothing, where it is too much."""
+        after = {currency: self.moved.get(currency, Decimal(0)) + stake.get(currency, Decimal(0)) for currency in {*self.moved, *stake}}
+        if stakes.exceeds(after) if self.most is None else beyond(after, self.most):
+            words = {"now": stakes.in_words(after), "then": stakes.in_words(self.most or {})}
+            if self.most is None:
+                raise MoreAtStake(_("%(now)s are at stake now. Resume the job to ask for another operator's approval.") % words)
+            raise MoreAtStake(_("%(now)s are at stake now; %(then)s were when it was asked for.") % words)
+        self.moved = after
+
+
 class NotYet(Exception):
     """Raised by an executor that calls services: an earlier try may still be at work. The outbox tries again later."""
 
 
 _ways: dict[str, _Way] = {}
 _approved: ContextVar[Approval | None] = ContextVar("approved", default=None)
-_covered: ContextVar[bool] = ContextVar("covered", default=False)
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def executor(verb: str, *, calls_services: bool = False) -> Callable[[F], F]:
@@ -84,24 +108,32 @@ def through(operation: Operation, *, by: Actor, reason: str) -> None:
     """Let the operation pass, or stop it because another operator has to approve it. Reads only.
 
     Raises NotPermitted where the account lacks the right to this verb, ProofNeeded where its session has to be proved again, and
-    ChangedMeanwhile where more money is at stake than was approved.
+    ChangedMeanwhile where more money is at stake than was approved; in a job MoreAtStake, see `within`.
     """
     rights.demand(by, operation.verb, [step.agent for step in operation.about])
     old = proof_is_old(by)
-    if isinstance(by, Exempt) or not (conf.get().approval_above or old) or _covered.get():
+    if isinstance(by, Exempt) or not (conf.get().approval_above or old):
         return
     stake = stakes.stake_of(operation)
+    if budget := _budget.get():
+        budget.take(stake)
+        return
     if old and stake:
         raise ProofNeeded(operation.verb)
     given = _approved.get()
     if given is not None and (given.verb, given.subject) == (operation.verb, operation.subject):
         most = {currency: Decimal(amount) for amount, currency in given.stake}
-        if any(amount > most.get(currency, Decimal(0)) for currency, amount in stake.items()):
+        if beyond(stake, most):
             words = {"now": stakes.in_words(stake), "then": stakes.in_words(most)}
             raise ChangedMeanwhile(_("%(now)s are at stake now; %(then)s were when it was asked for.") % words)
         return
     if stakes.exceeds(stake):
         raise _NeedsApproval(operation, by, reason, stake)
+
+
+def beyond(stake: stakes.Money, most: stakes.Money) -> bool:
+    """Whether one of the amounts is above that of its currency."""
+    return any(amount > most.get(currency, Decimal(0)) for currency, amount in stake.items())
 
 
 def proof_is_old(by: Actor) -> bool:
@@ -130,13 +162,13 @@ def carrying_out(row: Approval) -> Iterator[None]:
 
 
 @contextmanager
-def covered(by_approval: bool) -> Iterator[None]:
-    """Let all verbs pass the gate during the block, in this thread, if the whole that they are part of was approved."""
-    token = _covered.set(by_approval)
+def within(budget: Budget) -> Iterator[None]:
+    """Let verbs pass the gate during the block, in this thread, as long as they move no more than this together."""
+    token = _budget.set(budget)
     try:
         yield
     finally:
-        _covered.reset(token)
+        _budget.reset(token)
 
 
 def ask(operation: Operation, stake: stakes.Money, *, by: Actor, reason: str) -> AwaitsApproval:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
+from supervision.approvals.gate import MoreAtStake
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
 from supervision.models import Job, JobResult, Run, StepState
 from supervision.operations import operator_verbs
@@ -43,10 +44,12 @@ def in_words(given: Mapping[str, str]) -> str:
 def act(job: Job, row: JobResult, by: Actor) -> Became:
     """Do the job's verb to one order, in the caller's transaction; a verb that is refused changes nothing.
 
-    Raises only faults of the database that pass: the caller repeats its transaction.
+    Raises faults of the database that pass (the caller repeats its transaction), and MoreAtStake, which stops the job.
     """
     try:
         return Became(Outcome.DONE, _VERBS[job.verb](job, row, by))
+    except MoreAtStake:
+        raise
     except (ChangedMeanwhile, UnknownRun) as changed:
         return Became(Outcome.CHANGED, "", changed.code, str(changed)[:LONGEST_MESSAGE])
     except Refused as refused:

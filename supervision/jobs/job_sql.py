@@ -85,8 +85,8 @@ RETURNING t.id
 """
 ADVANCE = """
 UPDATE supervision_job
-   SET position = position + %(done)s + %(failed)s, done = done + %(done)s, failed = failed + %(failed)s, worked_at = clock_timestamp(),
-       leased_until = clock_timestamp() + %(lease)s::float8 * interval '1 s'
+   SET position = position + %(done)s + %(failed)s, done = done + %(done)s, failed = failed + %(failed)s, moved = %(moved)s::jsonb,
+       worked_at = clock_timestamp(), leased_until = clock_timestamp() + %(lease)s::float8 * interval '1 s'
  WHERE id = %(job)s AND state = 'running' AND leased_by = %(me)s AND position = %(position)s
 RETURNING id
 """
@@ -112,7 +112,7 @@ RETURNING id
 AWAIT = """
 UPDATE supervision_job
    SET approval = %(approval)s, state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s
- WHERE id = %(job)s AND state = 'running' AND position = 0
+ WHERE id = %(job)s AND (state = 'stopped' OR (state = 'running' AND position = 0))
 RETURNING id
 """
 APPROVED = """

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from supervision import conf
-from supervision.approvals import stakes
+from supervision.approvals import gate, stakes
 from supervision.jobs import selection
-from supervision.models import Run, StepState
+from supervision.models import Approval, Job, JobResult, Run, StepState
 
 
 def at_stake(verb: str, runs: Sequence[int], step: str = "", *, always: bool = False) -> dict[str, Decimal]:
@@ -26,6 +26,30 @@ def at_stake(verb: str, runs: Sequence[int], step: str = "", *, always: bool = F
         for currency, amount in worth.items() if one else ():
             total[currency] = total.get(currency, Decimal(0)) + amount
     return total
+
+
+def budget(job: Job) -> gate.Budget:
+    """What the job may move in all: what was approved for it, or what needs no approval; and what it has moved."""
+    return gate.Budget(_approved(job), _read(job.moved))
+
+
+def left_to_ask(job: Job) -> dict[str, Decimal]:
+    """What the job has moved and would move by its other orders as they are now, if another operator has to approve that; else empty."""
+    rest = list(JobResult.objects.filter(job=job.pk, number__gt=job.position).order_by("number").values_list("run_id", flat=True))
+    money = _read(job.moved)
+    for currency, amount in at_stake(job.verb, rest, job.filter.get("step", "")).items():
+        money[currency] = money.get(currency, Decimal(0)) + amount
+    approved = _approved(job)
+    return money if stakes.exceeds(money) and (approved is None or gate.beyond(money, approved)) else {}
+
+
+def _approved(job: Job) -> dict[str, Decimal] | None:
+    approval = Approval.objects.filter(pk=job.approval).first() if job.approval else None
+    return _read(approval.stake) if approval else None
+
+
+def _read(amounts: Sequence[Sequence[str]]) -> dict[str, Decimal]:
+    return {currency: Decimal(amount) for amount, currency in amounts}
 
 
 def _of_one(verb: str, group: selection.Group) -> dict[str, Decimal]:

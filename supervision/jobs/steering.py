@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from supervision.approvals import gate, rights, stakes
 from supervision.approvals.actors import Exempt
 from supervision.approvals.stakes import Operation
-from supervision.errors import ChangedMeanwhile, ProofNeeded, Refused
+from supervision.errors import AwaitsApproval, ChangedMeanwhile, ProofNeeded, Refused
 from supervision.incidents import lifecycle
 from supervision.jobs import job_sql, selection, stake
 from supervision.models import Approval, Job, Run
@@ -76,13 +76,18 @@ def _ask_for_it(job: Job, runs: Sequence[int], step: str, by: Actor) -> None:
         raise ProofNeeded(job.verb)
     if isinstance(by, Exempt) or not stakes.exceeds(money):
         return
-    run = Run.objects.get(pk=runs[0]) if len(runs) == 1 else None
+    _await(job, money, by, Run.objects.get(pk=runs[0]) if len(runs) == 1 else None)
+
+
+def _await(job: Job, money: stakes.Money, by: Actor, run: Run | None = None) -> AwaitsApproval:
+    """Ask for another operator's approval of this amount; the job is stopped until then. run: its only order."""
     asked = Operation(
         verb=JOB, subject=str(job.pk), order=run.key if run else "", run=run, arguments={"verb": job.verb}, stake=money
     )  # fmt: skip
     waits = gate.ask(asked, money, by=by, reason=f"{job.verb}, {job.total} orders: {job.reason}")
     job.approval, job.state, job.stop_reason, job.stopped_by = waits.approval, Job.State.STOPPED, str(waits), name_of(by)
     db.fetch(job_sql.AWAIT, {"job": job.pk, "approval": waits.approval, "by": name_of(by), "reason": str(waits)})
+    return waits
 
 
 @gate.executor(JOB)
@@ -109,22 +114,30 @@ def stop(pk: int, *, by: Actor, reason: str) -> None:
 
 
 def resume(pk: int, *, by: Actor, reason: str) -> None:
-    """Let a stopped job go on, on behalf of this actor. Raises Refused where there is no such job, ChangedMeanwhile where it runs."""
+    """Let a stopped job go on, on behalf of this actor.
+
+    Raises Refused where there is no such job, ChangedMeanwhile where it runs, and AwaitsApproval where its other orders move more
+    money now than was approved: it goes on once another operator has approved that.
+    """
     demand_reason(reason)
 
-    def work() -> None:
+    def work() -> AwaitsApproval | None:
         job = _job(pk)
         rights.demand(by, job.verb)
         if job.held and gate.proof_is_old(by):
             raise ProofNeeded(job.verb)
         if job.approval is not None and not Approval.objects.filter(pk=job.approval, state=Approval.State.APPROVED).exists():
             raise Refused(_("Another operator has to approve request %(number)s first.") % {"number": job.approval}, "not_approved")
+        if job.state == Job.State.STOPPED and not isinstance(by, Exempt) and (money := stake.left_to_ask(job)):
+            return _await(job, money, by)
         if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):
             raise ChangedMeanwhile(_("The job is %(state)s: only a stopped one can be resumed.") % {"state": job.get_state_display()})
         log(by, job, f"resumed: {reason}")
         hints.send(hints.JOBS)
+        return None
 
-    db.transact(work)
+    if waits := db.transact(work):
+        raise waits
 
 
 def _job(pk: int) -> Job:

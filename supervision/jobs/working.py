@@ -13,9 +13,11 @@ The rows of a job are written when it starts, and walked by their numbers: an or
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -25,7 +27,7 @@ from django.utils.translation import gettext as _
 
 from supervision import conf
 from supervision.approvals import gate
-from supervision.jobs import job_sql
+from supervision.jobs import job_sql, stake
 from supervision.jobs.acting import Became, Outcome, act
 from supervision.jobs.steering import may_act
 from supervision.models import Job, JobResult
@@ -116,12 +118,22 @@ def _work(pk: int) -> bool:
     rows = list(JobResult.objects.filter(job=pk, number__gt=job.position).order_by("number")[:BATCH])
     if [row.number for row in rows] != list(range(job.position + 1, min(job.position + BATCH, job.total) + 1)):
         raise RuntimeError(f"rows are missing after number {job.position} of {job.total}")
+    became: list[Became] = []
+    budget, too_much = stake.budget(job), ""
     if rows:
         locked = run_verbs.lock([row.run_id for row in rows])  # all of them, in the order in which the engine locks several runs
-        with holding(locked.runs), gate.covered(job.approval is not None):  # it runs, so it was approved
-            became = [act(job, row, by) for row in rows]
-        _record(job, rows, became)
+        with holding(locked.runs), gate.within(budget):
+            try:
+                for row in rows:
+                    became.append(act(job, row, by))  # noqa: PERF401 - those before the one that is too much stay done
+            except gate.MoreAtStake as more:
+                too_much = str(more)
+        rows = rows[: len(became)]
+        _record(job, rows, became, budget.moved)
         failpoints.hit("job.before_commit")
+    if too_much:
+        db.fetch(job_sql.STOP, _stopped(pk, too_much))
+        return False
     if job.position + len(rows) < job.total:
         return True
     _finish(pk)
@@ -140,7 +152,7 @@ def _actor(job: Job) -> Actor | None:
     return user if may_act(user, job.verb) else None
 
 
-def _record(job: Job, rows: Sequence[JobResult], became: Sequence[Became]) -> None:
+def _record(job: Job, rows: Sequence[JobResult], became: Sequence[Became], moved: Mapping[str, Decimal]) -> None:
     facts = {
         "ids": [row.pk for row in rows],
         "outcomes": [str(one.outcome) for one in became],
@@ -150,6 +162,7 @@ def _record(job: Job, rows: Sequence[JobResult], became: Sequence[Became]) -> No
     }
     done = sum(one.outcome == Outcome.DONE for one in became)
     counts = {"job": job.pk, "me": me(), "lease": _lease(), "position": job.position, "done": done, "failed": len(rows) - done}
+    counts["moved"] = json.dumps([[str(amount), currency] for currency, amount in moved.items()])
     if len(db.fetch(job_sql.RECORD, facts)) != len(rows) or not db.fetch(job_sql.ADVANCE, counts):
         raise RuntimeError(f"job {job.pk}: its rows changed under its lock")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -21,7 +21,8 @@ class Job(models.Model):
     filter: the filters of the list that chose the orders; empty where an operator chose them one by one. changes: corrections to
     each order's payload. account: the primary key of the account on whose behalf it acts, empty for a command; started_by: its
     name. approval: the request that another operator has to approve before the job may run, because of the money at stake; none if
-    there is little. position: how many orders have a result. leased_by, leased_until: which process works on it.
+    there is little. position: how many orders have a result. moved: what
+    its verbs have moved or forgone, counted where APPROVAL_ABOVE is set. leased_by, leased_until: which process works on it.
     """
 
     class State(models.TextChoices):
@@ -42,6 +43,7 @@ class Job(models.Model):
     done = models.IntegerField(_("done"), db_default=0, default=0)
     failed = models.IntegerField(_("not done"), db_default=0, default=0)
     held = models.JSONField(_("money"), default=list)
+    moved = models.JSONField(_("money moved"), db_default=Value([], models.JSONField()), default=list)
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     worked_at = models.DateTimeField(_("last progress at"), db_default=Now())
     stopped_at = models.DateTimeField(_("stopped at"), null=True)

@@ -11,7 +11,7 @@ from django.test import Client
 from supervision.approvals import deciding
 from supervision.errors import AwaitsApproval, NotPermitted, Refused
 from supervision.jobs import steering, working
-from supervision.models import Approval, Job, JobResult
+from supervision.models import Approval, Job, JobResult, StepState
 from supervision.operations import operator_verbs
 from tests.shopping import a_client
 from tests.support import console
@@ -109,6 +109,57 @@ def test_an_approved_job_may_be_stopped_and_resumed(olga: User, bob: User):
     finish()
 
     assert states(orders) == {"Processing"}
+
+
+def charged_meanwhile(orders: list[Any]) -> None:
+    """It is not known any more whether these orders were charged: to cancel them may pay money back."""
+    StepState.objects.filter(run__key__in=[order.public_id for order in orders], name="charge-payment").update(effect="unknown")
+
+
+def test_a_running_job_stops_before_it_moves_more_together_than_needs_no_approval(olga: User, bob: User, tuned: Any):
+    tuned(APPROVAL_ABOVE={"": "30"})
+    orders = console.fail(3)
+    job = start(olga, "cancel")
+    assert (job.state, job.approval) == ("running", None)
+    charged_meanwhile(orders)
+
+    finish()
+
+    job.refresh_from_db()
+    assert (job.state, job.position, job.moved) == ("stopped", 1, [["25.80", "EUR"]])
+    assert "51.60 EUR" in job.stop_reason
+    assert sorted(JobResult.objects.values_list("outcome", flat=True)) == ["done", "waiting", "waiting"]
+
+    with pytest.raises(AwaitsApproval):
+        steering.resume(job.pk, by=olga, reason="go on")
+    finish()
+    assert JobResult.objects.filter(outcome="done").count() == 1
+    request = Approval.objects.get()
+    assert request.stake == [["77.40", "EUR"]]  # all that the job moves, with what it has moved
+
+    deciding.approve(request.pk, by=bob, reason="seen")
+    finish()
+    assert outcomes() == {"done"}
+    assert Job.objects.get().moved == [["77.40", "EUR"]]
+
+
+def test_a_job_that_was_approved_for_little_moves_no_more(olga: User, bob: User, tuned: Any):
+    tuned(APPROVAL_ABOVE={"": "20"})
+    small, late = console.fail(2)
+    charged_meanwhile([small])
+    job = start(olga, "cancel")
+    deciding.approve(job.approval or 0, by=bob, reason="25.80 is fine")
+    steering.stop(job.pk, by=olga, reason="not yet")
+    charged_meanwhile([late])
+
+    with pytest.raises(AwaitsApproval):
+        steering.resume(job.pk, by=olga, reason="now")
+    finish()
+    assert outcomes() == {"waiting"}
+
+    deciding.approve(Approval.objects.latest("pk").pk, by=bob, reason="both, then")
+    finish()
+    assert outcomes() == {"done"}
 
 
 @pytest.mark.usefixtures("limit")
