@@ -11,8 +11,11 @@ A verb has the order's total at stake, of a return what its goods cost, and of a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from decimal import Decimal
+from typing import Any
 
 from orders.edits.codes import VERB as EDIT
 from orders.edits.lines import changed
@@ -20,7 +23,7 @@ from orders.parcels.splitting import BOOKING
 from orders.payments import codes
 from orders.returns import codes as returns
 from supervision.approvals.stakes import Operation, money_at_stake
-from supervision.models import StepState
+from supervision.models import StepState, Submission
 from supervision.postgres import db
 from supervision.states import Direction, Effect
 
@@ -39,7 +42,18 @@ def at_stake(operation: Operation) -> Mapping[str, Decimal]:
     if operation.verb == EDIT and operation.run is not None:
         change = changed(operation.run.payload, operation.arguments["lines"])
         return {change.currency: change.less}
-    return dict(db.run(_WORTH, {"key": operation.subject})) if moves_money(operation) else {}
+    return (dict(db.run(_WORTH, {"key": operation.subject})) or _announced(operation)) if moves_money(operation) else {}
+
+
+def _announced(operation: Operation) -> dict[str, Decimal]:
+    """Before the run there is no order yet: the total that its submission names, or else the amount that the signal names."""
+    said: list[Any] = list(Submission.objects.filter(public_id=operation.subject).values_list("payload", flat=True))
+    with suppress(ValueError):
+        said[:1] = [json.loads(text) for text in said[:1]]
+    for facts in (*said, operation.arguments.get("payload")):
+        with suppress(TypeError, KeyError, ArithmeticError):
+            return {str(facts["currency"]): Decimal(str(facts.get("total", facts.get("amount"))))}
+    return {}
 
 
 def moves_money(operation: Operation) -> bool:

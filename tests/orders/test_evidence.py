@@ -12,8 +12,11 @@ from orders.payments import codes
 from orders.queries import answer, order_view
 from orders.returns.codes import PAID_OUT, RECEIVED
 from supervision.intake.amqp import Incoming
-from supervision.models import Signal
+from supervision.models import Approval, Signal, Submission
+from tests.engine.conftest import tuned
 from tests.shopping import a_client, a_product, an_account, place
+
+__all__ = ["tuned"]
 
 TRANSFER = {"amount": "25.80", "currency": "EUR", "reference": "T1"}
 SAID = "Operators send the signal transfer-received. The client that placed the order may not."
@@ -73,6 +76,21 @@ def test_a_program_with_the_right_to_signals_tells_of_the_transfers_of_every_ord
 
     shop.run()
     assert order_view(waiting).process_state == "Processed"
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_transfer_that_is_told_before_the_run_waits_for_a_second_operator_too(shop, acme, tuned, readable):
+    tuned(APPROVAL_ABOVE={"": "20"})
+    key = place(acme, payment_method=codes.BANK_TRANSFER)
+    if not readable:
+        Submission.objects.filter(public_id=key).update(payload="no order")
+    bank = an_account("bank")
+    bank.user_permissions.add(Permission.objects.get(codename="signal_run"))
+
+    asked = post(bank, key, codes.TRANSFER)
+
+    assert (asked.status_code, Approval.objects.get().stake) == (202, [["25.80", "EUR"]])
+    assert not Signal.objects.exists()
 
 
 def test_news_of_a_payment_may_come_from_the_client_because_its_step_only_looks_again(acme, shop):
