@@ -110,8 +110,9 @@ def _by_transfer(request: StepRequest) -> bool:
 
 
 def _paid_by_card(request: StepRequest) -> bool:
-    """Whether no bank transfer was ever told to this step."""
-    return not _by_transfer(request) and codes.TRANSFERS not in request.checkpoint_data
+    """Whether no bank transfer was ever told to this step, nor written as its result by hand."""
+    by_hand = "received" in (request.performed or {})
+    return not (_by_transfer(request) or by_hand or codes.TRANSFERS in request.checkpoint_data)
 
 
 def _closed_cards(request: StepRequest) -> dict[str, Any] | None:

@@ -14,7 +14,8 @@ from orders.agents.listings import Listing
 from orders.gateways import http, payment
 from orders.gateways.http import GatewayError, NoAnswer, NotSent
 from orders.gateways.payment import CANCELLED, PAID, Broken, Intent, KeyConflict, Refund, Unavailable, WrongState
-from supervision import EffectOutcome, Operation, OutcomeUnknown, StepRequest, TransientFailure
+from orders.payments import codes
+from supervision import EffectOutcome, Operation, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ class Calls:
         self.request = request
         self.unsure = False  # whether a call got no good answer and its result is still unknown
         self.before: list[Operation] = []  # the ledger's rows when `known` read them
+        self.order = str(request.payload.get("order") or request.run_key)  # a return and a refund name their order
+        self.foreign: list[Intent] = []  # what `known` was given, and was made for another order
 
     def once(self, operation: str, call: Callable[[str], T], look: Callable[[], T | None]) -> T:
         """What `call(key)` returns, or what `look()` finds of its effect. Raises OutcomeUnknown if neither shows the result."""
@@ -72,8 +75,19 @@ class Calls:
             raise OutcomeUnknown(_words(problem), **evidence(problem)) from problem
 
     def get(self, intent: str) -> Intent:
-        """The intent as it is now."""
+        """The intent as it is now. Raises PermanentFailure if it was made for another order."""
+        found = self.look_at(intent)
+        if self.is_foreign(found):
+            raise foreign(found)
+        return found
+
+    def look_at(self, intent: str) -> Intent:
+        """The intent as it is now, whichever order it was made for."""
         return retried(lambda: payment.get(intent), on=HARMLESS)
+
+    def is_foreign(self, intent: Intent) -> bool:
+        """Whether it was made for another order. One that names no order was made by people at the payment service."""
+        return bool(intent.order) and intent.order != self.order
 
     def of_order(self) -> list[Intent]:
         """The order's intents that the search finds."""
@@ -82,12 +96,15 @@ class Calls:
     def known(self, *ids: str | None) -> list[Intent]:
         """The order's intents: those with these ids first, then the ledger's, then the others that the service finds.
 
+        An operator may have written an id by hand. One of another order is left out, and noted in `foreign`.
         The search lags behind by a minute. So the service's listing is read too if the ledger may have lost rows, or if
         the service may have forgotten idempotency keys.
         """
         self.before = self.request.effects()
         noted = [one.external_id for one in self.before if one.direction == "do"]
-        intents = {one: self.get(one) for one in dict.fromkeys([*ids, *noted]) if one}
+        named = {one: self.look_at(one) for one in dict.fromkeys([*ids, *noted]) if one}
+        self.foreign = [one for one in named.values() if self.is_foreign(one)]
+        intents = {name: one for name, one in named.items() if not self.is_foreign(one)}
         for found in self.of_order():
             intents.setdefault(found.id, found)
         if self.request.look_first or self._old():
@@ -145,6 +162,12 @@ class Calls:
             return now if now.status in (PAID, CANCELLED) else None
 
         return self.once(operation, lambda key: payment.cancel(intent.id, key=key), settled)
+
+
+def foreign(intent: Intent) -> PermanentFailure:
+    """The failure of a step or an undo that was told a payment of another order."""
+    text = _("The payment %(intent)s was made for another order, %(order)s: this order charges and refunds nothing of it.")
+    return PermanentFailure(text % {"intent": intent.id, "order": intent.order}, codes.FOREIGN)
 
 
 def _words(problem: GatewayError | None) -> str:

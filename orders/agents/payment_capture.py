@@ -4,7 +4,7 @@ The step `authorise-payment` has reserved the order's total and names the intent
 once, and never a cancelled one. So:
 
 1. Each attempt writes the capture into the effect ledger before it calls, and the engine refuses that to an attempt that lost
-   its claim. A later attempt looks at the intent first. A charged one completes the step.
+   its claim. Each attempt looks at the intent first. A charged one completes the step, and one of another order is refused.
 2. The undo step (`payment_undo`) cancels the intent, which releases what is reserved, or gives back what was captured. A frozen
    attempt that calls afterwards captures nothing, because the intent is cancelled or was captured before.
 3. What is reserved lapses after some days; or it was charged, and given back when the run went on from an earlier step. Then
@@ -59,7 +59,7 @@ class Capture(Calls):
         name, amount = first.external_id, first.amount
         row = request.intend(CAPTURE, key=first.key, service=SERVICE, amount=amount, currency=self.currency, external_id=name)
         try:
-            captured, found = self.captured(name, looks=row.outcome is not EffectOutcome.INTENDED or request.look_first)
+            captured, found = self.captured(name)
         except Rejected as problem:
             text = _("The payment service refuses to charge what is reserved: %(reason)s") % {"reason": problem}
             raise PermanentFailure(text, "capture_refused") from problem
@@ -76,10 +76,11 @@ class Capture(Calls):
         row.settle(EffectOutcome.DONE)
         return {"intent": captured.id, "amount": captured.received, "currency": self.currency}
 
-    def captured(self, name: str, *, looks: bool) -> tuple[Intent, bool]:
+    def captured(self, name: str) -> tuple[Intent, bool]:
         """The intent after its capture, or cancelled; and whether it was found so, and not captured by this very call.
 
-        looks: look at it first, because an earlier attempt may have captured it.
+        It is looked at first: an earlier attempt may have captured it, and an operator may have written its id by hand. Raises
+        PermanentFailure if it was made for another order.
         """
         seen: list[Intent] = []
 
@@ -88,8 +89,7 @@ class Capture(Calls):
             seen.extend([now] if now.status in (PAID, CANCELLED) else [])
             return seen[-1] if seen else None
 
-        found = ended() if looks else None
-        after = found or self.once(CAPTURE, lambda key: payment.capture(name, amount=self.amount, key=key), ended)
+        after = ended() or self.once(CAPTURE, lambda key: payment.capture(name, amount=self.amount, key=key), ended)
         return after, bool(seen)
 
     def refusal(self, reason: str, code: str) -> PermanentFailure:

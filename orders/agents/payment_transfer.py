@@ -6,7 +6,7 @@ TRANSFER_WITHIN is over. Too much completes the step, and the result says what h
 another currency, does not count and is kept.
 
 Money that has come can be paid back by people alone: an undo that finds some stops in Error and says how much. An operator
-completes the undo step by hand once it is paid back.
+completes the undo step by hand once it is paid back. What an operator wrote by hand as the step's result (`received`) has come, too.
 """
 
 from __future__ import annotations
@@ -89,14 +89,29 @@ def perform(request: StepRequest) -> dict[str, Any]:
 def compensate(request: StepRequest) -> dict[str, Any]:
     """Nothing, if no money has come. Raises PermanentFailure, which says how much an operator has to pay back, if some has."""
     transfers = request.checkpoint_data.get(codes.TRANSFERS) or {}
-    if transfers:
-        said = ", ".join(f"{amount} {currency} ({reference})" for reference, (amount, currency) in sorted(transfers.items()))
+    came = [f"{amount} {currency} ({reference})" for reference, (amount, currency) in sorted(transfers.items())]
+    if by_hand := _by_hand(request):
+        came.append(_("%(came)s in all, by the step's result") % {"came": by_hand})
+    if came:
+        said = ", ".join(came)
         text = _("Pay back what has come by bank transfer, then complete this step by hand: %(said)s") % {"said": said}
         raise PermanentFailure(text, "transfer_to_return")
     for one in request.effects():
         if one.service == SERVICE:
             one.settle(EffectOutcome.UNDONE)
     return {"cancelled": [], "refunded": []}
+
+
+def _by_hand(request: StepRequest) -> str:
+    """What the step's result says has come, if the told transfers are not all of it; empty for nothing more."""
+    said, currency = (request.performed or {}).get("received"), str(request.payload["currency"]).upper()
+    try:
+        amount = Decimal("0" if said is None else str(said))
+    except InvalidOperation:
+        amount = Decimal("nan")
+    # What is no amount counts as money, too: an operator has to look.
+    more = not amount.is_finite() or amount > received(request.checkpoint_data, currency)
+    return f"{str(said)[:100]} {currency}" if more else ""
 
 
 def _noted(request: StepRequest) -> Mapping[str, Any]:

@@ -2,6 +2,9 @@
 
 A cancelled payment releases what it has reserved. Both steps of an order that reserves at the checkout do the same: the one that
 is undone first finds something to undo, and the other one nothing, or what has succeeded too late.
+
+A result by hand may name a payment that was made for another order. The undo leaves that one alone, undoes the order's own
+payments, and then stops for an operator.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from orders.agents.payment_calls import SERVICE, Calls
+from orders.agents.payment_calls import SERVICE, Calls, foreign
 from orders.gateways import payment
 from orders.gateways.money import from_minor
 from orders.gateways.payment import CANCELLED, PAID, Intent
@@ -46,6 +49,8 @@ class Undo(Calls):
             if one.direction == "do" and one.service == SERVICE and one.outcome is not EffectOutcome.REFUSED:
                 one.settle(EffectOutcome.UNDONE)
         self.learn_undone(intents)
+        if self.foreign:
+            raise foreign(self.foreign[0])
         return {"cancelled": cancelled, "refunded": refunded}
 
     def learn_undone(self, intents: Sequence[Intent]) -> None:

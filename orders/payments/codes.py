@@ -29,6 +29,7 @@ ACTION_TIMEOUT = "action_timeout"  # the customer did not confirm in time
 PAYMENT_CANCELLED = "payment_cancelled"  # it was cancelled at the payment service
 TRANSFER_MISSING = "transfer_missing"  # no transfer has come in time
 AUTHORISATION_LAPSED = "authorisation_lapsed"  # what was reserved at the checkout can not be charged any more
+FOREIGN = "foreign_payment"  # a result by hand names a payment that was made for another order
 # A part has come, and not the rest. This is no refusal: an operator decides about the money that is there.
 TRANSFER_INCOMPLETE = "transfer_incomplete"
 REFUSALS = frozenset(

@@ -111,6 +111,13 @@ def charge_of(steps: Sequence[StepState]) -> str | None:
     return next((str(result["intent"]) for result in reversed(paid) if result.get("intent")), None)
 
 
+def was_taken(steps: Sequence[StepState]) -> bool:
+    """Whether a step of these that takes the money is done; not where an operator has skipped it."""
+    return any(
+        step.name in codes.TAKES_MONEY and step.direction == Direction.DO and step.process_state == ProcessState.PROCESSED for step in steps
+    )
+
+
 def came_by_transfer(steps: Sequence[StepState]) -> bool:
     """Whether the money of these steps came by bank transfer."""
     takes = (*codes.TAKES_MONEY, codes.AUTHORISE)

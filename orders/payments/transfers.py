@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from orders.models import Order, PaymentAdjustment
 from orders.payments.codes import BANK_TRANSFER, PAYOUT
-from orders.payments.state import came_by_transfer, charge_of
+from orders.payments.state import came_by_transfer, charge_of, was_taken
 from orders.queries import OrderView, order_view
 from supervision.postgres import db
 
@@ -142,8 +142,16 @@ def left(view: OrderView, *, besides: str = "") -> Decimal:
 
 
 def owed(view: OrderView | None, back: str, worth: Decimal) -> Decimal:
-    """What a return whose goods are worth this much has to pay out; all of it where the order's money did not come by transfer."""
-    return worth if view is None or not came_by_transfer(view.steps) else min(worth, left(view, besides=back))
+    """What a return whose goods are worth this much has to pay out.
+
+    Nothing where the order was never paid, because an operator has skipped its payment. All of it where an operator completed the
+    payment by hand, and did not say how much came.
+    """
+    if view is None:
+        return worth
+    if came_by_transfer(view.steps):
+        return min(worth, left(view, besides=back))
+    return worth if was_taken(view.steps) else Decimal("0.00")
 
 
 def owed_at_bank(back: Back) -> Decimal:

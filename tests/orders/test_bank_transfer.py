@@ -14,6 +14,7 @@ from orders.payments import codes, state
 from orders.queries import answer, order_view
 from supervision.errors import Refused
 from supervision.models import Alert, Effect
+from supervision.operations import completing, pauses
 from supervision.outbox import notifications
 from supervision.signals.sending import Sent, send_signal
 from supervision.testkit.run import Run
@@ -210,6 +211,56 @@ def test_money_that_has_come_for_a_cancelled_order_is_an_operators_task(shop, wa
     Run(waiting).assert_state("Cancelled")
     assert Product.objects.get().available == 50
     shop.assert_healthy()
+
+
+@pytest.mark.parametrize(
+    ("by_signal", "said", "words"),
+    [
+        ("", "25.80", ": 25.80 EUR in all, by the step's result"),
+        ("10", "25.80", ": 10 EUR (T1), 25.80 EUR in all, by the step's result"),
+        ("", "all of it", ": all of it EUR in all, by the step's result"),
+    ],
+)
+def test_a_transfer_that_was_written_by_hand_is_paid_back_by_people_too(shop, waiting, by_signal, said, words):
+    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
+    if by_signal:
+        transfer(shop, waiting, by_signal, "T1")
+    completing.complete(waiting, by="olga", reason="it is on our account", result={"received": said, "method": "bank_transfer"})
+    shop.run()
+    Run(waiting).cancel()
+    pauses.lift("agent", "shipping", by="olga")
+    shop.run()
+
+    Run(waiting).assert_state("Error")
+    assert Alert.objects.get(run__key=waiting, closed_at=None).message.endswith(words)
+    Run(waiting).skip("paid back")
+    shop.run()
+    Run(waiting).assert_state("Cancelled")
+
+
+def test_a_transfer_that_was_written_by_hand_for_an_order_with_a_card_is_paid_back_by_people_too(shop, services):
+    key = place(payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
+    completing.complete(key, by="olga", reason="it is on our account", result={"received": "25.80"})
+    shop.run()
+    Run(key).cancel()
+    pauses.lift("agent", "shipping", by="olga")
+    shop.run()
+
+    Run(key).assert_state("Error")
+    assert "25.80 EUR" in Alert.objects.get(run__key=key, closed_at=None).message
+
+
+def test_a_result_by_hand_that_says_that_nothing_came_lets_the_order_end(shop, waiting):
+    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
+    completing.complete(waiting, by="olga", reason="a gift", result={"received": "0.00"})
+    shop.run()
+    Run(waiting).cancel()
+    pauses.lift("agent", "shipping", by="olga")
+    shop.run()
+
+    Run(waiting).assert_state("Cancelled")
 
 
 def test_a_paid_order_that_is_cancelled_keeps_its_money_in_the_books_until_it_is_paid_back(shop, waiting, services):

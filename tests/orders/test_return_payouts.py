@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import LogEntry
 
+from orders.models import PaymentAdjustment
 from orders.payments import codes as payment_codes
 from orders.returns import answers, codes, shown
+from supervision.audit import registry
 from supervision.errors import Refused
 from supervision.incidents import lifecycle
 from supervision.models import Effect, Incident
+from supervision.operations import completing, operator_verbs
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
 from tests.orders.test_returns import LINES, ada, asked, goods, olga, paying, shop, told
@@ -107,3 +110,60 @@ def test_a_payout_that_is_not_recorded_in_time_stops_the_return_and_a_resubmissi
 
 def test_a_customer_cannot_record_a_payout(shop, back, ada):
     assert a_client(ada).post(f"/api/v1/returns/{back}/payout/", PAID).status_code == 403
+
+
+@pytest.fixture
+def unpaid(shop, ada):
+    """The public id of a return over one mug, looked at, of an order whose card was declined and whose payment was skipped."""
+    key = place(ada, lines=LINES, payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    operator_verbs.skip(key, by="olga", reason="goodwill")
+    shop.run()
+    made = asked(shop, key, mugs=1)
+    goods(shop, made, ("MUG-BLUE", 1))
+    return made
+
+
+def test_a_return_of_an_order_that_was_never_paid_owes_nothing_and_says_it(shop, unpaid, olga):
+    Run(unpaid).assert_state("Processed")
+    assert (told(olga, unpaid)["refunded"], told(olga, unpaid)["owed"]) == ("0.00", "0.00")
+    assert (Run(unpaid).results[codes.REFUND]["refunded"], Run(unpaid).results[codes.REFUND]["short"]) == ("0.00", "12.90")
+    refused = olga.post(f"/api/v1/returns/{unpaid}/payout/", PAID)
+    assert (refused.status_code, refused.json()["code"]) == (409, "no_payout")
+    shop.assert_healthy()
+
+
+def test_the_audit_tells_of_a_payout_for_an_order_that_was_never_paid(shop, unpaid):
+    facts = {"external_id": f"payout:{unpaid}", "order_key": order_of(unpaid), "intent": "bank_transfer", "kind": "refund"}
+    PaymentAdjustment.objects.create(**facts, amount="12.90", currency="EUR", status="succeeded", gives_back=True, rank=1)
+
+    assert "no order was paid out more at the bank than has come for it" in [one.invariant for one in registry.violations()]
+
+
+def test_a_payment_by_hand_that_does_not_say_how_much_came_counts_in_full(shop, ada, olga):
+    key = place(ada, lines=LINES, payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    completing.complete(key, by="olga", reason="paid in cash", result={})
+    shop.run()
+    made = asked(shop, key, mugs=1)
+    goods(shop, made, ("MUG-BLUE", 1))
+    assert told(olga, made)["owed"] == "12.90"
+    assert olga.post(f"/api/v1/returns/{made}/payout/", PAID).status_code == 202
+    shop.run()
+
+    Run(made).assert_state("Processed")
+    assert told(olga, made)["refunded"] == "12.90"
+    shop.assert_healthy()
+
+
+def test_a_card_that_was_refused_and_then_paid_gets_its_money_back(shop, ada, olga, services):
+    key = place(ada, lines=LINES, payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    assert a_client(ada).post(f"/api/v1/orders/{key}/payment/", {"payment_method": "pm_card_visa"}).status_code == 202
+    shop.run()
+    made = asked(shop, key, mugs=1)
+    goods(shop, made, ("MUG-BLUE", 1))
+
+    Run(made).assert_state("Processed")
+    assert services.charged(key) == 7980 - 1290
+    shop.assert_healthy()

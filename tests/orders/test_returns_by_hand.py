@@ -44,14 +44,38 @@ def test_stock_that_is_settled_by_hand_lets_no_invented_amount_out(shop, deliver
     assert services.charged(delivered) == 7980
 
 
-@pytest.mark.parametrize("result", [{}, {"amount": "25.80"}])
-def test_a_result_by_hand_without_goods_ends_the_return_without_money(shop, delivered, services, result):
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        ({}, "accepted: expected at least one piece"),
+        ({"amount": "25.80"}, "accepted: expected at least one piece"),
+        ({"accepted": {}}, "accepted: expected at least one piece"),
+        ({"accepted": {}, "refused": {"MUG-BLUE": 2}}, "accepted: expected at least one piece"),
+        ({"accepted": {"MUG-BLUE": 0}}, "accepted: expected at least one piece"),
+        ({"accepted": ["MUG-BLUE"]}, "accepted: expected an object"),
+        ({"accepted": {"MUG-BLUE": 3}}, "accepted.MUG-BLUE: expected a whole number from 0 to 2"),
+        ({"accepted": {"MUG-BLUE": 1}, "refused": {"MUG-BLUE": 2}}, "refused.MUG-BLUE: at most 2 pieces can have come"),
+        ({"accepted": {"TOTE-OCHRE": 1}}, "accepted.TOTE-OCHRE: expected a product of this return"),
+    ],
+)
+def test_a_result_by_hand_that_is_no_report_with_goods_is_refused_and_the_return_waits_on(shop, delivered, result, why):
     back = asked(shop, delivered, mugs=2)
-    completing.complete(back, by="olga", reason="an empty box", result=result)
-    shop.run()
+    with pytest.raises(Refused, match=why) as problem:
+        completing.complete(back, by="olga", reason="an empty box", result=result)
+    assert problem.value.code == "invalid_result"
+
+    Run(back).assert_state("Processing")
+
+
+def test_after_a_refused_result_an_empty_report_frees_the_pieces(shop, delivered):
+    back = asked(shop, delivered, mugs=2)
+    with pytest.raises(Refused):
+        completing.complete(back, by="olga", reason="an empty box", result={"accepted": {}})
+    goods(shop, back)
 
     Run(back).assert_state("Processed")
-    assert services.charged(delivered) == 7980
+    assert held(delivered)["MUG-BLUE"] == 0
+    shop.assert_healthy()
 
 
 def test_an_undo_reads_a_refund_by_hand_that_is_no_amount(shop, delivered, services):
