@@ -137,8 +137,9 @@ ORDER BY l.place
 
 
 def order_number(submission: int) -> str:
-    """The number of this submission's order, for mails and calls: unique, and not sequential, so it tells not how many exist.
+    """The number of this submission's order, for mails and calls: unique, and not sequential.
 
+    It is no secret: the constants are public, so who knows them reads the submission's id from it, and about how many orders exist.
     The order has it from its acceptance, and at each delivery of the submission.
     """
     return grouped(str(_FIRST + submission * _FACTOR % _PRIME))

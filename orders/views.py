@@ -29,6 +29,7 @@ from orders.progress import standing
 from orders.queries import OrderView
 from orders.responses import private
 from orders.returns import shown
+from supervision.approvals import rights
 from supervision.errors import Refused, UnknownRun
 
 PAYMENT_LABELS = {value: label for value, label, _about in PAYMENT_METHODS}
@@ -97,25 +98,34 @@ def order(request: HttpRequest, public_id: str) -> HttpResponse:
     return private(render(request, "orders/order.html", facts))
 
 
-def by_customer(act: Callable[[HttpRequest, OrderView, Any], None]) -> Callable[..., HttpResponse]:
+Act = Callable[[HttpRequest, OrderView, Any], None]
+
+
+def acting_page(verb: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     """A view that lets the order's owner, a holder of a guest's link, or an operator act, and shows the order's page again.
 
-    act(request, view, by): what to do. It tells the result by a message.
+    verb: whose right an operator needs (`may_act`). act(request, view, by): what to do. It tells the result by a message.
     """
 
-    @require_POST
-    @wraps(act)
-    def page(request: HttpRequest, public_id: str) -> HttpResponse:
-        view = visible_order(request, public_id)
-        if view is None or not may_act(view, request.user):
-            return private(render(request, "orders/order_unknown.html", status=404))
-        act(request, view, services.acting_on(view.account_id, request.user if request.user.is_authenticated else "customer"))
-        return redirect("orders:order", public_id)
+    def decorate(act: Act) -> Callable[..., HttpResponse]:
+        @require_POST
+        @wraps(act)
+        def page(request: HttpRequest, public_id: str) -> HttpResponse:
+            view = visible_order(request, public_id)
+            if view is None or not may_act(view, request.user, verb):
+                return private(render(request, "orders/order_unknown.html", status=404))
+            act(request, view, services.acting_on(view.account_id, request.user if request.user.is_authenticated else "customer"))
+            return redirect("orders:order", public_id)
 
-    return page
+        return page
+
+    return decorate
 
 
-@by_customer
+by_customer = acting_page("")
+
+
+@acting_page("cancel")
 def cancel(request: HttpRequest, view: OrderView, by: Any) -> None:
     """Cancel an order at the request of the customer on the order page."""
     form = CancelForm(request.POST)
@@ -133,19 +143,25 @@ def cancel(request: HttpRequest, view: OrderView, by: Any) -> None:
 def visible_order(request: HttpRequest, public_id: str) -> OrderView | None:
     """The order, if this visitor may see it; None both for foreign and for unknown orders."""
     view = queries.order_view(public_id)
-    if view is None or may_act(view, request.user) or request.user.has_perm("orders.view_order"):
+    if view is None or may_act(view, request.user) or request.user.has_perm("orders.view_order") or _opens_by_link(view):
         return view
     return None
 
 
-def may_act(view: OrderView, user: Any) -> bool:
+def may_act(view: OrderView, user: Any, verb: str = "") -> bool:
     """Whether this visitor may act on the order: its account, an operator, or any holder of the link of a guest's order.
 
-    Orders placed by a shop's server (group `client`) count as guests' orders: their customers have only the link.
+    verb: whose right is enough for an operator, as at the API; without it only the right to all verbs is. The shop's staff is never
+    the customer of another's order (`services.is_staff`).
     """
-    if view.account_id is None or view.account_id == user.pk or user.has_perm("supervision.operate"):
+    if view.account_id is not None and view.account_id == user.pk:
         return True
-    return Group.objects.filter(name="client", user=view.account_id).exists()
+    return rights.may(user, verb) if services.is_staff(user) else _opens_by_link(view)
+
+
+def _opens_by_link(view: OrderView) -> bool:
+    """Whether the link is enough: a guest's order, or one of a shop's server (group `client`), whose customers have only the link."""
+    return view.account_id is None or Group.objects.filter(name="client", user=view.account_id).exists()
 
 
 def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
@@ -154,7 +170,7 @@ def order_facts(view: OrderView, request: HttpRequest) -> dict[str, Any]:
         "order": view,
         "standing": standing(view),
         "payment": PAYMENT_LABELS.get(view.payment_method, view.payment_method),
-        "may_cancel": view.may_cancel and may_act(view, request.user),
+        "may_cancel": view.may_cancel and may_act(view, request.user, "cancel"),
         "may_pay": may_pay_again(view) and may_act(view, request.user),
     }
 

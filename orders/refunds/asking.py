@@ -34,6 +34,13 @@ SELECT coalesce(sum(f.amount), 0) FROM orders_refund f LEFT JOIN supervision_run
  WHERE f.order_key = %(order)s AND f.replaces = '' AND r.finished_at IS NULL
    AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = f.public_id)
 """
+# The refunds that no second operator has approved. The outcome of an approved request names its refund.
+_UNAPPROVED = """
+SELECT coalesce(sum(f.amount), 0) FROM orders_refund f
+ WHERE f.order_key = %(order)s AND f.currency = %(currency)s AND f.replaces = ''
+   AND NOT EXISTS (SELECT FROM supervision_approval a
+                    WHERE a.order_key = f.order_key AND a.verb = %(verb)s AND a.state = 'approved' AND a.outcome = f.public_id)
+"""
 
 
 def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: str) -> Asked:
@@ -62,7 +69,8 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
             text = _("Only %(rest)s of the charge are left.") % {"rest": f"{rest} {view.currency}"}
             raise Conflict(codes.BEYOND, text, {"amount": [text]})
         arguments = {"amount": str(amount), "idempotency_key": idempotency_key}
-        operation = Operation(verb=codes.VERB, subject=key, order=key, arguments=arguments, stake={view.currency: amount})
+        stake = {view.currency: amount + _unapproved(view)}
+        operation = Operation(verb=codes.VERB, subject=key, order=key, arguments=arguments, stake=stake)
         gate.through(operation, by=by, reason=reason)
         return accept_refund(
             order, view, amount=amount, reason=reason, by=by, intent=charge_of(view.steps), key=idempotency_key, digest=digest
@@ -83,6 +91,13 @@ def _approved(key: str, /, *, by: Any, reason: str, plan_version: str | None, **
     except OrderRefused as problem:
         raise Refused(str(problem), codes.BEYOND) from problem
     return asked.public_id
+
+
+def _unapproved(view: OrderView) -> Decimal:
+    """What was asked for before without an approval. It counts with the next refund: so no one passes the limit in small parts."""
+    facts = {"order": view.public_id, "currency": view.currency, "verb": codes.VERB}
+    before: Decimal = db.fetch(_UNAPPROVED, facts)[0][0]
+    return before
 
 
 def left(view: OrderView) -> Decimal:

@@ -58,6 +58,11 @@ def is_operator(user: Any) -> bool:
     return any(may(user, verb) for verb in VERBS)
 
 
+def has_any(user: Any) -> bool:
+    """Whether the account has the right to any verb or duty."""
+    return any(may(user, name) for name in _NAMES)
+
+
 def demand(by: Actor, verb: str, agents: Iterable[str] = ()) -> None:
     """Raise NotPermitted if the actor is an account that may not do this verb to steps of these agents."""
     account = None if isinstance(by, Exempt) else account_of(by)

@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 
 from orders.models import Refund
 from supervision.approvals import deciding
+from supervision.errors import ChangedMeanwhile
 from supervision.models import Approval
 from tests.orders.test_refund_parts import refunds_made
 from tests.orders.test_returns import ada, delivered, olga, shop
@@ -122,3 +123,32 @@ def test_the_command_waits_for_an_approval(shop, delivered, settings):
 
     assert said == f'{{"approval": {Approval.objects.get().pk}, "state": "pending"}}\n'
     assert not Refund.objects.exists()
+
+
+def test_parts_count_together_until_another_operator_has_approved(shop, delivered, services, olga, settings):
+    above(settings, "20")
+    otto = an_account("otto", "operator")
+
+    first = post(olga, delivered, "one", amount="19.00")
+    second = post(olga, delivered, "two", amount="6.80")
+    assert post(olga, delivered, "one", amount="19.00").json() == first.json(), "a replay asks for nothing"
+
+    asked = Approval.objects.get()
+    assert second.json() == {"approval": asked.pk, "state": "pending"}
+    assert (asked.stake, asked.arguments["amount"]) == ([["25.80", "EUR"]], "6.80")
+    deciding.approve(asked.pk, by=otto, reason="I saw both")
+    assert "id" in post(olga, delivered, "three", amount="1.00").json(), "what was approved counts no more"
+    assert "approval" in post(olga, delivered, "four", amount="0.01").json()
+    shop.run()
+    assert sorted(refunds_made(services, delivered)) == [100, 680, 1900]
+
+
+def test_a_part_that_was_paid_meanwhile_makes_the_request_fail(shop, delivered, services, olga, settings):
+    above(settings, "20")
+    post(olga, delivered, "one", amount="21.00")
+    post(olga, delivered, "two", amount="19.00")
+
+    with pytest.raises(ChangedMeanwhile, match=r"40\.00 EUR are at stake now"):
+        deciding.approve(Approval.objects.get().pk, by=an_account("otto", "operator"), reason="I saw one")
+
+    assert [str(one.amount) for one in Refund.objects.all()] == ["19.00"]
