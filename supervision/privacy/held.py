@@ -87,7 +87,7 @@ PLAIN: Mapping[str, str] = {
         supervision_telling: event severity; supervision_exchange: direction call; supervision_deadletter: source content_type;
         supervision_finding: kind currency verbs verb; supervision_approval: verb step stake state;
         supervision_incident: kind step code severity told_severity held; supervision_pause: scope;
-        supervision_job: verb state held; supervision_jobresult: step outcome process_state code; supervision_savedview: of;
+        supervision_job: verb state held moved; supervision_jobresult: step outcome process_state code; supervision_savedview: of;
         supervision_journalentry: event_type; supervision_journalfile: event_type columns;
         supervision_apirequest: method path code signed_in key; supervision_pulse: classes counts incidents;
         supervision_workflowversion: name fingerprint definition; supervision_scheduleprogress: name last_error;
