@@ -23,7 +23,7 @@ from orders.api.permissions import is_client
 from orders.services import Item, Placed
 from supervision.api.requests import BoundedJSONParser
 from supervision.errors import Refused, UnknownRun
-from supervision.insight.directory import demand_sender
+from supervision.insight.directory import demand_of_client
 from supervision.intake.amqp import Incoming, reader
 from supervision.models import Submission
 from supervision.signals.sending import send_signal
@@ -109,7 +109,7 @@ def _send(item: Item, account: AbstractBaseUser) -> None:
     if not Submission.objects.filter(public_id=data["order"], client=services.client_of(account, None)).exists():
         raise _Refused(str(UnknownRun(data["order"])))
     try:
-        demand_sender(account, data["name"])
+        demand_of_client(data["name"])
         payload, by = data.get("payload", {}), account.get_username()
         send_signal(data["order"], data["name"], payload, key=item.idempotency_key, sent_by=by)
     except (Refused, UnknownRun) as refusal:

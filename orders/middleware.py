@@ -29,7 +29,6 @@ THEMED = (
     f"img-src 'self' data:; font-src 'self' data:; connect-src 'self'; {_COMMON}"
 )
 THEMED_PATHS = ("/admin/",)
-UNDER_ANY_NAME = frozenset(f"/{probe}{slash}" for probe in ("healthz", "readyz", "metrics") for slash in ("", "/"))
 
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
@@ -94,4 +93,4 @@ class Common(CommonMiddleware):
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         """None: go on. A redirect is the answer."""
-        return None if request.path_info in UNDER_ANY_NAME else super().process_request(request)
+        return None if request.path_info.strip("/") in settings.PROBES else super().process_request(request)

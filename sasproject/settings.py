@@ -263,7 +263,8 @@ if not _collected:
 TRUST_PROXY = env_bool("TRUST_PROXY", default=False)
 SECURE_SSL_REDIRECT = env_bool("SECURE_SSL_REDIRECT", default=not DEBUG)
 # Probes come from inside the cluster, over plain HTTP and to an address instead of a name.
-SECURE_REDIRECT_EXEMPT = [r"^healthz/?$", r"^readyz/?$", r"^metrics/?$"]
+PROBES = ("healthz", "readyz", "metrics")
+SECURE_REDIRECT_EXEMPT = [rf"^{probe}/?$" for probe in PROBES]
 if TRUST_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 _https = not DEBUG and (SECURE_SSL_REDIRECT or TRUST_PROXY)

@@ -55,6 +55,14 @@ def pytest_sessionfinish() -> None:
     throw_away()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Drop a connection that was cut while an earlier test had it, so that this one gets another."""
+    for one in connections.all(initialized_only=True):
+        if one.connection is not None and one.connection.closed:
+            one.close()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, Any, Any]:
     """Close the connection of a test that timed out in the middle of a statement, so that no later test uses it."""

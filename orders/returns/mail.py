@@ -34,6 +34,6 @@ def words(request: StepRequest) -> tuple[str, str]:
     if paid := out.get(request.run_key, codes.amount_said(refund.get("refunded"))):
         parts.append(_("We pay %(paid)s back to you.") % {"paid": money(paid, payload["currency"])})
     if codes.amount_said(refund.get("short")):
-        parts.append(_("The rest of its worth went back to you before, or your bank decides about it."))
+        parts.append(_("The rest of its worth was never paid, went back to you before, or your bank decides about it."))
     parts.append(_("Your order: %(link)s") % {"link": f"{settings.PUBLIC_URL}/orders/{payload['order']}/"})
     return _("Your return for order %(number)s") % {"number": payload["number"]}, "\n\n".join(parts)

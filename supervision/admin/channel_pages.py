@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import secrets
 from typing import Any
 
@@ -28,7 +27,6 @@ from supervision.outbox.channel_texts import receivers
 from supervision.sealing.texts import Unopened, Unreadable, usable
 
 LOG_SHOWN = 20
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -71,7 +69,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_name(self) -> str:
         """The name, which stands in the subject of mails: one line."""
         name = str(self.cleaned_data["name"])
-        if _CONTROL.search(name):
+        if not name.isprintable():
             raise ValidationError(_("Control characters are not allowed."))
         return name
 

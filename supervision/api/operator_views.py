@@ -250,18 +250,17 @@ class SignalView(VerbDoor):
         The answer's `signal` says what became of it. `late`: it is kept, but no step of the order waits for it any more.
         """
         account = account_of(request)
-        if (
-            not rights.may(account, "signal")
-            and not Submission.objects.filter(public_id=public_id, client=directory.current().client_of(account)).exists()
-        ):
-            raise UnknownRun(public_id)
-        directory.demand_sender(account, name)
+        operates = rights.may(account, "signal")
+        if not operates:
+            if not Submission.objects.filter(public_id=public_id, client=directory.current().client_of(account)).exists():
+                raise UnknownRun(public_id)
+            directory.demand_of_client(name)
         key = request.headers.get("Idempotency-Key", "")
         if not key:
             raise ValidationError({"Idempotency-Key": [_("This header is required.")]})
         given = self.read(request, self.asks)
         try:
-            by = account if rights.may(account, "signal") else Exempt(account)
+            by = account if operates else Exempt(account)
             reason = given["reason"] or _("no reason given")
             sent = operator_verbs.signal(public_id, name, by=by, reason=reason, payload=given["payload"], signal_key=key).outcome
         except Refused as refusal:

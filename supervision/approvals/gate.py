@@ -64,14 +64,19 @@ class Budget:
     most: stakes.Money | None
     moved: dict[str, Decimal]
 
+    def after(self, stake: stakes.Money) -> dict[str, Decimal]:
+        """What is moved with this amount."""
+        return {currency: self.moved.get(currency, Decimal(0)) + stake.get(currency, Decimal(0)) for currency in {*self.moved, *stake}}
+
+    def is_beyond(self, money: stakes.Money) -> bool:
+        """Whether another operator has to approve first that so much is moved in all."""
+        return stakes.exceeds(money) and (self.most is None or beyond(money, self.most))
+
     def take(self, stake: stakes.Money) -> None:
         """Count this amount. Raises MoreAtStake, and counts nothing, where it is too much."""
-        after = {currency: self.moved.get(currency, Decimal(0)) + stake.get(currency, Decimal(0)) for currency in {*self.moved, *stake}}
-        if stakes.exceeds(after) if self.most is None else beyond(after, self.most):
-            words = {"now": stakes.in_words(after), "then": stakes.in_words(self.most or {})}
-            if self.most is None:
-                raise MoreAtStake(_("%(now)s are at stake now. Resume the job to ask for another operator's approval.") % words)
-            raise MoreAtStake(_("%(now)s are at stake now; %(then)s were when it was asked for.") % words)
+        if self.is_beyond(after := self.after(stake)):
+            words = {"now": stakes.in_words(after)}
+            raise MoreAtStake(_("%(now)s are at stake now. Resume the job to ask for another operator's approval.") % words)
         self.moved = after
 
 

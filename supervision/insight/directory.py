@@ -13,7 +13,6 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext as _
 
-from supervision.approvals import rights
 from supervision.errors import NotPermitted
 from supervision.insight import queries
 from supervision.insight.filters import Filters
@@ -97,9 +96,9 @@ def find(said: str) -> Entry | None:
     return current().find(said) or Directory().find(said)
 
 
-def demand_sender(account: AbstractBaseUser, signal: str) -> None:
-    """Raise NotPermitted if the account may send this signal neither as an operator nor as the client that submitted the run."""
-    if not rights.may(account, "signal") and not current().clients_send(signal):
+def demand_of_client(signal: str) -> None:
+    """Raise NotPermitted if the client that submitted a run may not send it this signal."""
+    if not current().clients_send(signal):
         raise NotPermitted(_("Operators send the signal %(name)s. The client that placed the order may not.") % {"name": signal})
 
 

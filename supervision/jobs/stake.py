@@ -30,22 +30,16 @@ def at_stake(verb: str, runs: Sequence[int], step: str = "", *, always: bool = F
 
 def budget(job: Job) -> gate.Budget:
     """What the job may move in all: what was approved for it, or what needs no approval; and what it has moved."""
-    return gate.Budget(_approved(job), _read(job.moved))
+    approval = Approval.objects.filter(pk=job.approval).first() if job.approval else None
+    return gate.Budget(_read(approval.stake) if approval else None, _read(job.moved))
 
 
 def left_to_ask(job: Job) -> dict[str, Decimal]:
     """What the job has moved and would move by its other orders as they are now, if another operator has to approve that; else empty."""
     rest = list(JobResult.objects.filter(job=job.pk, number__gt=job.position).order_by("number").values_list("run_id", flat=True))
-    money = _read(job.moved)
-    for currency, amount in at_stake(job.verb, rest, job.filter.get("step", "")).items():
-        money[currency] = money.get(currency, Decimal(0)) + amount
-    approved = _approved(job)
-    return money if stakes.exceeds(money) and (approved is None or gate.beyond(money, approved)) else {}
-
-
-def _approved(job: Job) -> dict[str, Decimal] | None:
-    approval = Approval.objects.filter(pk=job.approval).first() if job.approval else None
-    return _read(approval.stake) if approval else None
+    allowed = budget(job)
+    money = allowed.after(at_stake(job.verb, rest, job.filter.get("step", "")))
+    return money if allowed.is_beyond(money) else {}
 
 
 def _read(amounts: Sequence[Sequence[str]]) -> dict[str, Decimal]:

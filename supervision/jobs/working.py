@@ -125,7 +125,10 @@ def _work(pk: int) -> bool:
         with holding(locked.runs), gate.within(budget):
             try:
                 for row in rows:
-                    became.append(act(job, row, by))  # noqa: PERF401 - those before the one that is too much stay done
+                    before = budget.moved
+                    became.append(act(job, row, by))  # those before the one that is too much stay done
+                    if became[-1].outcome != Outcome.DONE:
+                        budget.moved = before
             except gate.MoreAtStake as more:
                 too_much = str(more)
         rows = rows[: len(became)]

@@ -21,8 +21,8 @@ class Job(models.Model):
     filter: the filters of the list that chose the orders; empty where an operator chose them one by one. changes: corrections to
     each order's payload. account: the primary key of the account on whose behalf it acts, empty for a command; started_by: its
     name. approval: the request that another operator has to approve before the job may run, because of the money at stake; none if
-    there is little. position: how many orders have a result. moved: what
-    its verbs have moved or forgone, counted where APPROVAL_ABOVE is set. leased_by, leased_until: which process works on it.
+    there is little. position: how many orders have a result. moved: what its verbs have moved or forgone, counted where
+    APPROVAL_ABOVE is set. leased_by, leased_until: which process works on it.
     """
 
     class State(models.TextChoices):

@@ -143,6 +143,40 @@ def test_a_running_job_stops_before_it_moves_more_together_than_needs_no_approva
     assert Job.objects.get().moved == [["77.40", "EUR"]]
 
 
+def test_what_a_verb_that_failed_would_have_moved_does_not_count(olga: User, tuned: Any, monkeypatch: pytest.MonkeyPatch):
+    tuned(APPROVAL_ABOVE={"": "30"})
+    orders = console.fail(2)
+    job = start(olga, "cancel")
+    charged_meanwhile(orders)
+    undo, tries = operator_verbs._undo, list[str]()
+
+    def failing_once(locked: Any, *args: Any, **fields: Any) -> None:
+        tries.append(locked.run.key)
+        if len(tries) == 1:
+            raise RuntimeError("a fault of ours")
+        undo(locked, *args, **fields)
+
+    monkeypatch.setattr(operator_verbs, "_undo", failing_once)
+    finish()
+
+    job.refresh_from_db()
+    assert (job.state, job.moved, outcomes()) == ("done", [["25.80", "EUR"]], {"failed", "done"})
+
+
+def test_an_approved_job_whose_limit_was_raised_meanwhile_goes_on(olga: User, bob: User, tuned: Any):
+    tuned(APPROVAL_ABOVE={"": "20"})
+    small, late = console.fail(2)
+    charged_meanwhile([small])
+    job = start(olga, "cancel")
+    deciding.approve(job.approval or 0, by=bob, reason="25.80 is fine")
+    charged_meanwhile([late])
+    tuned(APPROVAL_ABOVE={"": "100"})
+
+    finish()
+
+    assert outcomes() == {"done"}
+
+
 def test_a_job_that_was_approved_for_little_moves_no_more(olga: User, bob: User, tuned: Any):
     tuned(APPROVAL_ABOVE={"": "20"})
     small, late = console.fail(2)

@@ -213,6 +213,16 @@ def test_money_that_has_come_for_a_cancelled_order_is_an_operators_task(shop, wa
     shop.assert_healthy()
 
 
+def written_by_hand_and_cancelled(shop, key: str, received: str) -> None:
+    """An operator completes the payment by this result, and the order is cancelled before its shipment is booked."""
+    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
+    completing.complete(key, by="olga", reason="by our account", result={"received": received, "method": "bank_transfer"})
+    shop.run()
+    Run(key).cancel()
+    pauses.lift("agent", "shipping", by="olga")
+    shop.run()
+
+
 @pytest.mark.parametrize(
     ("by_signal", "said", "words"),
     [
@@ -222,14 +232,9 @@ def test_money_that_has_come_for_a_cancelled_order_is_an_operators_task(shop, wa
     ],
 )
 def test_a_transfer_that_was_written_by_hand_is_paid_back_by_people_too(shop, waiting, by_signal, said, words):
-    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
     if by_signal:
         transfer(shop, waiting, by_signal, "T1")
-    completing.complete(waiting, by="olga", reason="it is on our account", result={"received": said, "method": "bank_transfer"})
-    shop.run()
-    Run(waiting).cancel()
-    pauses.lift("agent", "shipping", by="olga")
-    shop.run()
+    written_by_hand_and_cancelled(shop, waiting, said)
 
     Run(waiting).assert_state("Error")
     assert Alert.objects.get(run__key=waiting, closed_at=None).message.endswith(words)
@@ -241,24 +246,14 @@ def test_a_transfer_that_was_written_by_hand_is_paid_back_by_people_too(shop, wa
 def test_a_transfer_that_was_written_by_hand_for_an_order_with_a_card_is_paid_back_by_people_too(shop, services):
     key = place(payment_method="pm_card_visa_chargeDeclined")
     shop.run()
-    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
-    completing.complete(key, by="olga", reason="it is on our account", result={"received": "25.80"})
-    shop.run()
-    Run(key).cancel()
-    pauses.lift("agent", "shipping", by="olga")
-    shop.run()
+    written_by_hand_and_cancelled(shop, key, "25.80")
 
     Run(key).assert_state("Error")
     assert "25.80 EUR" in Alert.objects.get(run__key=key, closed_at=None).message
 
 
 def test_a_result_by_hand_that_says_that_nothing_came_lets_the_order_end(shop, waiting):
-    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
-    completing.complete(waiting, by="olga", reason="a gift", result={"received": "0.00"})
-    shop.run()
-    Run(waiting).cancel()
-    pauses.lift("agent", "shipping", by="olga")
-    shop.run()
+    written_by_hand_and_cancelled(shop, waiting, "0.00")
 
     Run(waiting).assert_state("Cancelled")
 

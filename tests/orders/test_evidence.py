@@ -68,6 +68,13 @@ def test_a_client_tells_the_shop_of_no_money_and_no_goods_of_its_own_order(shop,
     assert waits(waiting)
 
 
+def test_evidence_never_comes_by_the_intake_queue_which_asks_no_second_operator(shop, acme, waiting):
+    acme.user_permissions.add(Permission.objects.get(codename="signal_run"))
+
+    assert take([message(waiting, codes.TRANSFER)]) == [SAID]
+    assert not Signal.objects.exists()
+
+
 def test_a_program_with_the_right_to_signals_tells_of_the_transfers_of_every_order(shop, acme, waiting):
     bank = an_account("bank")
     bank.user_permissions.add(Permission.objects.get(codename="signal_run"))

@@ -90,12 +90,12 @@ def test_the_right_to_cancel_cancels_a_guests_order_after_a_second_operator(shop
     assert outcome(shop, key) == "Processed"
 
 
-@pytest.mark.parametrize("who", ["nobody", "customer"])
+@pytest.mark.parametrize("who", ["visitor", "customer"])
 def test_the_link_of_a_guests_order_is_enough_for_who_is_no_staff(shop, who, tuned):
     tuned(APPROVAL_ABOVE={"": "20"})
     key = charged(shop)
 
-    assert cancel(None if who == "nobody" else an_account("eve", "customer"), key) == 302
+    assert cancel(None if who == "visitor" else an_account("eve", "customer"), key) == 302
     assert (outcome(shop, key), Approval.objects.count()) == ("Cancelled", 0)
 
 

@@ -209,7 +209,7 @@ def test_the_end_is_not_told_before_the_beginning(sink: Sink, stands: Any):
 
 
 @pytest.mark.parametrize(("broken", "why"), BROKEN)
-def test_an_error_that_nobody_foresaw_is_a_failed_try_and_given_up_in_the_end(sink: Sink, stands: Any, broken: dict[str, str], why: str):
+def test_an_unforeseen_error_is_a_failed_try_and_given_up_in_the_end(sink: Sink, stands: Any, broken: dict[str, str], why: str):
     channel = Channel.objects.create(name="ops", **{"address": sink.url, **broken})
     stands("bank")
 

@@ -54,7 +54,7 @@ def test_beat_reads_its_timetable_again_when_the_database_has_cut_its_connection
     names = set(beat.all_as_schedule())
     with another_connection() as other, connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
-        other.execute("SELECT pg_terminate_backend(%s)", cursor.fetchone())
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", cursor.fetchone())
 
     assert set(beat.all_as_schedule()) == names
 
