@@ -1,7 +1,7 @@
 """Many orders with second factors, refusals, cancellations and unreliable webhooks, while processes are killed.
 
 Every order is charged once or not at all, and the books agree with the payment service. PAYMENTS chooses how many
-orders; the suite places 60.
+orders; the suite places 40.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.shop import Shop, open_shop, order
 from tests.support.simulators import SECOND_FACTOR
 from tests.support.soak import sized
 
-ORDERS = int(os.environ.get("PAYMENTS", sized(60, 500)))
+ORDERS = int(os.environ.get("PAYMENTS", sized(40, 500)))
 KILLS = 15 + ORDERS // 10
 SEED = int(os.environ.get("PAYMENTS_SEED", "7"))
 CARDS = ("pm_card_visa",) * 3 + (SECOND_FACTOR,) * 5 + ("pm_card_visa_chargeDeclined",) * 2

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from chaos.look import until
+from chaos.shop import scratch_database
 from supervision.embedded.server import EmbeddedPostgres
 from tests.support.migrating import answer, manage, managing
 
@@ -42,12 +44,20 @@ def builder(url: str) -> int:
     return int(found[0])
 
 
+@pytest.fixture(scope="module")
+def without_the_index(migrated: str) -> Iterator[str]:
+    """The name of a database in which the index is still to build, to copy."""
+    with scratch_database(migrated) as url:
+        assert manage(url, "migrate", "supervision", "0032", "-v0").returncode == 0
+        assert answer(url, VALID) is None
+        yield urlsplit(url).path.removeprefix("/")
+
+
 @pytest.fixture
-def before(url: str) -> str:
-    """The URL of a database in which the index is still to build."""
-    assert manage(url, "migrate", "supervision", "0032", "-v0").returncode == 0
-    assert answer(url, VALID) is None
-    return url
+def before(without_the_index: str) -> Iterator[str]:
+    """A copy of it."""
+    with scratch_database(without_the_index) as copy:
+        yield copy
 
 
 @pytest.mark.parametrize("valid", [False, True], ids=["not finished", "finished and not recorded"])

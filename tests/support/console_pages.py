@@ -23,6 +23,7 @@ from supervision.models import Delivery, Incident, LeaderLease, Run, WebhookEndp
 from supervision.operations import pauses
 from tests.support.console import fail, place
 
+admin.autodiscover()  # otherwise the first page that a test asks for imports the console's pages
 ROOT = "/admin/"
 # Answers that are no pages: data, files, redirections, and what takes a POST only.
 NO_PAGES = re.compile(
