@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -105,27 +106,45 @@ def main(arguments: list[str]) -> int:
 
 
 def check(pytest_arguments: list[str]) -> int:
-    """Run every check, even after one has failed. pytest is last, so that its summary ends the output."""
+    """Run every check, even after one has failed: two at a time, then pytest, so that its summary ends the output."""
     failed: list[str] = []
-    for title, command in (
-        ("ruff check", ["ruff", "check", "."]),
-        ("ruff format", ["ruff", "format", "--check", "."]),
-        ("import-linter", ["scripts/lint_imports.py"]),
-        ("mypy", ["mypy"]),
-        ("supply", ["scripts/supply.py"]),
-        ("migrations", ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"]),
-        # Four processes: many tests wait more than they compute. At most two of them run tests that start a whole shop.
-        ("pytest", ["pytest", "-n", "4", "--dist", "loadfile", *pytest_arguments]),
-    ):
-        print(f"==> {title}", flush=True)
-        arguments = command if command[-1].endswith(".py") or "manage.py" in command else ["-m", *command]
-        # mypy and makemigrations import the settings, which need a SECRET_KEY or DEBUG. The tests set their own.
-        environment = {**os.environ, "DEBUG": "1"} if title in ("mypy", "migrations") else None
-        if failed and title == "pytest":
-            print(f"run: already failed: {', '.join(failed)}", file=sys.stderr, flush=True)
-        if subprocess.run([str(PYTHON), *arguments], cwd=ROOT, env=environment, check=False).returncode != 0:
-            failed.append(title)
-    return 1 if failed else 0
+    checks = {  # the longest first
+        "mypy": ["-m", "mypy"],
+        "supply": ["scripts/supply.py"],
+        "migrations": ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"],
+        "ruff check": ["-m", "ruff", "check", "."],
+        "ruff format": ["-m", "ruff", "format", "--check", "."],
+        "import-linter": ["scripts/lint_imports.py"],
+    }
+    with ThreadPoolExecutor(2) as pool:
+        running = {title: pool.submit(checked, title, command) for title, command in checks.items()}
+        for title, done in running.items():
+            print(f"==> {title}", flush=True)
+            print(done.result().stdout, end="", flush=True)
+            if done.result().returncode != 0:
+                failed.append(title)
+    print("==> pytest", flush=True)
+    if failed:
+        print(f"run: already failed: {', '.join(failed)}", file=sys.stderr, flush=True)
+    # Four processes: many tests wait more than they compute. At most two of them run tests that start a whole shop.
+    tests = [str(PYTHON), "-m", "pytest", "-n", "4", "--dist", "loadfile", *pytest_arguments]
+    code = subprocess.run(tests, cwd=ROOT, check=False).returncode
+    return 1 if failed or code else 0
+
+
+def checked(title: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run one check; its errors are in its output, in their place."""
+    # mypy and makemigrations import the settings, which need a SECRET_KEY or DEBUG. The tests set their own.
+    environment = {**os.environ, "DEBUG": "1"} if title in ("mypy", "migrations") else None
+    return subprocess.run(
+        [str(PYTHON), *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
 
 
 def ensure(name: str, directory: Path) -> None:
