@@ -43,3 +43,15 @@ def test_a_repetition_after_the_erasure_is_answered_with_the_order_as_it_is_now(
     assert isinstance(refused, KeyReused)
     assert Submission.objects.count() == 1
     assert hits().keys() <= KEPT
+
+
+def test_two_persons_whose_mail_addresses_are_in_the_keys_of_their_orders_are_erased(shop, erp):
+    other = f"second.{EMAIL.lower()}"
+    bought(shop, erp, EMAIL, f"{EMAIL}:1")
+    bought(shop, erp, other, f"{other}:1")
+
+    erased = [erase(people.by_email(email)) for email in (EMAIL, other)]
+
+    assert [one.state for one in erased] == ["done", "done"], [one.step for one in erased]
+    assert hits().keys() <= KEPT
+    assert Submission.objects.values("client_key").distinct().count() == 2
