@@ -59,7 +59,9 @@ class DeliveryWorker:
     def join(self, seconds: float) -> bool:
         """Wait until the results of running deliveries are written, for at most `seconds`. False if they are not."""
         until = time.monotonic() + seconds
-        return all([self._deliveries.stop(seconds), self._channels.stop(max(0.1, until - time.monotonic()))])
+        sending = (self._deliveries, self._channels, self._mails, self._calls)
+        ended = [loop.stop(max(0.1, until - time.monotonic())) for loop in sending]
+        return all(ended)
 
     def _drain(self) -> None:
         while self._sending.busy:

@@ -133,6 +133,20 @@ def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun
     assert not Delivery.objects.filter(delivered_at__isnull=True, not_before__gt=Now()).exists()  # the claims were given back
 
 
+def test_a_mail_and_a_call_on_their_way_at_the_end_are_written_down(service, mail_server):
+    """Otherwise they would be sent again by another process."""
+    for kind in ("test-kind", "test-call"):
+        Notification.objects.create(kind=kind)
+    mine = DeliveryWorker().start()
+    engine_kit.until(lambda: mail_server.asked.is_set() and service.asked.is_set())
+
+    mine.stop()
+    threading.Timer(0.3, lambda: (mail_server.released.set(), service.released.set())).start()
+
+    assert mine.join(30)
+    assert Notification.objects.filter(delivered_at__isnull=False).count() == 2
+
+
 def test_a_sweep_waits_for_no_receiver(receiver, noted, monkeypatch):
     released = receiver.hang()
     kit.listen(receiver.url)
