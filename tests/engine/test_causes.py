@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from supervision.incidents import lifecycle
+from supervision.incidents import causes, lifecycle
 from supervision.intake import consuming
 from supervision.models import DeadLetter, Incident, Notification, Resource, WebhookEndpoint
 from supervision.operations import operator_verbs, pauses
@@ -102,6 +102,24 @@ def test_a_webhook_that_takes_nothing_for_long_is_an_incident_until_it_takes_som
         assert kit.incidents() == []
     finally:
         hook.delete()
+
+
+def test_many_webhooks_that_take_nothing_are_one_incident():
+    """Our own way out is closed: operators are told once, and not of each receiver."""
+    made = [
+        WebhookEndpoint(public_id=f"wh_{n}", client=f"shop:{n}", url=f"https://{n}.example/", secret="s", failing_since=hours_ago(1))
+        for n in range(causes.ONE_BY_ONE + 1)
+    ]
+    WebhookEndpoint.objects.bulk_create(made)
+    try:
+        assert kit.incidents() == ["delivery_failed:webhooks"]
+        assert Incident.objects.get().title == "21 webhooks do not take their messages."
+
+        WebhookEndpoint.objects.filter(public_id__in=["wh_3", "wh_4"]).update(failing_since=None)
+        assert len(kit.incidents()) == 19
+        assert Incident.objects.filter(closed_at=None, cause__startswith="delivery_failed:webhook:wh_").count() == 19
+    finally:
+        WebhookEndpoint.objects.all().delete()
 
 
 def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
