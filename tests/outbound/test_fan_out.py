@@ -18,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("out")
 def test_each_endpoint_of_the_account_that_wants_the_event_gets_it_and_nobody_else():
     everything = kit.listen("https://one.example/")
     the_end = kit.listen("https://two.example/", kit.ADA, "order.processed", "order.cancelled")
-    off = kit.listen("https://three.example/")
+    off = kit.listen("https://three.example/", kit.ADA, "order.processed")
     WebhookEndpoint.objects.filter(pk=off.pk).update(active=False)
+    subscriptions.remove_webhook(kit.listen("https://four.example/"))
     kit.listen("https://bob.example/", kit.BOB)
 
     key = kit.done()
@@ -32,6 +33,7 @@ def test_each_endpoint_of_the_account_that_wants_the_event_gets_it_and_nobody_el
             (everything.pk, 2, "order.processing"),
             (everything.pk, 3, "order.processed"),
             (the_end.pk, 3, "order.processed"),
+            (off.pk, 3, "order.processed"),
         ]
     )
     assert {row.client for row in kit.deliveries()} == {kit.ADA}
