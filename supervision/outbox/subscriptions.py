@@ -186,9 +186,9 @@ def deliveries_of(client: str | None) -> QuerySet[Delivery]:
 
 
 def about_order(rows: QuerySet[Delivery], key: str) -> QuerySet[Delivery]:
-    """The deliveries among `rows` that report on this order, which may be archived."""
-    archived = ArchivedRun.objects.filter(key=key).values("run_id")
-    return rows.filter(Q(run_id__in=Run.objects.filter(key=key).values("pk")) | Q(run_id__in=archived))
+    """The deliveries among `rows` that report on this order, which may be archived. Its run is asked for first, to find them by index."""
+    runs = Run.objects.filter(key=key).values_list("pk", flat=True)
+    return rows.filter(run_id__in=list(runs.union(ArchivedRun.objects.filter(key=key).values_list("run_id", flat=True))))
 
 
 _REDELIVER = """
