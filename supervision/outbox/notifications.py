@@ -7,8 +7,9 @@ over. A kind without a time limit is never given up. A notification's id is stab
 repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
 receiver does not delay the others.
 
-Handlers that call a service for longer than a mail takes are registered with `calls`. The delivery worker gives them a thread
-of their own, so that a slow service delays no mail.
+Handlers that call a service for longer than a mail takes are registered with `calls`, and those of mails that somebody waits for
+with `soon`. The delivery worker gives each of these lanes a thread of its own, so that a slow service delays no mail, and the mails
+of many orders that are cancelled at once delay none to an operator.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Notification], None]
 _handlers: dict[str, Handler] = {}
 _patience: dict[str, timedelta | None] = {}
-_calling: set[str] = set()  # the kinds whose handlers call a service
+CALLS, SOON, OTHERS = "calls", "soon", "others"  # the lanes
+_lanes: dict[str, set[str]] = {CALLS: set(), SOON: set()}  # their kinds; every other kind is one of the others
 
 _CLAIM = """
 WITH due AS MATERIALIZED (
     SELECT id FROM supervision_notification
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook' AND not_before <= now()
-       AND (%(calls)s::bool IS NULL OR (kind = ANY(%(calling)s::text[])) = %(calls)s)
+       AND (%(only)s::text[] IS NULL OR kind = ANY(%(only)s::text[])) AND kind <> ALL(%(but)s::text[])
      ORDER BY not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE supervision_notification n
    SET tries = n.tries + 1, not_before = now() + %(lease)s::float8 * interval '1 s'
@@ -58,34 +60,37 @@ def mail_domain() -> str:
     return parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
 
 
-def handler(kind: str, *, within: timedelta | None = None, calls: bool = False) -> Callable[[Handler], Handler]:
+def handler(kind: str, *, within: timedelta | None = None, calls: bool = False, soon: bool = False) -> Callable[[Handler], Handler]:
     """Register the function that delivers notifications of this kind. The function raises when it could not deliver.
 
     within: a failing notification older than this is given up. One that its receiver refuses for good (a 5xx of a mail
     server) is given up at once. None: it is retried until it succeeds.
-    calls: the function calls a service and may take long; see the module.
+    calls: the function calls a service and may take long. soon: it mails somebody who waits for it. See the module.
     """
 
     def register(function: Handler) -> Handler:
         _handlers[kind] = function
         _patience[kind] = within
-        (_calling.add if calls else _calling.discard)(kind)
+        for lane, chosen in ((CALLS, calls), (SOON, soon)):
+            (_lanes[lane].add if chosen else _lanes[lane].discard)(kind)
         return function
 
     return register
 
 
-def deliver_due(limit: int = 100, *, patience: float = 5.0, calls: bool | None = None) -> int:
+def deliver_due(limit: int = 100, *, patience: float = 5.0, lane: str | None = None) -> int:
     """Deliver due notifications; returns how many were delivered. Each try leases its row, so that no other process begins it meanwhile.
 
     Rows are claimed one at a time, so that no lease runs out during the other deliveries. No delivery begins after
-    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due. calls: deliver only the kinds
-    whose handlers call a service (True), only the others (False), or all (None).
+    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due. lane: deliver only the
+    kinds of this lane; None: all.
     """
     until = time.monotonic() + patience
+    only = sorted(_lanes[lane]) if lane in _lanes else None
+    but = sorted(set().union(*_lanes.values())) if lane == OTHERS else []
     delivered = 0
     for _turn in range(limit):
-        rows = db.run(_CLAIM, {"limit": 1, "calls": calls, "calling": sorted(_calling), "lease": LEASE_SECONDS})
+        rows = db.run(_CLAIM, {"limit": 1, "only": only, "but": but, "lease": LEASE_SECONDS})
         if not rows:
             break
         pk, tries = rows[0]

@@ -169,7 +169,7 @@ def test_a_failure_that_comes_after_the_lease_leaves_the_next_try_alone():
     @notifications.handler("slow")
     def slow(notification):
         later(notification.pk)
-        kit.fetch(notifications._CLAIM, {"limit": 1, "calls": None, "calling": [], "lease": 120.0})  # another process tries now
+        kit.fetch(notifications._CLAIM, {"limit": 1, "only": None, "but": [], "lease": 120.0})  # another process tries now
         raise ConnectionError("late")
 
     make("slow")

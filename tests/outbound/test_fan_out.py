@@ -106,10 +106,7 @@ def test_the_two_readers_of_the_outbox_each_have_an_index_of_their_own():
     """Beside many messages that are delivered: which way the planner reads an empty table depends on what was in it before."""
     endpoint = kit.listen("https://one.example/").pk
     mail = (
-        notifications._CLAIM.replace("%(limit)s", "1")
-        .replace("%(lease)s", "60")
-        .replace("%(calls)s", "false")
-        .replace("%(calling)s", "'{news}'")
+        notifications._CLAIM.replace("%(limit)s", "1").replace("%(lease)s", "60").replace("%(only)s", "null").replace("%(but)s", "'{news}'")
     )
     with transaction.atomic():
         engine_kit.fetch("SET LOCAL enable_seqscan = off")
