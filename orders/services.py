@@ -1,7 +1,8 @@
 """The shop's actions. An order is placed once its submission is committed; the engine does the rest.
 
 Prices and totals are always the server's. The total that the customer saw is only compared with it. An idempotency key
-that was used before gives its first answer again, even if prices, stock or permissions have changed since.
+that was used before gives its first answer again, even if prices, stock or permissions have changed since. After an erasure it gives
+the order as it is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from supervision.operations import operator_verbs
 from supervision.operations.audit_log import Exempt
 from supervision.outbox import subscriptions
 from supervision.postgres import db
+from supervision.privacy.erasing import ERASED
 
 HIGH_PRIORITY = "orders.high_priority"
 PATIENCE_SECONDS = 5.0  # short, because the client waits for the answer
@@ -287,7 +289,13 @@ def _hash(data: Any) -> str:
 def _placed(accepted: Accepted, request_hash: str) -> Placed | KeyReused:
     if accepted.replayed and accepted.request_hash != request_hash:
         return KeyReused()
-    view = queries.accepted_view(accepted.id, accepted.public_id, json.loads(accepted.payload), accepted.created_at)
+    view: queries.OrderView | None
+    if accepted.payload == ERASED:  # its first answer is erased with it
+        view = queries.order_view(accepted.public_id)
+    else:
+        view = queries.accepted_view(accepted.id, accepted.public_id, json.loads(accepted.payload), accepted.created_at)
+    if view is None:  # it never became an order
+        return KeyReused()
     return Placed(public_id=accepted.public_id, answer=queries.answer(view), replayed=accepted.replayed)
 
 

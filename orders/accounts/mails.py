@@ -53,7 +53,7 @@ def facts_of(kind: str, said: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-@handler(SIGN_UP, within=VALID_FOR)
+@handler(SIGN_UP, within=VALID_FOR, soon=True)
 def send_sign_up(notification: Notification) -> None:
     """The link that opens the account; if there is one with this address already, how to get into it."""
     facts = notification.payload
@@ -74,7 +74,7 @@ def send_sign_up(notification: Notification) -> None:
         _send(notification, _("Open your account"), lines)
 
 
-@handler(CONFIRM, within=VALID_FOR)
+@handler(CONFIRM, within=VALID_FOR, soon=True)
 def send_confirm(notification: Notification) -> None:
     """The link by which an account's owner confirms its mail address."""
     facts = notification.payload

@@ -50,7 +50,7 @@ def _password_changed(instance: User, created: bool, **kwargs: Any) -> None:
         tell(instance, PASSWORD)
 
 
-@handler(KIND, within=GIVEN_UP_AFTER)
+@handler(KIND, within=GIVEN_UP_AFTER, soon=True)
 def send(notification: Notification) -> None:
     """Send the mail. The mail server's errors are raised: the outbox tries again."""
     facts = notification.payload

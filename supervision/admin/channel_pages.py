@@ -163,6 +163,15 @@ class ChannelAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Channel | None = None) -> bool:
         return may_operate(request)
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """A channel goes with the log of its messages, which nobody may delete alone. They are counted, not listed."""
+        chosen = list(objs)
+        counts = {
+            Channel._meta.verbose_name_plural: len(chosen),
+            Telling._meta.verbose_name_plural: Telling.objects.filter(channel__in=chosen).count(),
+        }
+        return [str(channel) for channel in chosen], counts, set(), []
+
     def get_fields(self, request: HttpRequest, obj: Channel | None = None) -> Any:
         if obj is None:
             return list(ChannelForm.Meta.fields)

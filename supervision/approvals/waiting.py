@@ -18,6 +18,7 @@ from supervision.postgres import db
 
 KIND = "approval"
 SHOWN_OF_AN_ORDER = 20
+ONE_BY_ONE = 20  # reasons of one operator and verb that have an incident each
 
 _EXPIRE = """
 UPDATE supervision_approval
@@ -27,7 +28,7 @@ UPDATE supervision_approval
 # Requests of one operator for the same verb and the same reason are one cause: those of a bulk verb are told of once.
 _CAUSES = """
 SELECT asked_by, verb, reason, count(*), min(asked_at), jsonb_agg(stake) FROM supervision_approval
- WHERE state = 'pending' AND expires_at > now() GROUP BY 1, 2, 3
+ WHERE state = 'pending' AND expires_at > now() GROUP BY 1, 2, 3 ORDER BY 1, 2, 5
 """
 _RUNS = """
 SELECT asked_by, verb, reason, run_id FROM supervision_approval
@@ -43,26 +44,39 @@ def expire() -> None:
 
 @detector(KIND)
 def requests() -> Iterator[Cause]:
-    """Requests that wait for another operator."""
+    """Requests that wait for another operator. Of one operator and verb with more than ONE_BY_ONE reasons all are one cause."""
+    by_verb: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
     for asked_by, verb, reason, count, since, asked in db.fetch(_CAUSES):
-        total: dict[str, Decimal] = {}
-        for amount, currency in (pair for one in asked for pair in one):
-            total[currency] = total.get(currency, Decimal(0)) + Decimal(amount)
-        title = ngettext(
-            "%(who)s asks another operator to approve: %(verb)s, %(amounts)s. %(reason)s",
-            "%(who)s asks another operator to approve %(n)d times: %(verb)s, %(amounts)s. %(reason)s",
-            count,
-        ) % {"who": asked_by, "n": count, "verb": verb, "amounts": in_words(total), "reason": reason}
-        yield Cause(kind=KIND, key=_key(asked_by, verb, reason), title=title, severity=WARNING, orders=count, since=since)
+        by_verb.setdefault((asked_by, verb), []).append((reason, count, since, asked))
+    for (asked_by, verb), rows in by_verb.items():
+        if len(rows) <= ONE_BY_ONE:
+            for row in rows:
+                yield _cause(asked_by, verb, row[0], [row])
+        else:
+            yield _cause(asked_by, verb, None, rows)
+
+
+def _cause(asked_by: str, verb: str, reason: str | None, rows: Sequence[tuple[Any, ...]]) -> Cause:
+    total: dict[str, Decimal] = {}
+    for amount, currency in (pair for _reason, _count, _since, asked in rows for one in asked for pair in one):
+        total[currency] = total.get(currency, Decimal(0)) + Decimal(amount)
+    count, since = sum(row[1] for row in rows), min(row[2] for row in rows)
+    title = ngettext(
+        "%(who)s asks another operator to approve: %(verb)s, %(amounts)s. %(reason)s",
+        "%(who)s asks another operator to approve %(n)d times: %(verb)s, %(amounts)s. %(reason)s",
+        count,
+    ) % {"who": asked_by, "n": count, "verb": verb, "amounts": in_words(total), "reason": reason or f"{rows[0][0]} …"}
+    return Cause(kind=KIND, key=_key(asked_by, verb, reason), title=title, severity=WARNING, orders=count, since=since)
 
 
 @members(KIND)
 def runs(cause: str) -> Sequence[int]:
     """The runs of the orders that these requests are about."""
-    return [run for asked_by, verb, reason, run in db.fetch(_RUNS) if _key(asked_by, verb, reason) == cause]
+    return [run for asked_by, verb, reason, run in db.fetch(_RUNS) if cause in (_key(asked_by, verb, reason), _key(asked_by, verb, None))]
 
 
-def _key(asked_by: str, verb: str, reason: str) -> str:
+def _key(asked_by: str, verb: str, reason: str | None) -> str:
+    """The key of the cause. reason: None for all reasons."""
     return f"{KIND}:{verb}:{hashlib.sha256(repr((asked_by, reason)).encode()).hexdigest()[:16]}"
 
 

@@ -16,6 +16,7 @@ from supervision.postgres import db
 DEAD_LETTERS, JOURNAL, PAUSE_OVERRUN, DELIVERY_FAILED = "dead_letters", "journal", "pause_overrun", "delivery_failed"
 CHANNEL_FAILED = "channel_failed"
 FAILING_SECONDS = 900.0  # a receiver that has failed for this long without a success is an incident
+ONE_BY_ONE = 20  # failing webhooks that have an incident each
 REMEMBERED = "interval '7 days'"  # a final failure is reported for this long, or until an operator acknowledges it
 
 
@@ -172,13 +173,18 @@ def runs_of_pause(cause: str) -> Sequence[int]:
 
 # --------------------------------------------------------------------------------------------------- deliveries
 
+# Messages are counted only where each webhook has an incident. The sort by a column that is null here is the order of their index.
 _FAILING_ENDPOINTS = """
-SELECT e.public_id, e.url, e.client, e.failing_since,
-       (SELECT count(DISTINCT run_id) FROM (
-               SELECT run_id FROM supervision_delivery d WHERE d.endpoint_id = e.id AND d.delivered_at IS NULL
-                  AND d.given_up_at IS NULL ORDER BY d.not_before LIMIT 10000) w)
-  FROM supervision_webhookendpoint e
- WHERE e.active AND e.removed_at IS NULL AND e.failing_since < now() - %(failing)s::float8 * interval '1 s'
+WITH failing AS MATERIALIZED (
+    SELECT id, public_id, url, client, failing_since, count(*) OVER () AS together, min(failing_since) OVER () AS first
+      FROM supervision_webhookendpoint
+     WHERE active AND removed_at IS NULL AND failing_since < now() - %(failing)s::float8 * interval '1 s'
+     ORDER BY id LIMIT %(one_by_one)s + 1)
+SELECT e.public_id, e.url, e.client, e.failing_since, e.together, e.first,
+       CASE WHEN e.together <= %(one_by_one)s THEN (SELECT count(DISTINCT run_id) FROM (
+               SELECT run_id FROM supervision_delivery d WHERE d.endpoint_id = e.id AND d.reply_token_id IS NULL
+                  AND d.delivered_at IS NULL AND d.given_up_at IS NULL ORDER BY d.reply_token_id, d.not_before LIMIT 10000) w) END
+  FROM failing e ORDER BY e.id
 """
 _GIVEN_UP = f"""
 SELECT count(*), min(given_up_at), (array_agg(last_error ORDER BY given_up_at DESC))[1] FROM supervision_notification
@@ -197,13 +203,23 @@ SELECT kind, count(*), min(created_at), (array_agg(last_error ORDER BY not_befor
 """
 
 
-@detector(DELIVERY_FAILED)
-def undeliverable() -> Iterator[Cause]:
-    """Webhooks and notifications that have failed for FAILING_SECONDS without a success, and notifications that were given up."""
-    for public_id, url, client, since, waiting in db.fetch(_FAILING_ENDPOINTS, {"failing": FAILING_SECONDS}):
+def _failing_webhooks() -> Iterator[Cause]:
+    """One cause for each webhook; for more than ONE_BY_ONE of them one in all: then our way out is closed, and not a receiver."""
+    facts = {"failing": FAILING_SECONDS, "one_by_one": ONE_BY_ONE}
+    for public_id, url, client, since, together, first, waiting in db.fetch(_FAILING_ENDPOINTS, facts):
+        if together > ONE_BY_ONE:
+            title = _("%(n)d webhooks do not take their messages.") % {"n": together}
+            yield Cause(kind=DELIVERY_FAILED, key=f"{DELIVERY_FAILED}:webhooks", title=title, since=first)
+            return
         title = _("The webhook %(url)s of %(client)s does not take its messages.") % {"url": url, "client": client}
         key = f"{DELIVERY_FAILED}:webhook:{public_id}"
         yield Cause(kind=DELIVERY_FAILED, key=key, title=title, resource=url[:200], orders=waiting, since=since)
+
+
+@detector(DELIVERY_FAILED)
+def undeliverable() -> Iterator[Cause]:
+    """Webhooks and notifications that have failed for FAILING_SECONDS without a success, and notifications that were given up."""
+    yield from _failing_webhooks()
     count, since, error = db.fetch(_GIVEN_UP)[0]
     if count:
         title = ngettext(

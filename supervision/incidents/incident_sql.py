@@ -75,13 +75,13 @@ SELECT 'incident', v.payload FROM unnest(%(payloads)s::jsonb[]) v(payload)
 """
 
 # One message for each channel that is told of an incident of this severity and kind. A channel is told of the end of what it was
-# told of; PagerDuty of an acknowledgement, too.
+# told of, also if it is switched off now: the message waits. PagerDuty is told of an acknowledgement, too.
 TELL_CHANNELS = f"""
 INSERT INTO supervision_telling (channel_id, incident_id, event, severity)
 SELECT c.id, i.id, v.event, i.severity
   FROM unnest(%(incidents)s::bigint[], %(events)s::text[]) v(incident, event)
   JOIN supervision_incident i ON i.id = v.incident
-  JOIN supervision_channel c ON c.active
+  JOIN supervision_channel c ON c.active OR v.event = 'closed'
  WHERE CASE WHEN v.event IN ('closed', 'acknowledged')
             THEN (v.event = 'closed' OR c.kind = 'pagerduty')
                  AND EXISTS (SELECT FROM supervision_telling t WHERE t.incident_id = i.id AND t.channel_id = c.id)

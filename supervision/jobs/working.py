@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -49,11 +50,23 @@ FROZEN = "25P03"  # the SQLSTATE of that
 TELL_AFTER_SECONDS = 60.0  # the end of a job that took longer is mailed to the operator who started it
 PAGE = 1000
 MOST_ERROR = 400  # characters of an error's text
+_at_work = threading.Lock()  # the lease is the process's, and its threads would share a job
 
 
 def turn(seconds: float = TURN_SECONDS, rest: float = REST) -> bool:
-    """Work for so long on the job that has waited longest, and on others once it is done. True if there is more to do."""
-    until = time.monotonic() + seconds
+    """Work for so long on the job that has waited longest, and on others once it is done. True if there is more to do.
+
+    False, too, if another thread of this process is at it: that one sends the next hint, and one of the two is enough.
+    """
+    if not _at_work.acquire(blocking=False):
+        return False
+    try:
+        return _turn(time.monotonic() + seconds, rest)
+    finally:
+        _at_work.release()
+
+
+def _turn(until: float, rest: float) -> bool:
     while (job := _take()) is not None:
         while time.monotonic() < until:
             began = time.monotonic()

@@ -5,7 +5,8 @@
 3. A claim leases a row for the time of a try and raises `attempt`, the fencing token with which the result is recorded. If the
    process dies, the lease ends and the row is sent again, under the same id.
 
-A failed message is tried again after 5 s, doubling to an hour, for three days. A channel that fails gets one message at a time.
+A failed message is tried again after 5 s, doubling to an hour, for three days. A channel that fails gets one message at a time, so
+most of its messages get no try of their own: while it fails for three days, or is switched off, they are given up at that age.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from django.db import connection
+from django.utils.translation import gettext as _
 
 from supervision.models import Channel, Incident, Telling
 from supervision.outbox import channel_texts
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 THREADS = 8
 LEASE_SECONDS = 60
 LOGGED = 20  # tries that a row keeps
+TIDY_SECONDS = 300.0
+AT_ONCE = 5_000  # given up in one commit
 
 _DUE = """
 SELECT DISTINCT c.id FROM supervision_channel c JOIN supervision_telling t ON t.channel_id = c.id
@@ -70,6 +74,20 @@ UPDATE supervision_channel c
   FROM done WHERE c.id = done.channel_id
 RETURNING c.id
 """
+# A message that is old because no process sent it is still tried.
+_GIVE_UP = """
+WITH old AS MATERIALIZED (
+    SELECT o.id FROM supervision_channel c CROSS JOIN LATERAL (
+        SELECT t.id FROM supervision_telling t
+         WHERE t.channel_id = c.id AND t.delivered_at IS NULL AND t.given_up_at IS NULL AND t.not_before <= now()
+           AND t.created_at < now() - interval '3 days'
+         ORDER BY t.id LIMIT %(limit)s) o
+     WHERE NOT c.active OR c.failing_since < now() - interval '3 days' LIMIT %(limit)s),
+given_up AS (
+    UPDATE supervision_telling t SET given_up_at = now(), last_error = %(why)s
+     WHERE t.id = ANY (ARRAY(SELECT id FROM old)) AND t.delivered_at IS NULL AND t.given_up_at IS NULL AND t.not_before <= now())
+SELECT count(*) FROM old
+"""
 
 
 class Lane:
@@ -80,9 +98,13 @@ class Lane:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="channel")
         self._busy: set[int] = set()
         self._lock = threading.Lock()
+        self._tidied = float("-inf")
 
     def turn(self) -> int:
         """Begin to send to every channel with due messages that is not being sent to; returns how many."""
+        if time.monotonic() - self._tidied > TIDY_SECONDS:
+            self._tidied = time.monotonic()
+            give_up_old()
         with self._lock:
             if self.stopping:
                 return 0
@@ -107,6 +129,13 @@ class Lane:
             connection.close()
             with self._lock:
                 self._busy.discard(channel)
+
+
+def give_up_old() -> None:
+    """Give up what is older than three days and waits for a channel that has failed for that long, or is switched off."""
+    facts = {"why": _("for three days its receiver was not there, or it was removed"), "limit": AT_ONCE}
+    while db.run(_GIVE_UP, facts)[0][0] == AT_ONCE:
+        pass
 
 
 def send_next(channel: int, only: int | None = None) -> bool:

@@ -1,7 +1,7 @@
 """Deliveries: one row for each receiver of a status message in the outbox, and the results of its attempts.
 
-1. `fan_out` turns notifications of kind `status` into rows: one per active endpoint of the run's client that wants the
-   event, one for the reply token that the order named. One statement; repeating it adds nothing.
+1. `fan_out` turns notifications of kind `status` into rows: one per endpoint of the run's client that wants the event, also
+   if it is switched off now, one for the reply token that the order named. One statement; repeating it adds nothing.
 2. A claim (`claim_webhooks`, `claim_replies`) leases due rows. If the deliverer dies, the lease expires and the rows are
    tried again. Every claim raises `attempt`, which is the fencing token of the later writes.
 3. `record` writes the results. A failed delivery is tried again after 5 s, doubling to an hour. One that fails when three
@@ -38,7 +38,7 @@ m AS MATERIALIZED (
       FROM due n JOIN supervision_run r ON r.id = n.run_id JOIN supervision_submission s ON s.public_id = r.key),
 receivers AS (
     SELECT m.*, e.id AS endpoint_id, NULL::bigint AS reply_token_id
-      FROM m JOIN supervision_webhookendpoint e ON e.client = m.client AND e.active
+      FROM m JOIN supervision_webhookendpoint e ON e.client = m.client AND e.removed_at IS NULL
        AND (e.events = '[]'::jsonb OR e.events ? m.event)
     UNION ALL
     SELECT m.*, NULL, t.id

@@ -1,8 +1,8 @@
 """Delivers the outbox on threads of every process of the supervisor's role, so that no other work waits for a receiver.
 
-There are four independent lanes: mails (one by one), notifications whose handlers call a service, status messages
-(`status_sender`), and operators' channels, each on a thread of its own (`channels`). The database sends a NOTIFY for new rows in
-the outbox; a lost one costs seconds.
+There are five independent lanes: mails (one by one), mails that somebody waits for, notifications whose handlers call a service,
+status messages (`status_sender`), and operators' channels, each on a thread of its own (`channels`). The database sends a NOTIFY
+for new rows in the outbox; a lost one costs seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from celery import signals
@@ -30,56 +31,60 @@ class DeliveryWorker:
     def __init__(self) -> None:
         self._sending = Sending()
         self._mails = PeriodicLoop("outbox", POLL_SECONDS, self._tell)
-        self._calls = PeriodicLoop("outbox calls", POLL_SECONDS, self._call)
+        self._soon = PeriodicLoop("outbox soon", POLL_SECONDS, partial(self._deliver, notifications.SOON))
+        self._calls = PeriodicLoop("outbox calls", POLL_SECONDS, partial(self._deliver, notifications.CALLS))
         self._lane = channels.Lane()
         self._channels = PeriodicLoop("outbox channels", POLL_SECONDS, self._lane.turn, self._lane.drain)
         self._deliveries = PeriodicLoop("deliveries", 0.0, self._sending.turn, self._drain)
         self._listening = listening("outbox listener", CHANNEL, self._hear)
+        self._senders = (self._deliveries, self._channels, self._mails, self._soon, self._calls)
+        self._loops = (*self._senders, self._listening)
 
     def start(self) -> DeliveryWorker:
         """Start the threads."""
-        for loop in (self._mails, self._calls, self._channels, self._deliveries, self._listening):
+        for loop in self._loops:
             loop.start()
         return self
 
     def wake(self) -> None:
         """Make the threads look for due messages now."""
-        self._mails.wake()
-        self._calls.wake()
-        self._channels.wake()
+        self._wake_all()
         self._sending.wake()
 
     def stop(self) -> None:
         """Start no more deliveries."""
         self._sending.stopping = self._lane.stopping = True
-        for loop in (self._mails, self._calls, self._channels, self._deliveries, self._listening):
+        for loop in self._loops:
             loop.ask_to_stop()
         self._sending.wake()
 
     def join(self, seconds: float) -> bool:
         """Wait until the results of running deliveries are written, for at most `seconds`. False if they are not."""
         until = time.monotonic() + seconds
-        return all([self._deliveries.stop(seconds), self._channels.stop(max(0.1, until - time.monotonic()))])
+        ended = [loop.stop(max(0.1, until - time.monotonic())) for loop in self._senders]
+        return all(ended)
 
     def _drain(self) -> None:
         while self._sending.busy:
             self._sending.turn()
 
+    def _wake_all(self) -> None:
+        for loop in (self._mails, self._soon, self._calls, self._channels):
+            loop.wake()
+
     def _tell(self) -> None:
-        while not self._mails.stopping.is_set() and (notifications.deliver_due(calls=False) or hooks.retry_due()):
+        while not self._mails.stopping.is_set() and notifications.deliver_due(lane=notifications.OTHERS) + hooks.retry_due():
             pass
 
-    def _call(self) -> None:
-        while not self._calls.stopping.is_set() and notifications.deliver_due(calls=True):
+    def _deliver(self, lane: str) -> None:
+        while not self._mails.stopping.is_set() and notifications.deliver_due(lane=lane):
             pass
 
     def _hear(self, heard: list[str] | None) -> None:
         if heard is None or "status" in heard:
             self._sending.wake()
         if heard is None or set(heard) != {"status"}:
-            self._mails.wake()
-            self._calls.wake()
-            self._channels.wake()
+            self._wake_all()
 
 
 _worker: tuple[int, DeliveryWorker] | None = None

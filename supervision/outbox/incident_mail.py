@@ -33,7 +33,7 @@ def amounts(held: list[tuple[str, Decimal]]) -> str:
     return ", ".join(f"{amount} {currency}" for currency, amount in held)
 
 
-@handler("incident", within=GIVEN_UP_AFTER)
+@handler("incident", within=GIVEN_UP_AFTER, soon=True)
 def mail_operators(notification: Notification) -> None:
     """Send one mail under a stable Message-ID; none if OPERATOR_EMAILS is empty."""
     recipients = list(conf.get().operator_emails)

@@ -1,13 +1,15 @@
 """The outbox: notifications to people and systems outside. Each is delivered after the commit that made it true, at least once.
 
-One handler per kind delivers, outside any transaction. A failed delivery is retried with growing back-off. A notification
+One handler per kind delivers, outside any transaction. A claim leases the row for LEASE_SECONDS: if the process dies, another one
+delivers after that time. A failed delivery is retried after 5 s, doubling to an hour. A notification
 that its receiver refuses for good is given up after the first answer, any other failing one when the kind's time limit is
 over. A kind without a time limit is never given up. A notification's id is stable, so that a receiver can recognise a
 repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
 receiver does not delay the others.
 
-Handlers that call a service for longer than a mail takes are registered with `calls`. The delivery worker gives them a thread
-of their own, so that a slow service delays no mail.
+Handlers that call a service for longer than a mail takes are registered with `calls`, and those of mails that somebody waits for
+with `soon`. The delivery worker gives each of these lanes a thread of its own, so that a slow service delays no mail, and the mails
+of many orders that are cancelled at once delay none to an operator.
 """
 
 from __future__ import annotations
@@ -29,26 +31,28 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Notification], None]
 _handlers: dict[str, Handler] = {}
 _patience: dict[str, timedelta | None] = {}
-_calling: set[str] = set()  # the kinds whose handlers call a service
+CALLS, SOON, OTHERS = "calls", "soon", "others"  # the lanes
+_lanes: dict[str, set[str]] = {CALLS: set(), SOON: set()}  # their kinds; every other kind is one of the others
 
 _CLAIM = """
 WITH due AS MATERIALIZED (
     SELECT id FROM supervision_notification
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook' AND not_before <= now()
-       AND (%(calls)s::bool IS NULL OR (kind = ANY(%(calling)s::text[])) = %(calls)s)
+       AND (%(only)s::text[] IS NULL OR kind = ANY(%(only)s::text[])) AND kind <> ALL(%(but)s::text[])
      ORDER BY not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE supervision_notification n
-   SET tries = n.tries + 1, not_before = now() + least(5 * 2 ^ least(n.tries, 12), 3600) * interval '1 s'
+   SET tries = n.tries + 1, not_before = now() + %(lease)s::float8 * interval '1 s'
   FROM due WHERE n.id = due.id
-RETURNING n.id
+RETURNING n.id, n.tries
 """
+# A try whose lease is over may fail while the next one is under way: `tries` tells them apart.
 _FAILED = """
 UPDATE supervision_notification
-   SET last_error = %(error)s,
+   SET last_error = %(error)s, not_before = now() + least(5 * 2 ^ least(tries - 1, 12), 3600) * interval '1 s',
        given_up_at = CASE WHEN %(refused)s OR created_at < now() - %(within)s::float8 * interval '1 s' THEN now() END
- WHERE id = %(id)s AND delivered_at IS NULL
-
+ WHERE id = %(id)s AND tries = %(tries)s AND delivered_at IS NULL
 """
+LEASE_SECONDS = 120.0  # longer than a try takes: a mail server may answer each command late, a handler may call several services
 
 
 def mail_domain() -> str:
@@ -56,43 +60,47 @@ def mail_domain() -> str:
     return parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
 
 
-def handler(kind: str, *, within: timedelta | None = None, calls: bool = False) -> Callable[[Handler], Handler]:
+def handler(kind: str, *, within: timedelta | None = None, calls: bool = False, soon: bool = False) -> Callable[[Handler], Handler]:
     """Register the function that delivers notifications of this kind. The function raises when it could not deliver.
 
     within: a failing notification older than this is given up. One that its receiver refuses for good (a 5xx of a mail
     server) is given up at once. None: it is retried until it succeeds.
-    calls: the function calls a service and may take long; see the module.
+    calls: the function calls a service and may take long. soon: it mails somebody who waits for it. See the module.
     """
 
     def register(function: Handler) -> Handler:
         _handlers[kind] = function
         _patience[kind] = within
-        (_calling.add if calls else _calling.discard)(kind)
+        for lane, chosen in ((CALLS, calls), (SOON, soon)):
+            (_lanes[lane].add if chosen else _lanes[lane].discard)(kind)
         return function
 
     return register
 
 
-def deliver_due(limit: int = 100, *, patience: float = 5.0, calls: bool | None = None) -> int:
-    """Deliver due notifications; returns how many were delivered. Each try leases its row for the back-off time.
+def deliver_due(limit: int = 100, *, patience: float = 5.0, lane: str | None = None) -> int:
+    """Deliver due notifications; returns how many were delivered. Each try leases its row, so that no other process begins it meanwhile.
 
     Rows are claimed one at a time, so that no lease runs out during the other deliveries. No delivery begins after
-    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due. calls: deliver only the kinds
-    whose handlers call a service (True), only the others (False), or all (None).
+    `patience` seconds, so that the caller does not wait long for a mail server. The rest stays due. lane: deliver only the
+    kinds of this lane; None: all.
     """
     until = time.monotonic() + patience
+    only = sorted(_lanes[lane]) if lane in _lanes else None
+    but = sorted(set().union(*_lanes.values())) if lane == OTHERS else []
     delivered = 0
     for _turn in range(limit):
-        rows = db.run(_CLAIM, {"limit": 1, "calls": calls, "calling": sorted(_calling)})
+        rows = db.run(_CLAIM, {"limit": 1, "only": only, "but": but, "lease": LEASE_SECONDS})
         if not rows:
             break
-        delivered += _deliver(Notification.objects.get(pk=rows[0][0]))
+        pk, tries = rows[0]
+        delivered += _deliver(Notification.objects.get(pk=pk), tries)
         if time.monotonic() > until:
             break
     return delivered
 
 
-def _deliver(notification: Notification) -> bool:
+def _deliver(notification: Notification, tries: int) -> bool:
     try:
         _handlers[notification.kind](notification)
     except Exception as error:
@@ -101,6 +109,7 @@ def _deliver(notification: Notification) -> bool:
         within = _patience.get(notification.kind)
         facts = {
             "id": notification.pk,
+            "tries": tries,
             "error": words[:2000],
             "refused": within is not None and _is_refusal(error),
             "within": None if within is None else within.total_seconds(),

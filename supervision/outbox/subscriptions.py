@@ -63,18 +63,24 @@ def webhooks_of(client: str) -> QuerySet[WebhookEndpoint]:
     return WebhookEndpoint.objects.filter(client=client, removed_at__isnull=True).defer("secret")
 
 
+# The client waits for the answer, so only so many deliveries are given up with it. The deliverers give up the rest (`deliveries`).
 _REMOVE = """
 WITH e AS (
     UPDATE supervision_webhookendpoint SET active = false, removed_at = now(), secret = ''
      WHERE id = %(id)s AND removed_at IS NULL RETURNING id)
 UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
   FROM e WHERE d.endpoint_id = e.id AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+   AND d.id = ANY (ARRAY(
+       SELECT w.id FROM supervision_delivery w
+        WHERE w.endpoint_id = %(id)s AND w.reply_token_id IS NULL AND w.delivered_at IS NULL AND w.given_up_at IS NULL
+        ORDER BY w.reply_token_id, w.not_before LIMIT %(most)s))
 """
+GIVEN_UP_AT_ONCE = 10_000
 
 
 def remove_webhook(endpoint: WebhookEndpoint) -> None:
     """Remove the endpoint: send nothing more to it and give up its waiting deliveries. The log of its deliveries stays."""
-    db.run(_REMOVE, {"id": endpoint.pk, "why": _n("the webhook was removed")})
+    db.run(_REMOVE, {"id": endpoint.pk, "why": _n("the webhook was removed"), "most": GIVEN_UP_AT_ONCE})
 
 
 # Its body has the shape of every other message. An endpoint that is left in peace after a failure is asked now.
@@ -154,13 +160,18 @@ n AS (
       FROM t CROSS JOIN (VALUES (0), (%(again)s)) w(wait))
 UPDATE supervision_delivery d SET given_up_at = now(), last_error = %(why)s
   FROM t WHERE d.reply_token_id = t.id AND d.endpoint_id IS NULL AND d.delivered_at IS NULL AND d.given_up_at IS NULL
+   AND d.id = ANY (ARRAY(
+       SELECT w.id FROM supervision_delivery w
+        WHERE w.endpoint_id IS NULL AND w.reply_token_id = %(id)s AND w.delivered_at IS NULL AND w.given_up_at IS NULL
+        ORDER BY w.endpoint_id, w.not_before LIMIT %(most)s))
 """
 
 
 def revoke_reply_token(token: ReplyToken) -> None:
     """Revoke the token: orders can no longer name it, no more messages go into its queue, and the queue is deleted."""
     why = _n("the reply token was revoked")
-    db.run(_REVOKE, {"id": token.pk, "kind": REPLY_QUEUE_REVOKED, "again": _AGAIN_AFTER_SECONDS, "why": why})
+    facts = {"id": token.pk, "kind": REPLY_QUEUE_REVOKED, "again": _AGAIN_AFTER_SECONDS, "why": why, "most": GIVEN_UP_AT_ONCE}
+    db.run(_REVOKE, facts)
 
 
 @handler(REPLY_QUEUE_ISSUED)
@@ -186,9 +197,9 @@ def deliveries_of(client: str | None) -> QuerySet[Delivery]:
 
 
 def about_order(rows: QuerySet[Delivery], key: str) -> QuerySet[Delivery]:
-    """The deliveries among `rows` that report on this order, which may be archived."""
-    archived = ArchivedRun.objects.filter(key=key).values("run_id")
-    return rows.filter(Q(run_id__in=Run.objects.filter(key=key).values("pk")) | Q(run_id__in=archived))
+    """The deliveries among `rows` that report on this order, which may be archived. Its run is asked for first, to find them by index."""
+    runs = Run.objects.filter(key=key).values_list("pk", flat=True)
+    return rows.filter(run_id__in=list(runs.union(ArchivedRun.objects.filter(key=key).values_list("run_id", flat=True))))
 
 
 _REDELIVER = """

@@ -60,16 +60,26 @@ def _below(keys: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Rows of one table that belong to a run. by: the column with its public id, or `run_id`."""
+    """Rows of one table that belong to a run. by: the column with its public id, or `run_id`.
+
+    own: (a column whose values are unique, the column that is added to what is left of such a value). Without the words that name
+    them, the values of two persons may be the same.
+    """
 
     table: str
     by: str
     columns: tuple[str, ...]
+    own: tuple[str, str] | None = None
 
 
 # What is left of an archived run, beside the archive.
 LEFT = (
-    Place("supervision_submission", "public_id", ("client_key", "cancelled_by", "cancel_reason", "session_key")),
+    Place(
+        "supervision_submission",
+        "public_id",
+        ("client_key", "cancelled_by", "cancel_reason", "session_key"),
+        own=("client_key", "public_id"),
+    ),
     Place("supervision_strayreply", "run_id", ("detail", "actor")),
     Place("supervision_notification", "run_id", ("payload", "last_error")),
     Place("supervision_delivery", "run_id", ("body", "last_error", "log")),
@@ -86,13 +96,13 @@ ELSEWHERE = (
     Place("supervision_exchange", "", ("asked", "answered")),
     Place("supervision_finding", "", ("detail", "last_error", "settled_by", "reason", "outcome")),
     Place("supervision_approval", "", ("arguments", "reason", "asked_by", "decided_by", "decision_reason", "outcome")),
-    Place("supervision_incident", "", ("cause", "title", "acknowledged_by", "acknowledge_reason", "owner")),
+    Place("supervision_incident", "", ("cause", "title", "acknowledged_by", "acknowledge_reason", "owner"), own=("cause", "id")),
     Place("supervision_incidentnote", "", ("author", "text")),
     Place("supervision_runnote", "", ("author", "text")),
     Place("supervision_pause", "", ("reason", "paused_by", "lifted_by", "lift_reason")),
     Place("supervision_job", "", ("filter", "changes", "reason", "started_by", "stopped_by", "stop_reason")),
     Place("supervision_jobresult", "", ("message",)),
-    Place("supervision_savedview", "", ("of", "name", "query")),
+    Place("supervision_savedview", "", ("of", "name", "query"), own=("name", "id")),
     Place("supervision_strayreply", "", ("detail", "actor")),
     Place("supervision_signal", "", ("payload", "sent_by", "reason")),
     Place("supervision_journalentry", "", ("body", "error")),
@@ -228,19 +238,30 @@ def _page(place: Place, after: int, words: Words) -> tuple[int | None, int]:
 
 def _clean(place: Place, where: str, params: dict[str, Any], words: Words, fields: Collection[str]) -> int:
     """Take the words out of these columns of these rows. The rows are locked until the caller's transaction ends."""
-    return clean(place.table, place.columns, where, params, words, fields)
+    return clean(place.table, place.columns, where, params, words, fields, place.own)
 
 
-def clean(table: str, columns: Sequence[str], where: str, params: dict[str, Any], words: Words, fields: Collection[str] = ()) -> int:
+def clean(
+    table: str,
+    columns: Sequence[str],
+    where: str,
+    params: dict[str, Any],
+    words: Words,
+    fields: Collection[str] = (),
+    own: tuple[str, str] | None = None,
+) -> int:
     """Take the words out of these columns (text or JSON) of the rows that the condition finds, in the caller's transaction.
 
-    fields: names in JSON values whose texts all go. Returns how many rows were changed.
+    fields: names in JSON values whose texts all go. own: see `Place`. Returns how many rows were changed.
     """
+    unique, adds = own or ("", "NULL")
     names = ", ".join(columns)
     changed = 0
-    rows = db.fetch(f"SELECT ctid::text, {names} FROM {table} WHERE {where} FOR UPDATE", params)  # noqa: S608 - our own names
-    for ctid, *values in rows:
+    rows = db.fetch(f"SELECT ctid::text, {adds}::text, {names} FROM {table} WHERE {where} FOR UPDATE", params)  # noqa: S608 - our own names
+    for ctid, added, *values in rows:
         new = {name: cleaned for name, value in zip(columns, values, strict=True) if (cleaned := _without(value, words, fields)) != value}
+        if unique in new:
+            new[unique] = f"{new[unique]} {added}"
         if new:
             sets = ", ".join(f"{name} = %({name})s" for name in new)
             facts = {name: json.dumps(value) if name in _json_columns(table) else value for name, value in new.items()}

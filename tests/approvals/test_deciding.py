@@ -212,7 +212,7 @@ def test_settling_is_carried_out_by_the_outbox_and_a_failure_is_shown(olga: User
             reconciliation.settle(finding.pk, "refund", by=olga, reason="charged twice")
         deciding.approve(waits.value.approval, by=bob, reason="looked at the bank")
     assert bank == []
-    notifications.deliver_due(calls=True)
+    notifications.deliver_due(lane=notifications.CALLS)
 
     rows = {row.subject: row for row in Approval.objects.all()}
     assert bank == [("refund", "olga, approved by bob")]

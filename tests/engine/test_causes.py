@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from supervision.incidents import lifecycle
+from supervision.approvals import waiting
+from supervision.incidents import causes, lifecycle
 from supervision.intake import consuming
-from supervision.models import DeadLetter, Incident, Notification, Resource, WebhookEndpoint
+from supervision.models import Approval, DeadLetter, Incident, Notification, Resource, WebhookEndpoint
 from supervision.operations import operator_verbs, pauses
 from supervision.testing import run_of, submit_many
 from tests.engine import kit
@@ -102,6 +103,43 @@ def test_a_webhook_that_takes_nothing_for_long_is_an_incident_until_it_takes_som
         assert kit.incidents() == []
     finally:
         hook.delete()
+
+
+def test_many_webhooks_that_take_nothing_are_one_incident():
+    """Our own way out is closed: operators are told once, and not of each receiver."""
+    made = [
+        WebhookEndpoint(public_id=f"wh_{n}", client=f"shop:{n}", url=f"https://{n}.example/", secret="s", failing_since=hours_ago(1))
+        for n in range(causes.ONE_BY_ONE + 1)
+    ]
+    WebhookEndpoint.objects.bulk_create(made)
+    try:
+        assert kit.incidents() == ["delivery_failed:webhooks"]
+        assert Incident.objects.get().title == "21 webhooks do not take their messages."
+
+        WebhookEndpoint.objects.filter(public_id__in=["wh_3", "wh_4"]).update(failing_since=None)
+        assert len(kit.incidents()) == 19
+        assert Incident.objects.filter(closed_at=None, cause__startswith="delivery_failed:webhook:wh_").count() == 19
+    finally:
+        WebhookEndpoint.objects.all().delete()
+
+
+def test_many_requests_for_an_approval_with_a_reason_each_are_one_incident():
+    """A client that asks for each order in its own words is told of once, as one that gives all the same reason."""
+    facts = {"verb": "refund", "asked_by": "olga", "stake": [["30.00", "EUR"]], "expires_at": timezone.now() + timedelta(days=1)}
+    keys = kit.waiting(2)
+    for n in range(waiting.ONE_BY_ONE + 1):
+        run_id = run_of(keys[n % 2]).pk
+        Approval.objects.create(subject=f"order {n}", identity=f"{n}", reason=f"order {n} came late", run_id=run_id, **facts)
+    try:
+        [cause] = kit.incidents()
+        row = Incident.objects.get()
+        assert row.title.startswith("olga asks another operator to approve 21 times: refund, 630.00 EUR.")
+        assert set(lifecycle.runs_of(row.kind, cause)) == {run_of(key).pk for key in keys}
+
+        Approval.objects.filter(identity__in=["3", "4"]).update(state="refused")
+        assert len(kit.incidents()) == 19
+    finally:
+        Approval.objects.all().delete()
 
 
 def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():

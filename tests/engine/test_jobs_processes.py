@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from django.core import mail
+from django.db import connection
 
 from supervision.jobs import acting, job_sql, steering, telling, working
 from supervision.models import Job, JobResult, Notification
@@ -29,6 +32,23 @@ def test_two_jobs_share_the_time(monkeypatch):
 
     assert first == long.pk
     assert working._take() == short.pk
+
+
+def test_two_hints_in_one_process_are_one_piece_of_work(monkeypatch):
+    """Otherwise a job takes one thread more with each hint too many, and none is left for sweeps."""
+    refused(2)
+    start()
+    begun, go_on = [], threading.Event()
+    monkeypatch.setattr(working, "_batch", lambda pk: begun.append(pk) or (go_on.wait(30) and False))
+    first = threading.Thread(target=lambda: (working.turn(0.1), connection.close()))
+    first.start()
+    kit.until(lambda: begun)
+
+    found = working.turn(0.1), len(begun)
+    go_on.set()
+    first.join()
+
+    assert found == (False, 1)
 
 
 def test_a_job_under_another_process_s_lease_is_left_to_it_until_the_lease_is_over():

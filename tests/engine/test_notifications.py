@@ -13,6 +13,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message
 from django.core import mail
+from django.db.models import F
 from django.utils import timezone
 
 from supervision.models import Alert, Incident, Notification
@@ -146,6 +147,37 @@ def test_two_who_deliver_at_once_tell_each_thing_once(noted):
 
     assert sum(answers) == 40
     assert len(set(noted)) == len(noted) == 40
+
+
+def test_what_takes_long_to_deliver_is_not_begun_by_another_meanwhile():
+    begun: list[int] = []
+
+    @notifications.handler("slow")
+    def slow(notification):
+        begun.append(notification.pk)
+        Notification.objects.update(not_before=F("not_before") - timedelta(seconds=90))  # it takes as long as that
+        if len(begun) == 1:
+            notifications.deliver_due()  # another process looks
+
+    make("slow")
+
+    assert notifications.deliver_due() == 1
+    assert len(begun) == 1
+
+
+def test_a_failure_that_comes_after_the_lease_leaves_the_next_try_alone():
+    @notifications.handler("slow")
+    def slow(notification):
+        later(notification.pk)
+        kit.fetch(notifications._CLAIM, {"limit": 1, "only": None, "but": [], "lease": 120.0})  # another process tries now
+        raise ConnectionError("late")
+
+    make("slow")
+
+    assert notifications.deliver_due() == 0
+    assert notifications.deliver_due() == 0
+    row = Notification.objects.get()
+    assert (row.tries, row.last_error) == (2, "")
 
 
 def test_waits_grow_with_every_failure():

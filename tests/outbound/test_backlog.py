@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
-from supervision.outbox import deliveries
+from supervision.outbox import deliveries, subscriptions
 from tests.outbound import kit
 from tests.support import pages
 
@@ -90,3 +90,35 @@ def test_a_mountain_without_hope_is_given_up_in_parts(gone, monkeypatch):
     deliveries.give_up_hopeless("no receiver is there")
 
     assert Delivery.objects.filter(given_up_at__isnull=False, last_error="no receiver is there").count() == 1_000
+
+
+def test_the_deliveries_of_one_order_are_found_without_those_of_all_others():
+    key = kit.done()
+    messages(MOUNTAIN, endpoint=kit.listen("http://healthy.example/"))
+    kit.fetch("UPDATE supervision_delivery SET delivered_at = now(), run_id = run_id + 1000000")
+    kit.fetch("UPDATE supervision_delivery SET run_id = (SELECT id FROM supervision_run WHERE key = %s) WHERE message_id = 'm7'", [key])
+    kit.fetch("ANALYZE supervision_delivery")
+    listed = subscriptions.about_order(subscriptions.deliveries_of(None), key).order_by("-id")
+
+    assert "_hears_an_event_once" in listed[:51].explain()
+    assert [row.message_id for row in listed] == ["m7"]
+
+
+@pytest.mark.parametrize("kind", ["webhook", "reply queue"])
+def test_a_receiver_with_a_mountain_is_removed_at_once_and_the_rest_is_given_up_later(kind, monkeypatch):
+    """One statement for all of them takes longer than a client's request may, so the receiver could not be removed."""
+    monkeypatch.setattr(subscriptions, "GIVEN_UP_AT_ONCE", 300)
+    if kind == "webhook":
+        endpoint = kit.listen("http://dead.example/")
+        messages(1_000, endpoint=endpoint)
+        subscriptions.remove_webhook(endpoint)
+    else:
+        token = ReplyToken.objects.create(token_hash="t", client=kit.ADA, queue="reply.t")
+        messages(1_000, token=token)
+        subscriptions.revoke_reply_token(token)
+    waiting = Delivery.objects.filter(given_up_at=None)
+    assert waiting.count() == 700
+
+    deliveries.give_up_hopeless("no receiver is there")
+
+    assert waiting.count() == 0

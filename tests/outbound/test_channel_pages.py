@@ -121,3 +121,22 @@ def test_a_viewer_sees_channels_and_changes_nothing(sink: Sink):
     assert client.post(f"{place}test/").status_code == 403
     assert client.post(f"{place}change/", {"name": "x"}).status_code == 403
     assert client.get("/admin/supervision/channel/add/").status_code == 403
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_channel_is_deleted_with_the_log_of_its_messages_which_is_not_listed(at_once: bool):
+    client = _operator()
+    channel = Channel.objects.create(name="pager", kind="slack", secret="https://a.example/")
+    Channel.objects.create(name="other", kind="slack", secret="https://b.example/")
+    Telling.objects.bulk_create(Telling(channel=channel, incident_id=n, event="opened") for n in range(700, 720))
+    page, said = f"/admin/supervision/channel/{channel.pk}/delete/", {"post": "yes"}
+    if at_once:
+        page, said = "/admin/supervision/channel/", said | {"action": "delete_selected", "_selected_action": [channel.pk]}
+
+    asked = client.post(page, {**said, "post": ""}).content.decode() if at_once else client.get(page).content.decode()
+    client.post(page, said)
+
+    assert "20" in asked
+    assert "opened 719" not in asked
+    assert list(Channel.objects.values_list("name", flat=True)) == ["other"]
+    assert not Telling.objects.exists()

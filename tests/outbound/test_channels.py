@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.engine.kit import until
 from tests.outbound.kit import BROKEN, Sink
 
 pytestmark = pytest.mark.usefixtures("here")
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SECRET = "whsec_" + "c2VjcmV0IG9mIHRlc3Rz"
 NAME = "<!channel> & <https://evil.example|click>"
 
@@ -224,6 +226,54 @@ def test_an_unforeseen_error_is_a_failed_try_and_given_up_in_the_end(sink: Sink,
     Channel.objects.update(retry_at=None)
     channels.send_next(channel.pk)
     assert Telling.objects.get().given_up_at is not None
+
+
+@pytest.mark.parametrize("since", [{"active": False}, {"failing_since": LONG_AGO, "failures": 9}])
+def test_a_channel_that_comes_back_after_days_is_told_what_is_younger_than_three_days(sink: Sink, stands: Any, since: dict[str, Any]):
+    """Each of its messages needs a try to fail for three days, and a channel that fails gets one now and then only."""
+    channel = Channel.objects.create(name="pager", kind="slack", secret=sink.url)
+    stands(*(f"bank-{n}" for n in range(30)))
+    stands()
+    Telling.objects.update(created_at=LONG_AGO)
+    stands("carrier")
+    Channel.objects.update(**since)
+    lane = channels.Lane()
+    lane.turn()
+    lane.drain()
+
+    Channel.objects.update(active=True, failing_since=None, failures=0, retry_at=None)
+    send_all()
+
+    told = [body["text"].splitlines()[0] for body in sink.bodies]
+    assert sorted({"carrier" in text for text in told}) == [True], told
+    assert channel.tellings.filter(given_up_at__isnull=False, last_error__contains="three days").count() == 60
+
+
+def test_what_is_old_because_no_process_sent_it_gets_its_try(sink: Sink, stands: Any):
+    Channel.objects.create(name="pager", kind="slack", secret=sink.url)
+    stands("bank")
+    Telling.objects.update(created_at=LONG_AGO)
+    lane = channels.Lane()
+    lane.turn()
+    lane.drain()
+
+    assert len(sink.bodies) == 1
+
+
+def test_a_channel_that_was_switched_off_hears_of_the_end_of_what_it_was_told_of(sink: Sink, stands: Any):
+    pager = Channel.objects.create(name="pager", kind="pagerduty", address=sink.url, secret="R" * 32)
+    stands("bank")
+    send_all()
+    Channel.objects.update(active=False)
+    stands("carrier")
+    send_all()
+    assert len(sink.bodies) == 1
+
+    Channel.objects.update(active=True)
+    send_all()
+
+    assert [body["event_action"] for body in sink.bodies] == ["trigger", "resolve"]
+    assert not pager.tellings.filter(delivered_at=None).exists()
 
 
 def test_two_processes_send_a_message_once(sink: Sink, stands: Any):

@@ -282,6 +282,21 @@ def test_a_webhook_that_is_switched_off_gets_what_it_missed_when_it_is_switched_
     assert receiver.seen(key) == ALL
 
 
+def test_a_webhook_that_is_switched_off_for_a_while_misses_nothing_of_the_orders_under_way(receiver):
+    kit.listen(receiver.url)
+    key = kit.order()
+    kit.consume_batch(born=False)
+    WebhookEndpoint.objects.update(active=False)
+    run_until_idle()
+    deliver_all()
+    assert receiver.messages == []
+
+    WebhookEndpoint.objects.update(active=True)
+    deliver_all()
+
+    assert receiver.seen(key) == ALL
+
+
 @pytest.mark.parametrize(("days", "left"), [(2, 3), (4, 0)])
 def test_what_waits_for_a_receiver_that_was_dead_or_switched_off_for_three_days_is_given_up(receiver, days, left):
     dead, off = kit.listen("http://127.0.0.1:9/"), kit.listen(receiver.url, kit.BOB)

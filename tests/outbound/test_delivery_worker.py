@@ -92,6 +92,37 @@ def test_a_mail_goes_out_while_a_service_keeps_a_handler_waiting(noted, service,
     engine_kit.until(lambda: Notification.objects.filter(pk__in=slow, delivered_at__isnull=False).count() == 2)
 
 
+def test_a_mail_to_operators_goes_out_while_many_others_wait(noted, mail_server):
+    """Otherwise it would be sent after the mails of all orders that were cancelled before."""
+    for _ in range(50):
+        Notification.objects.create(kind="test-kind")
+    sent = threading.Event()
+    notifications.handler("test-soon", soon=True)(lambda _: sent.set())
+    mine = DeliveryWorker().start()
+    engine_kit.until(mail_server.asked.is_set)
+
+    Notification.objects.create(kind="test-soon")
+
+    engine_kit.until(sent.is_set)
+    assert Notification.objects.filter(kind="test-kind", delivered_at__isnull=False).count() == 0
+    mine.stop()
+    mail_server.released.set()
+    assert mine.join(30)
+    notifications.handler("test-soon")(lambda _: None)
+    notifications._handlers.pop("test-soon")
+
+
+def test_a_hook_is_called_again_while_many_mails_wait(noted, monkeypatch):
+    seen = []
+    monkeypatch.setattr(delivery_worker.hooks, "retry_due", lambda: seen.append(len(noted)) or 0)
+    for _ in range(250):
+        Notification.objects.create(kind="test-kind")
+
+    DeliveryWorker()._tell()
+
+    assert seen[0] < len(noted) == 250
+
+
 def test_a_call_of_a_service_goes_out_while_a_mail_server_keeps_a_mail_waiting(service, mail_server, working):
     service.released.set()
     for _ in range(2):
@@ -131,6 +162,20 @@ def test_what_is_on_its_way_at_the_end_is_written_down_and_nothing_else_is_begun
     assert Delivery.objects.filter(delivered_at__isnull=False).count() == len(receiver.messages)
     assert len(receiver.messages) <= started + 3
     assert not Delivery.objects.filter(delivered_at__isnull=True, not_before__gt=Now()).exists()  # the claims were given back
+
+
+def test_a_mail_and_a_call_on_their_way_at_the_end_are_written_down(service, mail_server):
+    """Otherwise they would be sent again by another process."""
+    for kind in ("test-kind", "test-call"):
+        Notification.objects.create(kind=kind)
+    mine = DeliveryWorker().start()
+    engine_kit.until(lambda: mail_server.asked.is_set() and service.asked.is_set())
+
+    mine.stop()
+    threading.Timer(0.3, lambda: (mail_server.released.set(), service.released.set())).start()
+
+    assert mine.join(30)
+    assert Notification.objects.filter(delivered_at__isnull=False).count() == 2
 
 
 def test_a_sweep_waits_for_no_receiver(receiver, noted, monkeypatch):

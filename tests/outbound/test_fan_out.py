@@ -18,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("out")
 def test_each_endpoint_of_the_account_that_wants_the_event_gets_it_and_nobody_else():
     everything = kit.listen("https://one.example/")
     the_end = kit.listen("https://two.example/", kit.ADA, "order.processed", "order.cancelled")
-    off = kit.listen("https://three.example/")
+    off = kit.listen("https://three.example/", kit.ADA, "order.processed")
     WebhookEndpoint.objects.filter(pk=off.pk).update(active=False)
+    subscriptions.remove_webhook(kit.listen("https://four.example/"))
     kit.listen("https://bob.example/", kit.BOB)
 
     key = kit.done()
@@ -32,6 +33,7 @@ def test_each_endpoint_of_the_account_that_wants_the_event_gets_it_and_nobody_el
             (everything.pk, 2, "order.processing"),
             (everything.pk, 3, "order.processed"),
             (the_end.pk, 3, "order.processed"),
+            (off.pk, 3, "order.processed"),
         ]
     )
     assert {row.client for row in kit.deliveries()} == {kit.ADA}
@@ -103,7 +105,9 @@ ANALYZE supervision_delivery, supervision_notification
 def test_the_two_readers_of_the_outbox_each_have_an_index_of_their_own():
     """Beside many messages that are delivered: which way the planner reads an empty table depends on what was in it before."""
     endpoint = kit.listen("https://one.example/").pk
-    mail = notifications._CLAIM.replace("%(limit)s", "1").replace("%(calls)s", "false").replace("%(calling)s", "'{news}'")
+    mail = (
+        notifications._CLAIM.replace("%(limit)s", "1").replace("%(lease)s", "60").replace("%(only)s", "null").replace("%(but)s", "'{news}'")
+    )
     with transaction.atomic():
         engine_kit.fetch("SET LOCAL enable_seqscan = off")
         engine_kit.fetch("SET LOCAL enable_sort = off")
