@@ -13,7 +13,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.core.servers.basehttp import WSGIServer
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 from django.utils import translation
@@ -83,6 +83,15 @@ def _no_memory_of_an_earlier_test() -> None:
     circuit_breaker.forget()
     claiming.forget()
     translation.deactivate()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """End what is still connected to the tests' database after the last test, which could not be dropped: a closed page's request, say."""
+    yield
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with django_db_blocker.unblock(), suppress(DatabaseError), connection.cursor() as cursor:
+        cursor.execute(others)
 
 
 @pytest.fixture
