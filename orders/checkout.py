@@ -40,6 +40,8 @@ def checkout(request: HttpRequest) -> HttpResponse:
     if not contents.lines:
         messages.info(request, _("Your cart is empty."))
         return redirect("orders:cart")
+    if contents.mixed:
+        return redirect("orders:cart")  # it says so
     if request.method == "GET":
         return _page(request, form_for(request, initial=_initial(request, contents)), contents)
     form = form_for(request, request.POST)
