@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from django.contrib.sessions.backends.base import SessionBase
+from django.utils.translation import gettext as _
 
 from orders import queries
 from orders.models import Product
@@ -49,6 +50,12 @@ class Contents:
     def currency(self) -> str:
         """The currency of the total."""
         return self.lines[0].product.currency if self.lines else "EUR"
+
+    @property
+    def mixed(self) -> str:
+        """Why these lines cannot be one order, because they have several currencies; empty if they can."""
+        one, *others = dict.fromkeys(line.product.currency for line in self.lines) or [""]
+        return _("One order cannot mix %(one)s and %(other)s.") % {"one": one, "other": others[0]} if others else ""
 
     @property
     def short(self) -> list[CartLine]:

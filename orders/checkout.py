@@ -40,6 +40,8 @@ def checkout(request: HttpRequest) -> HttpResponse:
     if not contents.lines:
         messages.info(request, _("Your cart is empty."))
         return redirect("orders:cart")
+    if contents.mixed:
+        return redirect("orders:cart")  # it says so
     if request.method == "GET":
         return _page(request, form_for(request, initial=_initial(request, contents)), contents)
     form = form_for(request, request.POST)
@@ -51,12 +53,13 @@ def checkout(request: HttpRequest) -> HttpResponse:
 def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> HttpResponse:
     token = form.cleaned_data["token"]
     lines = [{"sku": line.product.sku, "quantity": line.quantity} for line in contents.lines]
-    account = request.user if request.user.is_authenticated else None
-    if account is None and guest_orders.refused(request, form.cleaned_data["email"]):
+    account, key = request.user if request.user.is_authenticated else None, _key(request, token)
+    # A second click counts, too, and is answered with the order of the first.
+    if account is None and guest_orders.refused(request, form.cleaned_data["email"]) and not services.placed_before(key):
         form.add_error(None, _("Many orders were placed from here within an hour. Sign in to go on, or try again later."))
         return _page(request, form, contents, status=429)
     try:
-        placed = services.place_order(form.order_request(lines), account=account, idempotency_key=_key(request, token))
+        placed = services.place_order(form.order_request(lines), account=account, idempotency_key=key)
     except services.InvalidOrder as refusal:
         form.take_errors(refusal.errors)
         return _page(request, form, contents, status=400)

@@ -111,7 +111,7 @@ def _send(item: Item, account: AbstractBaseUser) -> None:
     try:
         demand_of_client(data["name"])
         payload, by = data.get("payload", {}), account.get_username()
-        send_signal(data["order"], data["name"], payload, key=item.idempotency_key, sent_by=by)
+        send_signal(data["order"], data["name"], payload, key=item.idempotency_key, sent_by=by, by_client=True)
     except (Refused, UnknownRun) as refusal:
         raise _Refused(str(refusal)) from None
 

@@ -134,6 +134,11 @@ def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> 
     return outcomes  # type: ignore[return-value]
 
 
+def placed_before(idempotency_key: str) -> bool:
+    """Whether a guest has placed an order under this key."""
+    return Submission.objects.filter(client=client_of(None, idempotency_key), client_key=idempotency_key).exists()
+
+
 def cancel_order(public_id: str, *, by: Any, reason: str) -> str:
     """Ask for an order's cancellation; returns the state of its run. Raises UnknownRun and Refused."""
     return operator_verbs.cancel(public_id, by=by, reason=reason)

@@ -25,7 +25,7 @@ from orders.directory import OrderDirectory
 from orders.intake import RESERVES_AT_CHECKOUT, OrderIntake
 from orders.mails.resending import RESEND_MAIL
 from orders.parcels.plan import SHIP_PARCEL, split
-from orders.payments import codes, patience
+from orders.payments import by_hand, codes, patience
 from orders.refunds.workflow import REFUND_ORDER
 from orders.returns.workflow import RETURN_GOODS
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
@@ -69,6 +69,7 @@ FULFIL_ORDER = register(
         on_processed=accounting.record_processed,
         on_cancelled=lifecycle.close_cancelled,
         on_error=patience.begin,
+        on_completed_by_hand=by_hand.completed,
     )
 )
 

@@ -32,7 +32,7 @@ from django.utils.translation import gettext as _
 from orders.formats import speaking
 from orders.intake import number_of
 from orders.mails.codes import SEND as SEND_AGAIN
-from orders.parcels.splitting import BOOKING
+from orders.parcels.splitting import BOOKING, trackings
 from orders.refunds import mail as refund_mail
 from orders.refunds.codes import TELL as REFUND_STEP
 from orders.returns import mail as return_mail
@@ -137,7 +137,7 @@ def _written(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
         return EmailMultiAlternatives(subject=subject, body=text, to=[payload["email"]], headers=headers)
     again = request.step == SEND_AGAIN
     number = payload["number"] if again else number_of(payload, request.run_id)
-    facts = {**payload, "number": number, "trackings": payload["trackings"] if again else _trackings(request)}
+    facts = {**payload, "number": number, "trackings": payload["trackings"] if again else trackings(request.results.get(BOOKING))}
     message = EmailMultiAlternatives(
         subject=_("Your order %(number)s is on its way") % {"number": number},
         body=render_to_string("orders/mail/on_its_way.txt", facts),
@@ -146,12 +146,6 @@ def _written(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
     )
     message.attach_alternative(render_to_string("orders/mail/on_its_way.html", facts), "text/html")
     return message
-
-
-def _trackings(request: StepRequest) -> list[str]:
-    """The tracking numbers of an order that is split."""
-    booked = request.results.get(BOOKING, {}).get("results") or []
-    return [str(parcel[BOOKING]["tracking_number"]) for parcel in booked if parcel.get(BOOKING)]
 
 
 def _close(connection: Any) -> None:

@@ -62,6 +62,8 @@ def address_of(request: Any) -> str:
         parsed = ip_address(address)
     except ValueError:
         return str(address)[:64]
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)  # as a socket that listens on :: names an IPv4 client
     if isinstance(parsed, IPv6Address):
         # A client usually has a whole /64 network: it could evade a count of single addresses.
         return f"{parsed.exploded[:19]}::/64"

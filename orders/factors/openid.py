@@ -2,13 +2,18 @@
 
 An account belongs to the provider's identifier of a person (`sub`) alone. It is never joined with an account of the same mail
 address or name, and has no password. Its groups are those of the provider at each sign-in.
+
+A provider that knows its user from before asks for nothing. So what counts as the proof is the moment at which it has asked
+(`auth_time`), and who is signed in here already is asked by it again.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
+from urllib.parse import urlencode
 
 import jwt
 from allauth.core.exceptions import ImmediateHttpResponse
@@ -73,7 +78,7 @@ class Console(DefaultSocialAccountAdapter):
         if not account.is_active:
             _refuse(request, _("Your account is not active. Ask an administrator."))
         login(request, account, backend=BACKEND)
-        proofs.prove(request, account, second=settings.OIDC_TRUSTS_MFA and _by_several_factors(token))
+        proofs.prove(request, account, second=settings.OIDC_TRUSTS_MFA and _by_several_factors(token), at=_asked_at(token))
         raise ImmediateHttpResponse(redirect(safe_next(request, sociallogin.state.get("next"))))
 
     def on_authentication_error(
@@ -94,6 +99,12 @@ def _by_several_factors(token: Mapping[str, Any]) -> bool:
     """Whether the signed token says that the provider asked for more than a password."""
     amr, acr = token.get("amr"), str(token.get("acr") or "")
     return (isinstance(amr, list) and "mfa" in amr) or acr == "mfa" or acr.endswith((":mfa", "/multi-factor"))
+
+
+def _asked_at(token: Mapping[str, Any]) -> float | None:
+    """When the provider has asked its user for a password; None if it does not tell."""
+    said = token.get("auth_time")
+    return min(float(said), time.time()) if isinstance(said, int | float) and not isinstance(said, bool) else None
 
 
 @transaction.atomic
@@ -156,7 +167,11 @@ def _by(view: Any, request: HttpRequest) -> HttpResponseBase:
 @never_cache
 @require_GET
 def begin(request: HttpRequest, provider_id: str) -> HttpResponseBase:
-    """Go to the provider."""
+    """Go to the provider. It is asked to tell `auth_time`: with `max_age` it has to. Of the address of ours, only `next` counts."""
+    age = {"prompt": "login", "max_age": 0} if request.user.is_authenticated else {"max_age": int(settings.OPERATOR_SESSION_SECONDS)}
+    said: Any = request.GET.copy()
+    said["auth_params"] = urlencode(age)
+    request.GET = said
     return _by(OAuth2LoginView, request)
 
 

@@ -52,11 +52,14 @@ def is_old(request: HttpRequest, seconds: float | None) -> bool:
     return seconds is not None and not 0 <= time.time() - request.session.get(_KEPT, (0, False))[0] < seconds
 
 
-def prove(request: HttpRequest, account: Any, *, second: bool) -> None:
-    """Note that the session's user has just proved who it is; second: by a second factor. The session gets a new identifier."""
+def prove(request: HttpRequest, account: Any, *, second: bool, at: float | None = None) -> None:
+    """Note that the session's user has proved who it is, just now or `at` this time; second: by a second factor.
+
+    The session gets a new identifier.
+    """
     second = second or passed(request)
     request.session.cycle_key()
-    request.session[_KEPT] = [time.time(), second]
+    request.session[_KEPT] = [time.time() if at is None else at, second]
     security_log.note("proved", account=account.pk, request=request, second_factor="yes" if second else "no")
     if second:
         devices.remember(request, account, proved=True)

@@ -1,6 +1,7 @@
 """The parts of the statements that move a parcel: how its states follow each other, and when an operator is told.
 
-A statement with TROUBLE has the parameters `state` and `order`: the state that the carrier tells and the order's public id.
+A statement with TROUBLE has the parameters `state`, `order` and `key`: the state that the carrier tells, the order's public id and the
+key of the booking.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from orders.parcels.states import CAME_BACK, FINAL, IN_ORDER, NOT_OURS, NOT_STOP
 
 _IN_ORDER = ", ".join(f"'{state}'" for state in IN_ORDER)
 
-# Our books do not know the parcel; it comes back; or it is on its way although its order is cancelled. An operator who cancels an
-# order without undo leaves its parcel booked: it is meant to travel.
+# Our books do not know the parcel; it comes back; or it is on its way although its order, or its own run, is cancelled. An operator
+# who cancels without undo leaves the parcel booked: it is meant to travel.
+_RUN = "regexp_replace(%(key)s::text, '(:[^:]*){3}$', '')"  # keys are RUN:STEP:do:GENERATION
 _STAYS = f"""{{"direction": "undo", "name": "{BOOKING}", "result": {{"left": true}}}}"""
 TROUBLE = f"""
 CASE WHEN %(order)s = '' THEN '{NOT_OURS}'
      WHEN %(state)s = 'returned' THEN '{CAME_BACK}'
      WHEN %(state)s IN ('picked_up', 'delivered') AND (
-          EXISTS (SELECT FROM supervision_run r WHERE r.key = %(order)s AND r.process_state IN ('Compensating', 'Cancelled')
+          EXISTS (SELECT FROM supervision_run r WHERE r.key IN (%(order)s, {_RUN}) AND r.process_state IN ('Compensating', 'Cancelled')
                      AND NOT EXISTS (SELECT FROM supervision_stepstate u WHERE u.run_id = r.id AND u.direction = 'undo'
                                         AND u.name = '{BOOKING}' AND u.result @> '{{"left": true}}'))
-          OR EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = %(order)s AND a.process_state = 'Cancelled'
+          OR EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key IN (%(order)s, {_RUN}) AND a.process_state = 'Cancelled'
                         AND NOT coalesce(a.body -> 'steps' @> '[{_STAYS}]', false)))
      THEN '{NOT_STOPPED}' END
 """  # noqa: S608 - constants

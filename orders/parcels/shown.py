@@ -35,6 +35,19 @@ SELECT p.id, coalesce(s.idempotency_key, c.key), coalesce(s.process_state, 'Pend
  WHERE p.id = ANY (%(runs)s)
  ORDER BY p.id, c.number
 """
+# The same of archived orders: their parcels' runs are in the archive, too.
+_OF_ARCHIVED = """
+SELECT a.run_id, s.step->>'idempotency_key', s.step->>'process_state', (s.step->>'attempt')::int, s.step->'result',
+       c.child->>'state' = 'Cancelled' OR k.body->'steps' @> '[{"direction": "undo", "process_state": "Processed"}]',
+       k.body->'run'->'payload'->>'warehouse'
+  FROM supervision_archivedrun a
+ CROSS JOIN LATERAL jsonb_array_elements(a.body->'children') WITH ORDINALITY c(child, place)
+  JOIN supervision_archivedrun k ON k.key = c.child->>'key'
+ CROSS JOIN LATERAL jsonb_array_elements(k.body->'steps') s(step)
+ WHERE a.run_id = ANY (%(runs)s) AND c.child->>'step' = %(step)s AND c.child->>'state' <> 'Replaced'
+   AND s.step->>'direction' = 'do' AND s.step->>'agent' = 'shipping'
+ ORDER BY a.run_id, c.place
+"""
 _TOLD = "SELECT key, state, changed_at FROM orders_parcel WHERE key = ANY (%(keys)s)"
 
 
@@ -72,17 +85,19 @@ Told = Mapping[str, tuple[str, datetime | None]]
 
 
 def of(steps: Mapping[int, Sequence[StepState]], before: Told | None = None) -> dict[int, Sequence[ParcelView]]:
-    """The parcels of these runs, by run: one query if the booking of any has begun, and one more if any order is split.
+    """The parcels of these runs, by run: one query if the booking of any has begun, and one more if any order is split, or two.
 
     before: what the carrier had told of parcels that have no row any more, by key.
     """
     found = {run_id: [parcel for step in its for parcel in _booked(step, its)] for run_id, its in steps.items()}
     split = [run_id for run_id, its in steps.items() if any(_is_split(step) for step in its)]
-    rows = db.run(_OF_CHILDREN, {"runs": split, "step": BOOKING}) if split else []
-    for run_id, key, state, attempt, result, undone, warehouse in rows:
-        found[run_id] += _parcel(key, state, attempt, result, undone, warehouse or "")
+    for statement in (_OF_CHILDREN, _OF_ARCHIVED):
+        runs = [run_id for run_id in split if not found[run_id]]
+        rows = db.run(statement, {"runs": runs, "step": BOOKING}) if runs else []
+        for run_id, key, state, attempt, result, undone, warehouse in rows:
+            found[run_id] += _parcel(key, state, attempt, result, undone, warehouse or "")
     for run_id in split:
-        if not found[run_id]:  # an archived order: its parcels' runs are in the archive, too
+        if not found[run_id]:  # an archived order whose parcels' runs are not in the archive yet, or not any more
             found[run_id] = [parcel for step in steps[run_id] if _is_split(step) for parcel in _in_results(step)]
     return _told(found, before or {})
 
@@ -120,10 +135,11 @@ def _parcel(key: str, process_state: str, attempt: int, result: Any, undone: boo
 
 
 def _in_results(step: StepState) -> Iterable[ParcelView]:
-    results = (step.result or {}).get("results") or [] if isinstance(step.result, dict) else []
-    for index, parcel in enumerate(results):
-        key = f"{step.idempotency_key.rsplit(':', 3)[0]}:{BOOKING}[{index}]:child:{BOOKING}:do:1"
-        yield from _parcel(key, ProcessState.PROCESSED, 1, parcel.get(BOOKING), False)
+    results = (step.result or {}).get("results") if isinstance(step.result, dict) else None
+    for index, parcel in enumerate(results if isinstance(results, list) else []):
+        if isinstance(parcel, Mapping) and parcel.get(BOOKING):
+            key = f"{step.idempotency_key.rsplit(':', 3)[0]}:{BOOKING}[{index}]:child:{BOOKING}:do:1"
+            yield from _parcel(key, ProcessState.PROCESSED, 1, parcel[BOOKING], False)
 
 
 def _told(parcels: Mapping[int, Sequence[ParcelView]], before: Told) -> dict[int, Sequence[ParcelView]]:

@@ -47,3 +47,10 @@ def parcels(facts: Facts) -> list[dict[str, Any]]:
 def shared(facts: Facts) -> dict[str, Any]:
     """What every parcel of an order needs."""
     return {"shipping_address": facts.payload["shipping_address"]}
+
+
+def trackings(booked: Mapping[str, Any] | None) -> list[str]:
+    """The tracking numbers of an order that is split, from the result of its booking. One that was written by hand may have none."""
+    results = (booked or {}).get("results")
+    parcels = [one.get(BOOKING) for one in results if isinstance(one, Mapping)] if isinstance(results, list) else []
+    return [str(parcel["tracking_number"]) for parcel in parcels if isinstance(parcel, Mapping) and parcel.get("tracking_number")]

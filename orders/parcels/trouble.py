@@ -52,7 +52,7 @@ def in_trouble() -> Iterator[Cause]:
 def _titles() -> dict[str, str]:
     return {
         CAME_BACK: _("The parcel %(parcel)s of %(order)s comes back."),
-        NOT_STOPPED: _("The parcel %(parcel)s of %(order)s is on its way, and the order is cancelled."),
+        NOT_STOPPED: _("The parcel %(parcel)s of %(order)s is on its way, although it is cancelled."),
         NOT_OURS: _("The carrier tells of the parcel %(parcel)s, and the shop has booked nothing under this key."),
         SILENT: _("The carrier tells no end of the parcel %(parcel)s of %(order)s."),
     }
@@ -61,7 +61,7 @@ def _titles() -> dict[str, str]:
 def _titles_of_many() -> dict[str, str]:
     return {
         CAME_BACK: _("%(parcels)d parcels come back."),
-        NOT_STOPPED: _("%(parcels)d parcels are on their way, and their orders are cancelled."),
+        NOT_STOPPED: _("%(parcels)d parcels are on their way, although they are cancelled."),
         NOT_OURS: _("The carrier tells of %(parcels)d parcels that the shop has not booked."),
         SILENT: _("The carrier tells no end of %(parcels)d parcels."),
     }

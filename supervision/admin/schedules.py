@@ -1,19 +1,27 @@
 """django-celery-beat's schedules, registered anew in the console's theme, because beat's own admin classes are unstyled.
 
-The interval of the supervisor's sweep (S29) is edited here.
+The interval of the supervisor's sweep (S29) is edited here. Who may change tasks, as operators may, says when they run and whether.
+What a task is, its arguments and its queue are for those who may add one. Beat's own actions are open to all who may look; here they
+take the right to change, and each leaves an entry in the operators' log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+WHAT_RUNS = ("name", "task", "args", "kwargs", "queue", "exchange", "routing_key", "headers", "priority")
+Action = Callable[[Any, HttpRequest, Any], Any]
 
 
 class TaskSelectWidget(UnfoldAdminSelectWidget, beat.TaskSelectWidget):
@@ -33,7 +41,13 @@ class PeriodicTaskForm(beat.PeriodicTaskForm):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["task"].widget = UnfoldAdminTextInputWidget()
+        if "task" in self.fields:
+            self.fields["task"].widget = UnfoldAdminTextInputWidget()
+
+    def clean(self) -> Any:
+        """Beat's own checks, also where the task is only shown."""
+        self.cleaned_data.setdefault("task", self.instance.task)
+        return super().clean()
 
 
 class PeriodicTaskInline(TabularInline, beat.PeriodicTaskInline):
@@ -51,6 +65,20 @@ for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, 
         admin.site.unregister(model)
 
 
+def _noted(action: Action) -> Action:
+    """This action of beat's, for those who may change the tasks, with an entry in the log for each."""
+    label = action.short_description  # type: ignore[attr-defined]  # `admin.action` sets it
+
+    @admin.action(description=label, permissions=["change"])
+    @wraps(action)
+    def act(self: Any, request: HttpRequest, queryset: Any) -> Any:
+        for task in queryset:
+            self.log_change(request, task, str(label))
+        return action(self, request, queryset)
+
+    return act
+
+
 @admin.register(PeriodicTask)
 class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
     """Periodic tasks and when they run."""
@@ -59,6 +87,20 @@ class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
     date_hierarchy = None
     list_display = ["name", "enabled", "scheduler", "last_run_at", "one_off"]
     list_filter = ["enabled", "one_off", "task"]
+    enable_tasks, disable_tasks = _noted(beat.PeriodicTaskAdmin.enable_tasks), _noted(beat.PeriodicTaskAdmin.disable_tasks)
+    toggle_tasks, run_tasks = _noted(beat.PeriodicTaskAdmin.toggle_tasks), _noted(beat.PeriodicTaskAdmin.run_tasks)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: PeriodicTask | None = None) -> tuple[str, ...]:
+        """What a task is, for those who may not add one."""
+        shown = tuple(super().get_readonly_fields(request, obj))
+        return shown if self.has_add_permission(request) else (*shown, *WHAT_RUNS)
+
+    def get_fieldsets(self, request: HttpRequest, obj: PeriodicTask | None = None) -> Any:
+        """Without the choice of registered tasks where the task is only shown."""
+        given = super().get_fieldsets(request, obj)
+        if self.has_add_permission(request):
+            return given
+        return [(title, {**facts, "fields": [name for name in facts["fields"] if name != "regtask"]}) for title, facts in given]
 
     @display(description=_("Schedule"))
     def scheduler(self, obj: PeriodicTask) -> Any:

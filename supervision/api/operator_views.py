@@ -262,7 +262,9 @@ class SignalView(VerbDoor):
         try:
             by = account if operates else Exempt(account)
             reason = given["reason"] or _("no reason given")
-            sent = operator_verbs.signal(public_id, name, by=by, reason=reason, payload=given["payload"], signal_key=key).outcome
+            sent = operator_verbs.signal(
+                public_id, name, by=by, reason=reason, payload=given["payload"], signal_key=key, by_client=not operates
+            ).outcome
         except Refused as refusal:
             if field := {"signal_payload": "payload", "signal_key": "Idempotency-Key"}.get(refusal.code):
                 raise ValidationError({field: [str(refusal)]}) from None

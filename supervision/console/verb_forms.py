@@ -286,7 +286,13 @@ def _an_object(value: Any) -> dict[str, Any]:
     return value or {}
 
 
-class BulkForm(ReasonForm):
+class OnceForm(ReasonForm):
+    """A reason. token: made with the form, so that a form that is sent twice starts one job."""
+
+    token = forms.CharField(required=False, max_length=64, initial=partial(secrets.token_urlsafe, 16), widget=forms.HiddenInput)
+
+
+class BulkForm(OnceForm):
     """`chosen`: pairs of public id and the attempt that was shown."""
 
     chosen = forms.CharField(widget=forms.HiddenInput)

@@ -11,6 +11,13 @@ MAY = {
     "abandon": "r.process_state IN ('Pending', 'Processing', 'Compensating', 'Error')",
 }
 
+# Nothing where the form of this key has started a job. It waits for another transaction that is about to do so.
+BEGIN = """
+INSERT INTO supervision_job (verb, filter, changes, reason, account, started_by, total, held, key)
+VALUES (%(verb)s, %(filter)s::jsonb, %(changes)s::jsonb, %(reason)s, %(account)s, %(by)s, 0, '[]', %(key)s)
+ON CONFLICT (key) DO NOTHING RETURNING id
+"""
+
 # The chosen runs, each with the first of its failed steps, in the order in which the verbs see them (`LockedRun.failed`).
 _CHOSEN = """
   FROM unnest(%(runs)s::bigint[], %(seen)s::int[]) v(id, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,29 +34,55 @@ def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, change
     return db.transact(lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}))
 
 
-def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *, by: Actor, reason: str) -> Job:
-    """Start a job for these orders, which a list with filters of its own has found. given: these filters. Raises Refused."""
+def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *, by: Actor, reason: str, token: str = "") -> Job:
+    """Start a job for these orders, which a list with filters of its own has found. given: these filters. Raises Refused.
+
+    token: of the form that was sent; a form that has started a job gets this job again.
+    """
     selection.check_verb(verb)
     demand_reason(reason)
     rights.demand(by, verb)
-    return db.transact(lambda: _start(verb, chosen, given, by, reason, {}))
+    return db.transact(lambda: _start(verb, chosen, given, by, reason, {}, _key(verb, token, by)))
 
 
-def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Actor, reason: str) -> Job:
-    """Start a job for these orders, by public id, each with the attempt that the operator saw. Raises Refused."""
+def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Actor, reason: str, token: str = "") -> Job:
+    """Start a job for these orders, by public id, each with the attempt that the operator saw. token: as in `start_found`.
+
+    Raises Refused.
+    """
     selection.check_verb(verb)
     demand_reason(reason)
     rights.demand(by, verb)
-    return db.transact(lambda: _start(verb, selection.one_by_one(chosen), {}, by, reason, {}))
+    return db.transact(lambda: _start(verb, selection.one_by_one(chosen), {}, by, reason, {}, _key(verb, token, by)))
 
 
-def _start(verb: str, chosen: selection.Chosen, given: Mapping[str, str], by: Actor, reason: str, changes: Mapping[str, Any]) -> Job:
+def started(verb: str, token: str, *, by: Actor) -> Job | None:
+    """The job that this actor has started by the form of this token; None if there is none."""
+    key = _key(verb, token, by)
+    return Job.objects.filter(key=key).first() if key else None
+
+
+def _key(verb: str, token: str, by: Actor) -> str | None:
+    return f"{account_of(by)}:{verb}:{token}" if token else None
+
+
+def _start(
+    verb: str,
+    chosen: selection.Chosen,
+    given: Mapping[str, str],
+    by: Actor,
+    reason: str,
+    changes: Mapping[str, Any],
+    key: str | None = None,
+) -> Job:
     if changes:
         versions = set(Run.objects.filter(pk__in=chosen.runs).order_by().values_list("workflow", "version").distinct())
         selection.check_changes(verb, changes, versions)
-    job = Job.objects.create(
-        verb=verb, filter=dict(given), changes=dict(changes), reason=reason, account=account_of(by), started_by=name_of(by), total=0,
-    )  # fmt: skip
+    said = {"filter": json.dumps(dict(given)), "changes": json.dumps(dict(changes)), "reason": reason}
+    new = db.fetch(job_sql.BEGIN, {**said, "verb": verb, "account": account_of(by), "by": name_of(by), "key": key})
+    if not new:
+        return Job.objects.get(key=key)
+    job = Job.objects.get(pk=new[0][0])
     runs = [run_id for (run_id,) in db.fetch(job_sql.freeze(verb), {**chosen.params, "job": job.pk})]
     if not runs:
         raise Refused(_("No order that fits can be treated so now; nothing was started."), "no_orders")

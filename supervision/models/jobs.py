@@ -21,8 +21,9 @@ class Job(models.Model):
     filter: the filters of the list that chose the orders; empty where an operator chose them one by one. changes: corrections to
     each order's payload. account: the primary key of the account on whose behalf it acts, empty for a command; started_by: its
     name. approval: the request that another operator has to approve before the job may run, because of the money at stake; none if
-    there is little. position: how many orders have a result. moved: what its verbs have moved or forgone, counted where
-    APPROVAL_ABOVE is set. leased_by, leased_until: which process works on it.
+    there is little. key: of the form that started it, so that a form that is sent twice starts one job. position: how many orders
+    have a result. moved: what its verbs have moved or forgone, counted where APPROVAL_ABOVE is set. leased_by, leased_until: which
+    process works on it.
     """
 
     class State(models.TextChoices):
@@ -37,6 +38,7 @@ class Job(models.Model):
     account = models.TextField(_("account"), db_default="", default="")
     started_by = models.TextField(_("started by"))
     approval = models.BigIntegerField(_("approval"), null=True)
+    key = models.TextField(_("idempotency key"), null=True)
     state = models.TextField(_("state"), choices=State.choices, db_default=State.RUNNING.value, default=State.RUNNING)
     total = models.IntegerField(_("orders"))
     position = models.IntegerField(_("orders with a result"), db_default=0, default=0)
@@ -58,6 +60,7 @@ class Job(models.Model):
         verbose_name_plural = _("jobs")
         default_permissions = ("view",)
         constraints = [
+            models.UniqueConstraint(name="a_form_starts_one_job", fields=["key"]),
             models.CheckConstraint(name="a_jobs_state_is_known_by_name", condition=Q(state__in=["running", "stopped", "done"])),
             models.CheckConstraint(
                 name="a_job_has_no_more_results_than_orders",

@@ -275,14 +275,18 @@ def alive() -> dict[str, int]:
 
 
 def schedules() -> Iterator[Finding]:
-    """The periodic tasks that this code does not know: a worker drops what beat sends for them."""
+    """The periodic tasks that this code does not know: a worker drops what beat sends for them. And those that are switched off."""
     current_app.loader.import_default_modules()
+    off = PeriodicTask.objects.filter(enabled=False, one_off=False).order_by("name").values_list("name", "task")
+    off = [row for row in off if row[1] in current_app.tasks]
+    for name, task in off:
+        yield Finding("schedules", Level.WARN, f"{name}: it is switched off, so beat never sends {task}", "switch it on in the console")
     unknown = [row for row in PeriodicTask.objects.filter(enabled=True).values_list("name", "task") if row[1] not in current_app.tasks]
     for name, task in unknown:
         yield Finding(
             "schedules", Level.WARN, f"{name}: this code has no task {task}", "switch it off, or run the release that has the task"
         )
-    if not unknown:
+    if not unknown and not off:
         yield Finding("schedules", Level.OK, "this code knows every periodic task")
 
 

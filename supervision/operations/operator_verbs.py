@@ -186,11 +186,12 @@ class Signalled(NamedTuple):
 
 
 def signal(
-    key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None, signal_key: str | None = None
-) -> Signalled:
+    key: str, name: str, *, by: Actor, reason: str, payload: Mapping[str, Any] | None = None,
+    signal_key: str | None = None, by_client: bool = False,
+) -> Signalled:  # fmt: skip
     """Send the order a signal, in the place of the sender that should have sent it.
 
-    signal_key: the same key has one effect. Raises what `send_signal` raises.
+    signal_key: the same key has one effect. by_client: the client that submitted the order sends it. Raises what `send_signal` raises.
     """
     demand_reason(reason)
 
@@ -198,7 +199,7 @@ def signal(
         run = Run.objects.filter(key=key).first()
         arguments = {"name": name, "payload": payload or {}, "signal_key": signal_key}
         gate.through(Operation(verb="signal", subject=key, order=key, arguments=arguments, run=run), by=by, reason=reason)
-        outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason)
+        outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason, by_client=by_client)
         log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")
         return Signalled(run.process_state if run else RunState.PENDING.value, outcome)
 

@@ -100,7 +100,7 @@ PLAIN: Mapping[str, str] = {
         supervision_child: key parent_key root_key; supervision_archivedrun: key reference;
         supervision_delivery: public_id client message_id; supervision_deadletter: public_id digest; supervision_runnote: run_key;
         supervision_assignee: run_key; supervision_finding: order_key external_id key;
-        supervision_approval: subject order_key plan_version identity; supervision_jobresult: key;
+        supervision_approval: subject order_key plan_version identity; supervision_job: key; supervision_jobresult: key;
         supervision_journalentry: key event_id; supervision_journalfile: key path; supervision_writerlease: key;
         supervision_apirequest: request_id order_key; supervision_receipt: digest; supervision_replytoken: token_hash client queue;
         supervision_historybatch: previous head; supervision_historylink: digest marks;

@@ -25,13 +25,17 @@ from supervision.workflow import KeptSignal, Workflow, newest, version_of
 MOST_PAYLOAD_BYTES = 65_536
 MOST_KEY = 255
 MOST_SIGNALS = 1000  # of one run
+MOST_BEFORE_A_CLIENTS = 500  # of one run: its client sends no more then, and the rest is for operators and programs
 MOST_DEPTH = 64
 MOST_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewSignal:
-    """One signal. run: the run's key. key: the sender's own for this signal; the same signal sent again has the same key."""
+    """One signal. run: the run's key. key: the sender's own for this signal; the same signal sent again has the same key.
+
+    by_client: the client that submitted the run sends it.
+    """
 
     run: str
     name: str
@@ -39,6 +43,7 @@ class NewSignal:
     payload: Mapping[str, Any] = field(default_factory=dict)
     sent_by: str = ""
     reason: str = ""
+    by_client: bool = False
 
 
 class Sent(StrEnum):
@@ -55,15 +60,24 @@ class Sent(StrEnum):
 
 
 def send_signal(
-    run: str, name: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None, sent_by: str = "", reason: str = ""
+    run: str,
+    name: str,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    key: str | None = None,
+    sent_by: str = "",
+    reason: str = "",
+    by_client: bool = False,
 ) -> Sent:
     """Send one signal; returns `accepted`, `repeated` where it has come before under this key, or `late`.
 
     `late` means that the signal is kept, but no step of the run waits for it any more: it changes nothing. `told` says so in words.
-    key: without one, each call sends another signal. Raises UnknownRun; Refused if the run has ended or is being undone, if its
-    workflow does not wait for such a signal, if the key was used with another payload, or if the payload cannot be kept.
+    key: without one, each call sends another signal. by_client: the client that submitted the run sends it.
+    Raises UnknownRun; Refused if the run has ended or is being undone, if its workflow does not wait for such a signal, if the key was
+    used with another payload, if the run has too many signals, or if the payload cannot be kept.
     """
-    signal = NewSignal(run=run, name=name, key=key or secrets.token_urlsafe(16), payload=payload or {}, sent_by=sent_by, reason=reason)
+    key = key or secrets.token_urlsafe(16)
+    signal = NewSignal(run=run, name=name, key=key, payload=payload or {}, sent_by=sent_by, reason=reason, by_client=by_client)
     [outcome] = send_all([signal])
     if outcome == Sent.UNKNOWN_RUN:
         raise UnknownRun(run)
@@ -71,7 +85,7 @@ def send_signal(
         raise Refused(_not_awaited(run, name), f"signal_{outcome}")
     refusals = {
         Sent.ENDED: _("The order has ended, or is being undone, and takes no signal any more."),
-        Sent.TOO_MANY: _("The order has %(most)d signals and takes no more.") % {"most": MOST_SIGNALS},
+        Sent.TOO_MANY: _("The order has %(most)d signals and takes no more.") % {"most": _most(signal)},
         Sent.KEY_REUSED: _("Another signal was sent under this key."),
     }
     if outcome in refusals:
@@ -86,6 +100,11 @@ def _not_awaited(run: str, name: str) -> str:
     known = newest(workflow) if version is None else version_of(workflow, version)
     names = ", ".join(sorted(known.signals))
     return f"{said} {_('Its signals: %(names)s.') % {'names': names} if names else _('It waits for no signal.')}"
+
+
+def _most(signal: NewSignal) -> int:
+    """How many signals the run may have before this one."""
+    return MOST_BEFORE_A_CLIENTS if signal.by_client else MOST_SIGNALS
 
 
 def told(run: str, outcome: Sent) -> str:
@@ -264,7 +283,7 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
             return Sent.ENDED
         if workflow is None:
             return Sent.UNKNOWN_RUN
-        if count >= MOST_SIGNALS:
+        if count >= _most(signal):
             return Sent.TOO_MANY
         try:
             definition = newest(workflow) if version is None else version_of(workflow, version)

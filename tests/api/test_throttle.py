@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
-from orders.api.throttling import parse_rate
+from orders.api.throttling import address_of, parse_rate
 from tests.shopping import a_client, an_account, signed_in
 
 PRODUCTS = "/api/v1/products/"
@@ -50,6 +50,19 @@ def test_each_request_has_a_name_and_a_trusted_proxy_may_give_it(throttled):
     throttled.TRUST_PROXY = True
     assert a_client().get(PRODUCTS, headers=named)["Request-Id"] == "edge-7"
     assert a_client().get(PRODUCTS, headers={"X-Request-Id": "a b\tc"})["Request-Id"] != "a b\tc"
+
+
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("::FFFF:c000:202", "192.0.2.2"),
+        ("2001:db8:1:2:3::4", "2001:0db8:0001:0002::/64"),
+    ],
+)
+def test_clients_with_ipv4_are_counted_each_also_behind_a_socket_for_both(rf, said, counted):
+    assert address_of(rf.get("/", REMOTE_ADDR=said)) == counted
 
 
 def test_an_address_is_counted_whoever_asks_and_others_are_not_held_up(throttled):

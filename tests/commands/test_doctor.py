@@ -77,6 +77,19 @@ def test_a_periodic_task_that_this_code_does_not_know_is_a_warning(db: None):
     assert (finding.level, finding.message) == (Level.WARN, "count the stock: this code has no task orders.count_stock")
 
 
+def test_a_periodic_task_that_is_switched_off_is_a_warning(db: None):
+    PeriodicTask.objects.filter(task="supervision.sweep").update(enabled=False)
+    interval = IntervalSchedule.objects.create(every=1, period="days")
+    PeriodicTask.objects.create(name="was sent once", task="supervision.jobs", interval=interval, enabled=False, one_off=True)
+
+    [finding] = doctor.schedules()
+
+    assert (finding.level, finding.message) == (
+        Level.WARN,
+        "look for overdue steps: it is switched off, so beat never sends supervision.sweep",
+    )
+
+
 def test_a_broker_that_is_away_is_a_failure_with_what_to_set(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.current_app.conf, "broker_url", "amqp://guest:secret@127.0.0.1:1//")
     monkeypatch.setattr(doctor.current_app.conf, "broker_write_url", "amqp://guest:secret@127.0.0.1:1//")

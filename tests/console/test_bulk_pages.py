@@ -135,6 +135,37 @@ def test_an_address_that_the_list_does_not_understand_leads_to_the_list(operator
     assert not LogEntry.objects.exists()
 
 
+def test_a_form_of_a_list_that_is_sent_twice_starts_one_job_and_another_form_another(operator: Client):
+    fail(2)
+    query = "process_state=Error"
+    form = {**hidden(operator.get(bulk("resubmit", query)).content.decode()), **WHY}
+
+    answers = [operator.post(bulk("resubmit", query), form) for _ in range(2)]
+    finish()  # no order fits now
+    answers.append(operator.post(bulk("resubmit", query), form))
+
+    job = Job.objects.get()
+    assert [answer.headers.get("Location") for answer in answers] == [f"/admin/supervision/job/{job.pk}/change/"] * 3
+    fail()
+    operator.post(bulk("resubmit", query), {**hidden(operator.get(bulk("resubmit", query)).content.decode()), **WHY})
+    assert Job.objects.count() == 2
+
+
+def test_a_form_of_chosen_orders_that_is_sent_twice_starts_one_job(operator: Client):
+    chosen = [order.pk for order in fail(2)]
+    shown = operator.post(ORDERS, {"action": "cancel_selected", "_selected_action": chosen})
+    form = {**hidden(shown.content.decode()), **WHY}
+
+    answers = [operator.post(f"{ORDERS}bulk/cancel/", form), operator.post(f"{ORDERS}bulk/cancel/", form)]
+
+    job = Job.objects.get()
+    assert [answer.headers.get("Location") for answer in answers] == [f"/admin/supervision/job/{job.pk}/change/"] * 2
+    other = Client()
+    other.force_login(person("otto", "operator"))
+    other.post(f"{ORDERS}bulk/cancel/", form)
+    assert Job.objects.count() == 2, "a form belongs to who was shown it"
+
+
 def test_many_more_orders_than_were_seen_are_shown_again(operator: Client):
     fail(2)
     shown = hidden(operator.get(bulk("cancel", "process_state=Error")).content.decode())

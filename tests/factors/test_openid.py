@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import jwt
@@ -115,6 +116,44 @@ def test_the_providers_second_factor_counts_where_it_is_trusted(trusted, claims,
     come_back(client, "pia")
 
     assert client.get("/admin/").status_code == status
+
+
+def test_a_provider_that_asks_for_nothing_proves_no_one_anew(client, provider, settings) -> None:
+    settings.OIDC_TRUSTS_MFA = True
+    person(provider, "pia", groups=["order-desk"], amr=["mfa"], auth_time=int(time.time()) - 3600)
+
+    come_back(client, "pia")
+
+    assert client.get("/admin/").status_code == 200
+    asked = client.get("/admin/second-factor/enrol/")
+    assert (asked.status_code, "Sign in again in another tab" in asked.text) == (403, True)
+    person(provider, "pia", groups=["order-desk"], amr=["mfa"], auth_time=int(time.time()))
+    come_back(client, "pia")
+    assert client.get("/admin/second-factor/enrol/").status_code == 200
+
+
+@pytest.mark.parametrize("more", ["", "?auth_params=prompt%3Dnone%26redirect_uri%3Dhttps://evil.example"])
+def test_the_provider_is_told_to_ask_again_whom_it_has_signed_in_here(client, provider, more) -> None:
+    person(provider, "olga", groups=["order-desk"])
+
+    def asked() -> dict[str, str]:
+        there = dict(parse_qsl(urlsplit(client.get(f"{BEGIN}{more}")["Location"]).query))
+        assert there["redirect_uri"] == "http://testserver/admin/oidc/login/callback/"
+        return {name: there[name] for name in ("prompt", "max_age") if name in there}
+
+    first = asked()
+    come_back(client, "olga")
+
+    assert [first, asked()] == [{"max_age": "43200"}, {"prompt": "login", "max_age": "0"}]
+
+
+@pytest.mark.parametrize("said", [True, "yesterday", None, 4_000_000_000])
+def test_a_time_at_which_no_one_can_have_been_asked_counts_as_now(client, provider, said) -> None:
+    person(provider, "olga", groups=["order-desk"], auth_time=said)
+
+    come_back(client, "olga")
+
+    assert 0 <= time.time() - client.session["proved"][0] < 60
 
 
 def test_a_forged_answer_a_repeated_one_and_a_provider_that_is_away_sign_no_one_in(client, provider, settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
 
 from supervision.models import Submission
@@ -41,3 +42,17 @@ def test_few_orders_of_guests_have_one_mail_address(mug, settings) -> None:
     ]
 
     assert answers == [302] * 5 + [429] * 2
+
+
+def test_a_second_click_at_the_limit_is_answered_with_the_order_of_the_first(client, mug, settings) -> None:
+    settings.GUEST_ORDERS = "1/h"
+    form = a_checkout(client)
+    before = Session.objects.get().session_data
+    first = client.post("/checkout/", form)
+    Session.objects.update(session_data=before)  # the second request has loaded the session before the first one saved it
+
+    second = client.post("/checkout/", form)
+
+    assert (second.status_code, second.headers.get("Location")) == (302, first.headers["Location"])
+    assert client.post("/checkout/", a_checkout(client)).status_code == 429
+    assert Submission.objects.count() == 1

@@ -138,3 +138,18 @@ def test_the_catalogue_seeder_keeps_edited_stock_and_prices_when_it_runs_again(d
     assert (mug.available, mug.price) == (7, Decimal("14.00"))
     assert Product.objects.count() == len(ARTICLES) == 12
     assert "1 of them new" in out.getvalue()
+
+
+def test_a_cart_of_two_currencies_shows_no_sum_and_leads_to_no_checkout(client, mug, pot) -> None:
+    Product.objects.filter(pk=pot.pk).update(currency="USD")
+    client.post("/cart/MUG-BLUE/add/", {"quantity": "1"})
+    client.post("/cart/TEAPOT-SAND/add/", {"quantity": "1"})
+
+    page = client.get("/cart/").text
+
+    assert "One order cannot mix EUR and USD." in page
+    assert ("€50.90" in page, "/checkout/" in page) == (False, False)
+    assert client.get("/checkout/").headers["Location"] == "/cart/"
+    client.post("/cart/TEAPOT-SAND/change/", {"remove": "1"})
+    assert "€12.90" in client.get("/cart/").text
+    assert client.get("/checkout/").status_code == 200

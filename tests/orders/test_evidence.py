@@ -13,6 +13,7 @@ from orders.queries import answer, order_view
 from orders.returns.codes import PAID_OUT, RECEIVED
 from supervision.intake.amqp import Incoming
 from supervision.models import Approval, Signal, Submission
+from supervision.signals import sending
 from tests.engine.conftest import tuned
 from tests.shopping import a_client, a_product, an_account, place
 
@@ -42,14 +43,14 @@ def waiting(shop, acme) -> str:
     return key
 
 
-def post(account, key: str, name: str):
+def post(account, key: str, name: str, under: str = "k1"):
     address = f"/api/v1/orders/{key}/signals/{name}/"
-    return a_client(account).post(address, {"payload": TRANSFER}, format="json", HTTP_IDEMPOTENCY_KEY="k1")
+    return a_client(account).post(address, {"payload": TRANSFER}, format="json", HTTP_IDEMPOTENCY_KEY=under)
 
 
-def message(key: str, name: str) -> Incoming:
+def message(key: str, name: str, under: str = "m1") -> Incoming:
     body = json.dumps({"order": key, "name": name, "payload": TRANSFER}).encode()
-    return Incoming(body=body, message_id="m1", user_id="acme", content_type=None, content_encoding=None, kind="signal")
+    return Incoming(body=body, message_id=under, user_id="acme", content_type=None, content_encoding=None, kind="signal")
 
 
 def waits(key: str) -> bool:
@@ -80,6 +81,22 @@ def test_a_program_with_the_right_to_signals_tells_of_the_transfers_of_every_ord
     bank.user_permissions.add(Permission.objects.get(codename="signal_run"))
 
     assert post(bank, waiting, codes.TRANSFER).status_code == 202
+
+    shop.run()
+    assert order_view(waiting).process_state == "Processed"
+
+
+def test_a_client_leaves_room_for_the_signals_of_operators_and_programs(shop, acme, waiting, monkeypatch):
+    monkeypatch.setattr(sending, "MOST_SIGNALS", 4)
+    monkeypatch.setattr(sending, "MOST_BEFORE_A_CLIENTS", 2, raising=False)
+    assert take([message(waiting, codes.ANSWERED)]) == [None]
+    for number in range(1, 4):
+        last = post(acme, waiting, codes.ANSWERED, f"k{number}")
+    full = "The order has 2 signals and takes no more."
+    assert (last.status_code, last.json()["code"], last.json()["detail"]) == (409, "signal_too_many", full)
+    assert take([message(waiting, codes.ANSWERED, "m2"), message(waiting, codes.ANSWERED)]) == [full, None], "a repetition is none too many"
+
+    assert post(an_account("olga", "operator"), waiting, codes.TRANSFER).status_code == 202
 
     shop.run()
     assert order_view(waiting).process_state == "Processed"

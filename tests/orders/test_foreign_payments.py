@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from orders.agents.payment import PaymentAgent
-from orders.payments import codes
+from orders.gateways.payment_events import Event
+from orders.models import PaymentAdjustment
+from orders.payments import codes, events
 from supervision import PermanentFailure, testing
+from supervision.errors import Refused
 from supervision.operations import completing, operator_verbs, pauses
 from supervision.testkit.run import Run
 from tests.orders.test_bank_transfer import shop
@@ -108,3 +111,37 @@ def test_an_undo_still_undoes_the_orders_own_payment(services, order):
         own.try_to(agent, own.undo(performed={"intent": reserved["intent"]}))
 
     assert [status(services, one["intent"]) for one in (reserved, mine)] == ["requires_capture", "canceled"]
+
+
+def dispute(order: str, intent: str) -> None:
+    told = {"kind": "dispute", "amount": 1, "currency": "EUR", "status": "lost", "gives_back": False, "rank": 2}
+    PaymentAdjustment.objects.create(external_id="dp_1", intent=intent, order_key=order, **told)
+
+
+def succeeded(order: str, intent: str) -> None:
+    events.receive(Event("evt_1", "payment_intent.succeeded", intent, order))
+
+
+@pytest.mark.parametrize("heard", [succeeded, dispute])
+def test_it_is_refused_at_once_where_a_webhook_has_told_whose_it_is(shop, friend, heard):
+    heard(friend, intent_of(friend))
+    key = place(payment_method=codes.BANK_TRANSFER, lines=PIN)
+    shop.run()
+
+    with pytest.raises(Refused, match=f"was made for another order, {friend}") as refused:
+        completing.complete(key, by="olga", reason="paid by card", result={"intent": intent_of(friend)})
+
+    assert refused.value.code == "invalid_result"
+    assert testing.step(key, "charge-payment").process_state == "Pending"
+
+
+def test_a_payment_that_names_no_order_or_this_one_is_taken(shop, friend):
+    key = place(payment_method=codes.BANK_TRANSFER, lines=PIN)
+    shop.run()
+    events.receive(Event("evt_1", "payment_intent.succeeded", "pi_people", ""))
+    events.receive(Event("evt_2", "payment_intent.succeeded", "pi_people", key))
+
+    completing.complete(key, by="olga", reason="paid by card", result={"intent": "pi_people"})
+    shop.run()
+
+    Run(key).assert_state("Processed")

@@ -23,7 +23,7 @@ from supervision.console.bulk.preview import JobForm, found_more, groups, in_wor
 from supervision.console.lists.saved_views import view_query
 from supervision.console.shared import person
 from supervision.console.sidebar import SEES_JOBS
-from supervision.console.verb_forms import BULK_LIMIT, BULK_VERBS, VERBS, BulkForm, Verb, failed_step
+from supervision.console.verb_forms import BULK_LIMIT, BULK_VERBS, VERBS, BulkForm, OnceForm, Verb, failed_step
 from supervision.errors import Refused
 from supervision.insight import queries
 from supervision.insight.filters import Filters
@@ -76,6 +76,8 @@ class BulkPages(PageAdmin):
         if verb not in BULK_VERBS:
             raise Http404
         try:
+            if (job := self._sent_before(request, verb)) is not None:
+                return self._started(request, job)
             if "chosen" in request.POST:
                 return self._start_chosen(request, VERBS[verb])
             return self._of_the_list(request, VERBS[verb])
@@ -84,6 +86,12 @@ class BulkPages(PageAdmin):
             return HttpResponseRedirect(self._list(request))
         except IncorrectLookupParameters:
             return self._whole_list()
+
+    def _sent_before(self, request: HttpRequest, verb: str) -> Job | None:
+        """The job that this form has started already. Its orders have changed since, so it is looked for first."""
+        form = OnceForm(request.POST)
+        form.is_valid()
+        return steering.started(verb, form.cleaned_data.get("token", ""), by=person(request))
 
     def _whole_list(self) -> HttpResponse:
         """Where a page leads whose address has filters that the list does not know, as Django's page of the list does."""
@@ -119,7 +127,8 @@ class BulkPages(PageAdmin):
         form = JobForm(request.POST if request.method == "POST" else None, initial={"seen": shown.orders})
         more = form.is_valid() and found_more(form.cleaned_data["seen"], shown.orders)
         if form.is_valid() and not more:
-            job = steering.start_found(verb.name, chosen, said, by=person(request), reason=form.cleaned_data["reason"])
+            sent = form.cleaned_data
+            job = steering.start_found(verb.name, chosen, said, by=person(request), reason=sent["reason"], token=sent["token"])
             return self._started(request, job)
         if more:
             form = JobForm(initial={"seen": shown.orders, "reason": form.cleaned_data["reason"]})
@@ -163,8 +172,8 @@ class BulkPages(PageAdmin):
     def _start_chosen(self, request: HttpRequest, verb: Verb) -> HttpResponse:
         form = BulkForm(request.POST)
         if form.is_valid():
-            chosen, reason = form.cleaned_data["chosen"], form.cleaned_data["reason"]
-            job = steering.start_chosen(verb.name, chosen, by=person(request), reason=reason)
+            chosen, reason, token = (form.cleaned_data[name] for name in ("chosen", "reason", "token"))
+            job = steering.start_chosen(verb.name, chosen, by=person(request), reason=reason, token=token)
             if changed := len(chosen) - job.total:
                 words = ngettext("%(n)d changed meanwhile and was left alone.", "%(n)d changed meanwhile and were left alone.", changed)
                 messages.warning(request, words % {"n": changed})

@@ -10,7 +10,7 @@ from django import forms
 from django.utils.formats import number_format
 from django.utils.translation import gettext_lazy as _
 
-from supervision.console.verb_forms import ReasonForm
+from supervision.console.verb_forms import OnceForm
 from supervision.insight.filters import Filters
 from supervision.jobs.selection import MOST_GROUPS
 from supervision.jobs.selection import Preview as Preview  # for applications that say what a verb means
@@ -26,7 +26,7 @@ _OTHERS = {
 }
 
 
-class JobForm(ReasonForm):
+class JobForm(OnceForm):
     """A reason, and the number of orders that the operator saw."""
 
     seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
