@@ -23,15 +23,25 @@ from supervision.runtime import failpoints
 from supervision.wakeup import hints
 
 JOB = "job"
+ANY_VERB = "*"  # in the key of a request, which is the same for every verb
 
 
-def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None) -> Job:
-    """Start a job for the orders that these filters find now. Raises BadFilter, Refused, and NotPermitted."""
+def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None, token: str = "") -> Job:
+    """Start a job for the orders that these filters find now. Raises BadFilter, Refused, and NotPermitted.
+
+    token: the sender's key of this request; a request that has started a job gets this job again. Refused with the code `job_key`
+    if it was another request.
+    """
     selection.check_verb(verb)
     demand_reason(reason)
     rights.demand(by, verb)
     kept = {name: str(value) for name, value in given.items() if str(value) != ""}
-    return db.transact(lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}))
+    job = started(ANY_VERB, token, by=by) or db.transact(
+        lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}, _key(ANY_VERB, token, by))
+    )
+    if token and (job.verb, job.filter, job.changes, job.reason) != (verb, kept, changes or {}, reason):
+        raise Refused(_("Another job was started under this key."), "job_key")
+    return job
 
 
 def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *, by: Actor, reason: str, token: str = "") -> Job:

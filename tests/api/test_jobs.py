@@ -65,6 +65,26 @@ def test_a_job_is_started_watched_and_its_results_are_read_page_by_page(operator
     assert StepEvent.objects.filter(actor="olga", why__contains=f"(job {job['id']}: error_code=refused)").exists()
 
 
+def test_a_request_that_is_sent_again_under_its_key_starts_no_second_job(operator, viewer):
+    fail(1)
+    key = {"Idempotency-Key": "evening"}
+    first = operator.post(JOBS, body(), headers=key)
+    finish()
+    (later,) = fail(1)  # it fits the filter, too
+
+    again = operator.post(JOBS, body(), headers=key)
+    others = [operator.post(JOBS, body(**change), headers=key) for change in ({"reason": "no"}, {"verb": "skip"}, {"filter": {"q": "x"}})]
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.json()["id"] == first.json()["id"]
+    assert ["Idempotent-Replayed" in answer.headers for answer in (first, again)] == [False, True]
+    assert [(one.status_code, list(one.json()["errors"])) for one in others] == [(400, ["Idempotency-Key"])] * 3
+    assert (Job.objects.count(), state(later)) == (1, "Error")
+    assert operator.post(JOBS, body(), headers={"Idempotency-Key": "k" * 256}).status_code == 400
+    assert operator.post(JOBS, body(), headers={"Idempotency-Key": "morning"}).status_code == 202
+    assert Job.objects.count() == 2
+
+
 def test_results_are_filtered_by_what_became_of_the_orders(operator):
     orders = fail(2)
     job = operator.post(JOBS, body()).json()["id"]

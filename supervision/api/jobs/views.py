@@ -24,9 +24,12 @@ from supervision.api.jobs.shapes import (
 from supervision.api.permissions import AnyOperators
 from supervision.api.requests import PAGING, answer_of, page_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import ReasonSerializer
+from supervision.errors import Refused
 from supervision.insight.filters import BadFilter
 from supervision.jobs import reading, selection, steering
 from supervision.models import Job
+
+MOST_KEY = 255
 
 
 class JobsView(Door):
@@ -46,18 +49,37 @@ class JobsView(Door):
             found = found.filter(state=state)
         return answer_of(found, request, reading.facts, field="started_at", filters=["state"])
 
-    @extend_schema(operation_id="start_job", request=JobSerializer, responses={200: JobPreviewAnswer, 202: StartedJobAnswer})
+    @extend_schema(
+        operation_id="start_job",
+        request=JobSerializer,
+        parameters=[
+            OpenApiParameter(
+                "Idempotency-Key",
+                {"type": "string", "minLength": 1, "maxLength": MOST_KEY, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+                OpenApiParameter.HEADER,
+                description="The same key with the same body starts one job, and gets it again; with another body it is refused.",
+            )
+        ],
+        responses={200: JobPreviewAnswer, 202: StartedJobAnswer},
+    )
     def post(self, request: Request) -> Response:
         """Do a verb to all orders that fit the filter, in the background. With `dry_run`: only say what it would do."""
-        said = self.read(request, JobSerializer)
+        said, by, key = self.read(request, JobSerializer), account_of(request), request.headers.get("Idempotency-Key", "")
+        if len(key) > MOST_KEY:
+            raise ValidationError({"Idempotency-Key": [_("Expected at most %(most)d characters.") % {"most": MOST_KEY}]})
         try:
             if said["dry_run"]:
                 shown = selection.preview(said["verb"], selection.by_filter(said["filter"]), said["changes"])
                 return Response(reading.preview_facts(shown))
-            job = steering.start(said["verb"], said["filter"], by=account_of(request), reason=said["reason"], changes=said["changes"])
+            before = steering.started(steering.ANY_VERB, key, by=by)
+            job = steering.start(said["verb"], said["filter"], by=by, reason=said["reason"], changes=said["changes"], token=key)
         except BadFilter as bad:
             raise ValidationError({"filter": {bad.name: [str(bad)]}}) from None
-        return Response(reading.facts(job), status=202)
+        except Refused as refusal:
+            if refusal.code == "job_key":
+                raise ValidationError({"Idempotency-Key": [str(refusal)]}) from None
+            raise
+        return Response(reading.facts(job), status=202, headers={"Idempotent-Replayed": "true"} if before else {})
 
 
 class JobView(Door):
