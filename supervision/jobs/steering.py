@@ -29,8 +29,8 @@ ANY_VERB = "*"  # in the key of a request, which is the same for every verb
 def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None, token: str = "") -> Job:
     """Start a job for the orders that these filters find now. Raises BadFilter, Refused, and NotPermitted.
 
-    token: the sender's key of this request; a request that has started a job gets this job again. Refused with the code `job_key`
-    if it was another request.
+    token: the sender's key of this request; a request that has started a job gets this job again, and another request under it is
+    refused.
     """
     selection.check_verb(verb)
     demand_reason(reason)
@@ -40,7 +40,7 @@ def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, change
         lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}, _key(ANY_VERB, token, by))
     )
     if token and (job.verb, job.filter, job.changes, job.reason) != (verb, kept, changes or {}, reason):
-        raise Refused(_("Another job was started under this key."), "job_key")
+        raise Refused(_("Another job was started under this key."), "job_key_reused")
     return job
 
 

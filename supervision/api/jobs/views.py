@@ -24,7 +24,6 @@ from supervision.api.jobs.shapes import (
 from supervision.api.permissions import AnyOperators
 from supervision.api.requests import PAGING, answer_of, page_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import ReasonSerializer
-from supervision.errors import Refused
 from supervision.insight.filters import BadFilter
 from supervision.jobs import reading, selection, steering
 from supervision.models import Job
@@ -75,10 +74,6 @@ class JobsView(Door):
             job = steering.start(said["verb"], said["filter"], by=by, reason=said["reason"], changes=said["changes"], token=key)
         except BadFilter as bad:
             raise ValidationError({"filter": {bad.name: [str(bad)]}}) from None
-        except Refused as refusal:
-            if refusal.code == "job_key":
-                raise ValidationError({"Idempotency-Key": [str(refusal)]}) from None
-            raise
         return Response(reading.facts(job), status=202, headers={"Idempotent-Replayed": "true"} if before else {})
 
 

@@ -108,6 +108,7 @@ PROBLEMS: dict[str, Problem] = {
         409, "Another operator has to approve request 17 first.", "Have the request approved, or start another job.", r"resume_job"
     ),
     "no_orders": Problem(409, "No order fits this filter.", "Check the filter with `dry_run`.", r"\w*job\w*"),
+    "job_key_reused": Problem(409, "Another job was started under this key.", "Take a new key for another job.", "start_job"),
     "too_many_orders": Problem(409, "More than 100000 orders fit this filter.", "Narrow the filter.", r"\w*job\w*"),
     "unknown_job": Problem(409, "There is no job 7.", "List the jobs again.", r"\w*job\w*"),
     "same_operator": Problem(409, "Another operator has to decide.", "Let another operator approve or refuse.", r"\w*approval\w*"),
