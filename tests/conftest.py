@@ -13,7 +13,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.core.servers.basehttp import WSGIServer
-from django.db import DatabaseError, connection, connections
+from django.db import connection, connections
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 from django.utils import translation
@@ -86,12 +86,19 @@ def _no_memory_of_an_earlier_test() -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """End what is still connected to the tests' database after the last test, which could not be dropped: a closed page's request, say."""
+def django_db_setup(django_db_setup: None, django_db_keepdb: bool, django_db_blocker: Any) -> Iterator[None]:
+    """End what is still connected to the tests' database after the last test, such as the request of a page that was closed.
+
+    With a connection to it, the database cannot be dropped, and the last test is an error."""
     yield
-    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    with django_db_blocker.unblock(), suppress(DatabaseError), connection.cursor() as cursor:
-        cursor.execute(others)
+    if django_db_keepdb:
+        return
+    name = str(connection.settings_dict["NAME"])
+    with django_db_blocker.unblock():
+        connection.close()
+        with connection._nodb_cursor() as cursor:
+            cursor.execute(f"ALTER DATABASE {connection.ops.quote_name(name)} ALLOW_CONNECTIONS false")  # a thread would connect again
+            cursor.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
 @pytest.fixture

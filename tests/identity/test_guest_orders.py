@@ -47,9 +47,10 @@ def test_few_orders_of_guests_have_one_mail_address(mug, settings) -> None:
 def test_a_second_click_at_the_limit_is_answered_with_the_order_of_the_first(client, mug, settings) -> None:
     settings.GUEST_ORDERS = "1/h"
     form = a_checkout(client)
-    before = Session.objects.get().session_data
+    mine = Session.objects.filter(pk=client.session.session_key)
+    before = mine.get().session_data
     first = client.post("/checkout/", form)
-    Session.objects.update(session_data=before)  # the second request has loaded the session before the first one saved it
+    mine.update(session_data=before)  # the second request has loaded the session before the first one saved it
 
     second = client.post("/checkout/", form)
 
