@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import tomllib
@@ -14,6 +15,7 @@ from django.utils import translation
 from sasproject import languages
 from scripts import catalogues
 
+TEXTS = functools.cache(catalogues.texts)
 PATHS = [catalogues.ROOT / name for name in catalogues.CATALOGUES]
 
 
@@ -49,7 +51,8 @@ def test_every_plural_has_its_forms() -> None:
 
 @pytest.fixture
 def copies(tmp_path: Path, monkeypatch) -> Path:
-    """The catalogues in a directory that a test may spoil; texts are read from the tree as ever."""
+    """The catalogues in a directory that a test may spoil. The texts are the tree's, read once for all tests."""
+    monkeypatch.setattr(catalogues, "texts", TEXTS)
     for name in catalogues.CATALOGUES:
         shutil.copytree(catalogues.ROOT / name, tmp_path / name)
     monkeypatch.setattr(
