@@ -37,6 +37,12 @@ from supervision.workflow import StepPosition, Workflow
 from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
+# Who waits for a lock in this database, also where a transaction asks again. `pg_locks` has the locks of all databases, and a wait for
+# another transaction names none.
+BLOCKED = """
+SELECT pid FROM pg_locks WHERE NOT granted
+   AND pid IN (SELECT pid FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+"""
 
 # ------------------------------------------------------------------------------------------------------ looking
 

@@ -14,6 +14,7 @@ from orders.accounts.tables import SavedAddress
 from orders.models import Order
 from supervision import testing
 from supervision.models import Submission
+from tests.engine.kit import BLOCKED
 from tests.shopping import ADDRESS
 from tests.support.shop import until
 
@@ -84,8 +85,8 @@ def test_a_second_change_waits_until_the_first_one_is_committed() -> None:
 
     def waits() -> bool:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()")
-            return bool(cursor.fetchone()[0])
+            cursor.execute(BLOCKED)
+            return bool(cursor.fetchall())
 
     thread = Thread(target=add)
     with transaction.atomic():

@@ -19,7 +19,7 @@ from supervision.operations import completing, operator_verbs
 from supervision.postgres import db
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
-from tests.engine.kit import at_once
+from tests.engine.kit import BLOCKED, at_once
 from tests.orders.test_invoices import issue
 from tests.orders.test_refund_payouts import given, paid_out, refused, transferred
 from tests.orders.test_return_corrections import code_of, correct, report
@@ -217,7 +217,7 @@ def test_what_is_owed_does_not_change_between_its_comparison_and_its_payout(shop
 
         threads.append(threading.Thread(target=correction))
         threads[0].start()
-        while threads[0].is_alive() and not db.fetch("SELECT pid FROM pg_locks WHERE NOT granted"):
+        while threads[0].is_alive() and not db.fetch(BLOCKED):
             threads[0].join(0.05)
         return record(order, back, *facts)
 

@@ -24,7 +24,7 @@ from supervision.operations import completing, operator_verbs
 from supervision.postgres import db
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
-from tests.engine.kit import at_once
+from tests.engine.kit import BLOCKED, at_once
 from tests.orders.test_invoices import issue
 from tests.orders.test_refund_parts import findings
 from tests.orders.test_refunds import boss, refund_page
@@ -159,7 +159,7 @@ def test_a_refund_that_is_being_accepted_counts_for_a_return_that_is_worked_out_
             given(transferred, "60.00")  # it has seen no return with goods, and holds the order's row
             inside.set()
             while not done.wait(0.05):
-                if db.fetch("SELECT pid FROM pg_locks WHERE NOT granted"):
+                if db.fetch(BLOCKED):
                     return
 
         db.transact(work)

@@ -163,7 +163,10 @@ class Look(Operation):
         pass
     def database_forwards(self, app_label, editor, before, after):
         with psycopg.connect(os.environ["DATABASE_URL"]) as other:
-            held = other.execute("SELECT count(*) FROM pg_locks WHERE relation = 'orders_order'::regclass").fetchone()[0]
+            held = other.execute(
+                "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+                " WHERE d.datname = current_database() AND l.relation = 'orders_order'::regclass"
+            ).fetchone()[0]
         Path(os.environ["LOOKED"]).write_text(str(held))
 
 def read(apps, editor):

@@ -27,7 +27,6 @@ from tests.workflows.test_moving import PAID, A, B, C, D, X, move, rows, version
 
 __all__ = ["version"]
 TIMES = 4
-BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 def until(condition):
@@ -61,7 +60,7 @@ def first(monkeypatch):
 
         def watch():
             assert opened.wait(20)
-            until(lambda: kit.fetch(BLOCKED)[0][0] > 0)
+            until(lambda: kit.fetch(kit.BLOCKED))
             blocked.set()
 
         with monkeypatch.context() as patch:
@@ -142,7 +141,7 @@ def test_a_claim_that_began_before_the_move_takes_no_step_under_the_old_version(
         holder.execute("SELECT pg_advisory_lock(4711)")
 
         def moves():
-            until(lambda: kit.fetch(BLOCKED)[0][0] > 0)
+            until(lambda: kit.fetch(kit.BLOCKED))
             try:
                 return move(run)
             finally:
