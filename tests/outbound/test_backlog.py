@@ -95,7 +95,7 @@ def test_a_mountain_without_hope_is_given_up_in_parts(gone, monkeypatch):
 def test_the_deliveries_of_one_order_are_found_without_those_of_all_others():
     key = kit.done()
     messages(MOUNTAIN, endpoint=kit.listen("http://healthy.example/"))
-    kit.fetch("UPDATE supervision_delivery SET delivered_at = now(), run_id = run_id + 1000000")
+    kit.fetch("UPDATE supervision_delivery SET delivered_at = now(), run_id = -run_id")
     kit.fetch("UPDATE supervision_delivery SET run_id = (SELECT id FROM supervision_run WHERE key = %s) WHERE message_id = 'm7'", [key])
     kit.fetch("ANALYZE supervision_delivery")
     listed = subscriptions.about_order(subscriptions.deliveries_of(None), key).order_by("-id")
