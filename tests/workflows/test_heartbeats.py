@@ -72,17 +72,17 @@ def test_a_heartbeat_extends_the_claim_by_the_steps_budget(sas, flow):
 
 
 def test_the_longest_time_ends_every_extension_and_the_supervisor_takes_the_step_back(sas, flow):
-    flow(long(longest=timedelta(seconds=60)))
-    told = []
-    toy.ALPHA.on_perform = beats(20, 20, 15, 6, told=told)
+    flow(long(complete_within=timedelta(seconds=300), longest=timedelta(seconds=600)))
+    told, near = [], partial(pytest.approx, abs=40)
+    toy.ALPHA.on_perform = beats(200, 200, 150, 60, told=told)
     run = sas.start("waiting")
 
-    assert told == [(about(30), True), (about(20), True), (about(5), True)]
+    assert told == [(near(300), True), (near(200), True), (near(50), True)]
     assert (step().process_state, step().failure_count, run.state) == ("Pending", 1, "Processing")
     stray = StrayReply.objects.get()
     assert "no longer ours" in stray.detail
 
-    toy.ALPHA.on_perform = beats(20, 20)
+    toy.ALPHA.on_perform = beats(200, 200)
     sas.advance("5m")
     assert (run.state, step().attempt) == ("Processed", 2)
     sas.assert_healthy()
