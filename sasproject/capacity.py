@@ -22,7 +22,7 @@ from supervision.management.commands.work import CALLS
 ROLES = ("web", "scheduler", "agents", "supervisor", "beat")
 PROCESSES, EXAMPLE = "SAS_PROCESSES", "web=2,agents=10"
 # Threads of a process with a connection of their own, besides those for tasks: heartbeat, watchdog, listener's work, intake,
-# journal, mails, mails that somebody waits for, webhooks, channels, cached answers.
+# journal, mails, urgent mails, webhooks, channels, cached answers.
 _THREADS = {"scheduler": 5, "agents": 4, "supervisor": 9}
 _LISTENERS = {"scheduler": 1, "agents": 1, "supervisor": 1, "web": 1}
 _BEAT = 2

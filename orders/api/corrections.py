@@ -12,7 +12,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders.api.returns import GoodsLineSerializer, ReturnDoor, report_of
-from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer, ReturnAnswer
 from orders.returns import answers, correcting, goods
 from orders.returns.correction_plan import Plan
@@ -20,6 +19,7 @@ from orders.validation import MAX_LINES
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Operators
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.shapes import Reason, Shape, Strict, Whole, or_pending
 
 

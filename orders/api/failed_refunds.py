@@ -11,12 +11,12 @@ from rest_framework.response import Response
 
 from orders.api.base import Door
 from orders.api.refunds import AcceptedRefund
-from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer
 from orders.refunds.again import failed_of, pay_again
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Watchers
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.shapes import Reason, Shape, Strict, Text, or_pending
 
 

@@ -12,13 +12,13 @@ from rest_framework.response import Response
 
 from orders.api.refunds import RefundAnswer, shown
 from orders.api.returns import ReturnDoor
-from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ReturnAnswer
 from orders.models import Refund
 from orders.payments import told, transfers
 from orders.returns import answers, codes
 from supervision.api.base import account_of
 from supervision.api.permissions import Operators
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.shapes import Strict, Text
 from supervision.errors import Refused, UnknownRun
 from supervision.operations import operator_verbs

@@ -15,7 +15,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders.api.base import Door
-from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer
 from orders.models import Refund
 from orders.refunds import asking
@@ -24,6 +23,7 @@ from orders.validation import MONEY, Pattern
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Watchers
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.requests import PAGING, answer_of
 from supervision.api.shapes import Reason, Shape, Strict, or_pending, page_answer
 from supervision.insight.queries import iso

@@ -13,7 +13,6 @@ from rest_framework.response import Response
 
 from orders import queries
 from orders.api.base import Door
-from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import ProblemAnswer, ReturnAnswer
 from orders.returns import answers, codes, goods
 from orders.returns.answers import ReturnView
@@ -22,6 +21,7 @@ from orders.validation import MAX_LINES, MAX_QUANTITY, LineSerializer
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Operators, operates, sees_all
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.shapes import Shape, Strict, Text, Whole, or_pending
 from supervision.errors import UnknownRun
 from supervision.operations import operator_verbs

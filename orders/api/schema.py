@@ -1,4 +1,4 @@
-"""The shop's part of the OpenAPI schema: what a refused order adds to a problem document, idempotency keys, and tokens."""
+"""The shop's part of the OpenAPI schema: what a refused order adds to a problem document, and tokens."""
 
 from __future__ import annotations
 
@@ -9,18 +9,10 @@ from drf_spectacular.authentication import SessionScheme
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import build_bearer_security_scheme_object
-from drf_spectacular.utils import OpenApiParameter
 
 from orders.api import problems  # noqa: F401 - adds the shop's to the catalogue
 from orders.api.serializers import ProblemAnswer
 from supervision.api.reference import schema
-
-IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-    OpenApiParameter.HEADER,
-    description="The same key with the same body gets the first answer again; the same key with another body is refused (422).",
-)
 
 
 class DoorSchema(schema.DoorSchema):

@@ -19,7 +19,6 @@ from orders.api.base import Door
 from orders.api.errors import refusal
 from orders.api.events import first_events, reader_of
 from orders.api.permissions import ReadOrBuy
-from orders.api.schema import IDEMPOTENCY_KEY
 from orders.api.serializers import (
     MAX_BATCH,
     BatchAnswer,
@@ -35,6 +34,7 @@ from orders.validation import OrderRequestSerializer, key_problem
 from supervision.api.base import account_of
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Clients, sees_all
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.requests import PAGING, demand_match, filter_parameters, filtered, page_of, refuse_unknown, tagged
 from supervision.api.shapes import ReasonSerializer, or_pending
 from supervision.approvals import rights

@@ -164,7 +164,7 @@ class ChannelAdmin(ModelAdmin):
         return may_operate(request)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """A channel goes with the log of its messages, which nobody may delete alone. They are counted, not listed."""
+        """A channel goes with the log of its messages, which no operator may delete alone. They are counted, not listed."""
         chosen = list(objs)
         counts = {
             Channel._meta.verbose_name_plural: len(chosen),

@@ -102,7 +102,7 @@ UPDATE supervision_job SET state = 'done', finished_at = clock_timestamp(), leas
  WHERE id = %(job)s AND state = 'running' AND position = total
 RETURNING extract(epoch FROM finished_at - started_at)::float8
 """
-# holder: only while the job is this process's; empty: whoever works on it.
+# holder: only while the job is this process's; empty: also while another process has it.
 STOP = """
 UPDATE supervision_job
    SET state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s, leased_by = '', leased_until = NULL

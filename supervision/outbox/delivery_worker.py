@@ -1,6 +1,6 @@
 """Delivers the outbox on threads of every process of the supervisor's role, so that no other work waits for a receiver.
 
-There are five independent lanes: mails (one by one), mails that somebody waits for, notifications whose handlers call a service,
+There are five independent lanes: mails (one by one), urgent mails, notifications whose handlers call a service,
 status messages (`status_sender`), and operators' channels, each on a thread of its own (`channels`). The database sends a NOTIFY
 for new rows in the outbox; a lost one costs seconds.
 """

@@ -7,9 +7,9 @@ over. A kind without a time limit is never given up. A notification's id is stab
 repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
 receiver does not delay the others.
 
-Handlers that call a service for longer than a mail takes are registered with `calls`, and those of mails that somebody waits for
-with `soon`. The delivery worker gives each of these lanes a thread of its own, so that a slow service delays no mail, and the mails
-of many orders that are cancelled at once delay none to an operator.
+Handlers that call a service for longer than a mail takes are registered with `calls`. Those of urgent mails, to operators about
+incidents and to customers about their sign-in, are registered with `soon`. The delivery worker gives each of these lanes a thread
+of its own, so that a slow service delays no mail, and the mails of many orders that are cancelled at once delay no urgent one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def handler(kind: str, *, within: timedelta | None = None, calls: bool = False, 
 
     within: a failing notification older than this is given up. One that its receiver refuses for good (a 5xx of a mail
     server) is given up at once. None: it is retried until it succeeds.
-    calls: the function calls a service and may take long. soon: it mails somebody who waits for it. See the module.
+    calls: the function calls a service and may take long. soon: it sends an urgent mail. See the module.
     """
 
     def register(function: Handler) -> Handler:

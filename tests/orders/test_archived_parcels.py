@@ -1,4 +1,4 @@
-"""The parcels of a split order that is archived: each as the carrier has told of it, whatever became of its run before."""
+"""The parcels of a split order that is archived: each as the carrier has told of it, also if its run was cancelled and begun again."""
 
 from __future__ import annotations
 

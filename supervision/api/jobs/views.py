@@ -22,13 +22,13 @@ from supervision.api.jobs.shapes import (
     StartedJobAnswer,
 )
 from supervision.api.permissions import AnyOperators
+from supervision.api.reference.schema import IDEMPOTENCY_KEY
 from supervision.api.requests import PAGING, answer_of, page_of, refuse_unknown, yes_or_no
 from supervision.api.shapes import ReasonSerializer
 from supervision.insight.filters import BadFilter
 from supervision.jobs import reading, selection, steering
 from supervision.models import Job
-
-MOST_KEY = 255
+from supervision.signals.sending import MOST_KEY
 
 
 class JobsView(Door):
@@ -51,14 +51,7 @@ class JobsView(Door):
     @extend_schema(
         operation_id="start_job",
         request=JobSerializer,
-        parameters=[
-            OpenApiParameter(
-                "Idempotency-Key",
-                {"type": "string", "minLength": 1, "maxLength": MOST_KEY, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-                OpenApiParameter.HEADER,
-                description="The same key with the same body starts one job, and gets it again; with another body it is refused.",
-            )
-        ],
+        parameters=[IDEMPOTENCY_KEY],
         responses={200: JobPreviewAnswer, 202: StartedJobAnswer},
     )
     def post(self, request: Request) -> Response:

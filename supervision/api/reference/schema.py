@@ -18,6 +18,12 @@ WITH_BODY = ("403", "409", "411", "413", "415")
 IF_MATCH = OpenApiParameter(
     "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="the order's ETag: 412 if the order has changed since"
 )
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    OpenApiParameter.HEADER,
+    description="The same key with the same body gets the first answer again; the same key with another body is refused.",
+)
 
 
 class DoorSchema(AutoSchema):
