@@ -147,7 +147,7 @@ def test_a_cart_of_two_currencies_shows_no_sum_and_leads_to_no_checkout(client, 
 
     page = client.get("/cart/").text
 
-    assert "One order cannot mix EUR and USD." in page
+    assert "One order cannot mix EUR and USD. To check out, remove the products of one currency." in page
     assert ("€50.90" in page, "/checkout/" in page) == (False, False)
     assert client.get("/checkout/").headers["Location"] == "/cart/"
     client.post("/cart/TEAPOT-SAND/change/", {"remove": "1"})
