@@ -17,7 +17,7 @@ from tests.engine import kit
 from tests.support.relay import Relay
 
 pytestmark = pytest.mark.django_db(transaction=True)
-AT_ONCE = 0.5  # far below the seconds that the pool waits
+AT_ONCE = 4.0  # less than one wait of the pool, and far more than twenty refusals take
 
 
 @pytest.fixture
