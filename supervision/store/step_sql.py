@@ -194,13 +194,16 @@ def _within(seconds: str, capped: str) -> str:
 # one another state, a late one an expired deadline: all of them match no row and are dropped silently. The lease is renewed
 # to the step's own budget, so that time in the queue does not shorten the time to work. The row holds the step's name and
 # agent: a process whose code has another step or agent at this position starts nothing.
-START = f"""
-WITH u AS (
+
+
+def _start(first: str = "", condition: str = "") -> str:
+    return f"""
+WITH {first}u AS (
     UPDATE supervision_stepstate s
        SET started_at = now(), complete_by = {_within("budget", "%(direction)s = 'do'")}
       {_claimed(more=" JOIN supervision_run r ON r.id = v.run_id")} AND s.started_at IS NULL AND s.complete_by > now()
        AND s.name = %(step)s AND s.agent = %(agent)s
-       AND (%(direction)s = 'undo' OR coalesce(r.complete_by > now(), true))
+       AND (%(direction)s = 'undo' OR coalesce(r.complete_by > now(), true)){condition}
     RETURNING s.run_id, s.attempt, s.generation, s.idempotency_key, s.checkpoint, r.key, r.payload,
               extract(epoch FROM s.complete_by - now())::float8 AS remaining, s.awaits,
               extract(epoch FROM s.awaits_until - now())::float8 AS wait_left)
@@ -213,6 +216,19 @@ SELECT u.run_id, u.attempt, u.generation, u.idempotency_key, u.checkpoint, u.key
        OFFSET 0) p ON true
  ORDER BY u.run_id
 """
+
+
+START = _start()
+
+# Where the plan branches, a failure in another branch locks all steps of its runs, run by run. An UPDATE locks its rows in the
+# order of its plan, so START and FINISH of a branch lock them before, in the order of all statements.
+IN_ORDER = """h AS MATERIALIZED (
+    SELECT s.run_id FROM unnest(%(runs)s::bigint[]) v(run_id)
+      JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s
+     ORDER BY s.run_id FOR UPDATE OF s),
+"""
+LOCKED = " AND (SELECT count(*) FROM h) >= 0"
+START_BRANCH = _start(IN_ORDER, LOCKED)
 
 # The claims that stand, not started, at another step or agent than this process's code has at this position.
 MISTAKEN = f"""
@@ -264,13 +280,17 @@ RETURNING s.run_id, s.direction, s.position, s.attempt, extract(epoch FROM s.com
           s.direction = 'undo' OR r.process_state || '' <> 'Compensating'
 """
 
-DONE = f"""
-WITH d AS (
+
+def done(first: str = "", condition: str = "") -> str:
+    """The update with which each FINISH begins, `d`; optionally after another part of the statement, and under one more condition."""
+    return f"""
+WITH {first}d AS (
     UPDATE supervision_stepstate s
        SET process_state = 'Processed', effect = 'done', finished_at = now(), result = v.result, locked_by = NULL,
            complete_by = NULL, last_error = NULL, seq = s.seq + 1
-      {_claimed(", %(results)s::jsonb[]", ", result")} AND s.complete_by > now()
+      {_claimed(", %(results)s::jsonb[]", ", result")} AND s.complete_by > now(){condition}
     RETURNING s.run_id, s.position, s.attempt, s.seq, s.turn_at),"""
+
 
 # True where the first step of a new run, or the next step of this one, must wait and is not claimed at once.
 GATE_OF_A_STEP = f"""%(wait)s OR EXISTS (
@@ -298,7 +318,7 @@ UPDATE supervision_pause p SET run_id = r.id FROM supervision_run r
 # copying the expression of `waits` into each column.
 _WAITS = "(w.waits OR s.name <> %(step)s OR s.agent <> %(agent)s)"
 
-FINISH = f"""{DONE}
+FINISH = f"""{done()}
 g AS MATERIALIZED (SELECT {GATE_OF_A_STEP} AS wait, {PAUSED_ORDERS} AS held),
 n AS (
     UPDATE supervision_stepstate s
@@ -329,7 +349,7 @@ SELECT run_id, attempt, generation, idempotency_key, checkpoint, remaining, wait
 # FINISH of the last step also closes the run. A run that is being undone stays as it is (its undo steps wait). The result has
 # a row for each finished step and one for each closed run. A run with more steps than this code knows is not closed: its next
 # step becomes due.
-FINISH_LAST = f"""{DONE}
+FINISH_LAST = f"""{done()}
 n AS (
     UPDATE supervision_stepstate s SET not_before = now(), turn_at = coalesce(d.turn_at, now()), seq = d.seq
       FROM d WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1 AND s.process_state || '' = 'Pending'

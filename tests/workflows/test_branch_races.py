@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from supervision import PermanentFailure, parallel, plan, testing
 from supervision.agent import registered
@@ -109,6 +110,35 @@ def test_a_branch_that_fails_while_the_other_ends_stops_the_run_and_keeps_both_a
         drain()
         assert set(Run.objects.values_list("process_state", flat=True)) == {"Processed"}
         testing.clean()
+
+
+@pytest.mark.parametrize("verb", ["start", "finish"])
+def test_a_branch_locks_its_steps_in_the_order_in_which_a_failure_in_another_locks_them(sas, diamond, verb):
+    _, (c2, ours) = at("b2", "c2")
+    place = "UPDATE supervision_stepstate SET started_at = CASE WHEN %s THEN started_at END WHERE run_id = %s AND name = 'c2'"
+    with transaction.atomic():
+        for item in 2 * ours[::-1]:  # twice: then the last rows lie on one page, in this order
+            kit.fetch(place, [verb == "finish", item.run_id])
+    go_on = {"start": partial(step_verbs.start, c2, [item.claim for item in ours]), "finish": partial(kit.finish, c2, ours)}[verb]
+    free: list[Any] = []
+
+    def as_the_rows_lie() -> None:
+        for way in ("indexscan", "bitmapscan"):
+            kit.fetch(f"SET enable_{way} = off")
+        go_on()
+
+    with kit.another_connection() as held, kit.another_connection() as other:
+        held.execute("SELECT FROM supervision_stepstate WHERE run_id = %s AND name = 'c2' FOR UPDATE", [ours[0].run_id])
+
+        def once_it_waits() -> None:
+            until(lambda: kit.fetch(kit.BLOCKED), what="the branch to wait")
+            free.extend(other.execute("SELECT FROM supervision_stepstate WHERE name = 'c2' FOR UPDATE SKIP LOCKED"))
+            other.rollback()
+            held.rollback()
+
+        together(as_the_rows_lie, once_it_waits)
+    assert len(free) == RUNS - 1
+    kit.healthy()
 
 
 def test_two_branches_that_fail_at_once_are_one_error_of_the_run(sas, diamond, monkeypatch):

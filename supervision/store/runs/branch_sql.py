@@ -5,7 +5,7 @@ and the statement that counts the last one makes that step due. Two branches tha
 join one after the other, and the second one reads what the first one wrote. While a run is in Error, each of its waiting
 steps waits for one more thing, the run itself: FINISH records what comes to rest, and makes nothing due.
 
-Rows are locked in the order of all statements: the finished steps, their successors in ascending order, the runs. The
+Rows are locked in the order of all statements: the finished steps by run, their successors in ascending order, the runs. The
 run's row numbers the events and counts the open steps; the run is Processed with its last one.
 """
 
@@ -17,7 +17,7 @@ from supervision.store import lost_sql, step_sql
 _TAKEN = """(s.waits_for = 1 AND s.position = %(next)s AND s.name = %(step)s AND s.agent = %(agent)s
              AND NOT g.wait AND s.run_id <> ALL (g.held))"""
 
-FINISH = f"""{step_sql.DONE}
+FINISH = f"""{step_sql.done(step_sql.IN_ORDER, step_sql.LOCKED)}
 g AS MATERIALIZED (SELECT {step_sql.GATE_OF_A_STEP} AS wait, {step_sql.PAUSED_ORDERS} AS held),
 b AS MATERIALIZED (
     SELECT s.run_id, s.position, d.turn_at, r.complete_by AS run_complete_by
