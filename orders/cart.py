@@ -67,6 +67,11 @@ class Contents:
         """The prices and quantities that the page shows: compared with the present ones when the customer sends the form."""
         return " ".join(f"{line.product.sku}:{line.quantity}:{line.product.price}" for line in self.lines)
 
+    @property
+    def expected(self) -> str:
+        """The total that the page shows, as an order request names it."""
+        return f"{self.total} {self.currency}"
+
 
 class Cart:
     """A visitor's cart. Entries of the session whose quantity is not a positive integer are ignored."""

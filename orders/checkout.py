@@ -82,7 +82,7 @@ def _conflict(request: HttpRequest, form: CheckoutForm, refusal: services.Confli
         messages.warning(request, _("What was in your cart is no longer sold."))
         return redirect("orders:cart")
     changed = changes(form.cleaned_data["seen"], contents) if refusal.code == "price_changed" else []
-    facts = {"changed": changed, "price_changed": refusal.code == "price_changed", "old_total": form.cleaned_data["expected_total"]}
+    facts = {"changed": changed, "price_changed": refusal.code == "price_changed"}
     if refusal.code != "price_changed" and not contents.short:
         form.add_error(None, refusal.message)
     return _page(request, _renewed(form, contents), contents, status=409, **facts)
@@ -95,7 +95,7 @@ def _page(request: HttpRequest, form: CheckoutForm, contents: Contents, status: 
 def _renewed(form: CheckoutForm, contents: Contents, token: str | None = None) -> CheckoutForm:
     """The same form with the customer's input, and with the present prices as the ones shown."""
     data: Any = form.data.copy()  # type: ignore[attr-defined]
-    data["seen"], data["expected_total"] = contents.seen, str(contents.total)
+    data["seen"], data["expected_total"] = contents.seen, contents.expected
     if token is not None:
         data["token"] = token
     form.data = data
@@ -104,7 +104,7 @@ def _renewed(form: CheckoutForm, contents: Contents, token: str | None = None) -
 
 def _initial(request: HttpRequest, contents: Contents) -> dict[str, Any]:
     """The form's initial values; for accounts with the address of the last order."""
-    initial: dict[str, Any] = {"token": _new_token(), "seen": contents.seen, "expected_total": str(contents.total)}
+    initial: dict[str, Any] = {"token": _new_token(), "seen": contents.seen, "expected_total": contents.expected}
     if request.user.is_authenticated:
         initial |= {"email": request.user.email, "name": request.user.get_full_name()}
         for last in [] if request.user.addresses.exists() else queries.with_runs(queries.orders_of(request.user)[:1]):

@@ -244,8 +244,8 @@ def _priced(candidate: _Candidate, catalogue: Mapping[str, _Offer], account: Abs
         raise InvalidOrder({"lines": wrong})
     if not 0 < total <= MAX_TOTAL:
         raise InvalidOrder({"lines": [_("An order's total lies between 0.01 and %(most)s.") % {"most": MAX_TOTAL}]})
-    expected = request["expected_total"]
-    if expected is not None and Decimal(expected) != total:
+    expected, _space, expected_currency = (request["expected_total"] or "").partition(" ")
+    if expected and (Decimal(expected) != total or expected_currency not in ("", currency)):
         message = _("The total is now %(total)s %(currency)s.") % {"total": total, "currency": currency}
         facts = {"total": str(total), "currency": currency}
         raise Conflict("price_changed", message, {"expected_total": [message]}, facts)

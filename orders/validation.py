@@ -34,6 +34,7 @@ _PAYMENT_METHOD = r"^(pm_[A-Za-z0-9_]{1,64}|bank_transfer)\Z"
 _EXPECTED_METHOD = _("Expected the id of a payment method, pm_..., or bank_transfer.")
 _SKU = r"^[-a-zA-Z0-9_]+\Z"
 MONEY = r"^[0-9]{1,10}(\.[0-9]{1,2})?\Z"
+_EXPECTED_TOTAL = MONEY.replace(r"\Z", r"( [A-Z]{3})?\Z")
 _KEY = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
@@ -130,7 +131,12 @@ class OrderRequestSerializer(Strict):
     )
     session_key = Text(max_length=200, required=False, allow_null=True, default=None)
     expected_total = Pattern(
-        MONEY, _('Expected an amount as a decimal string, such as "25.80".'), required=False, allow_null=True, default=None
+        _EXPECTED_TOTAL,
+        _('Expected an amount as a decimal string, such as "25.80", or with its currency, such as "25.80 EUR".'),
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="the total that the customer has seen; refused if it is another one now. With a currency, that is compared, too",
     )
     reply_to = Text(  # `services` checks that it is one of this account's tokens
         max_length=200, required=False, allow_null=True, default=None, help_text="a reply token issued by this server"

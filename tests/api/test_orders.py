@@ -157,6 +157,14 @@ def test_the_customer_learns_the_price_when_it_changed(customer):
     assert "expected_total" in body["errors"]
 
 
+@pytest.mark.parametrize(("expected", "status"), [("25.80 EUR", 202), ("25.80 USD", 409), ("25.80EUR", 400), ("25.80 eur", 400)])
+def test_the_total_that_is_expected_may_name_its_currency(customer, mug, expected, status):
+    answer = customer.post(ORDERS, a_request(expected_total=expected))
+
+    assert answer.status_code == status
+    assert status == 202 or "expected_total" in answer.json()["errors"]
+
+
 def test_the_door_refuses_what_the_catalogue_knows_to_be_sold_out(customer, mug):
     Product.objects.filter(pk=mug.pk).update(available=1)
 

@@ -133,6 +133,19 @@ def test_a_price_change_is_shown_with_both_prices_before_anything_is_ordered(cli
     assert '"total":"27.00"' in Submission.objects.get().payload
 
 
+def test_a_total_in_another_currency_than_the_page_showed_is_not_charged(client, mug) -> None:
+    form = a_checkout(client)
+    Product.objects.update(currency="USD")
+
+    answer = client.post("/checkout/", form)
+
+    assert answer.status_code == 409
+    assert "The total is now $25.80" in answer.text
+    assert not Submission.objects.exists()
+
+    assert client.post("/checkout/", FILLED_IN | fields_of(answer.text)).status_code == 302
+
+
 def test_a_total_that_was_tampered_with_is_not_the_price(client, mug) -> None:
     form = a_checkout(client)
 
