@@ -252,3 +252,9 @@ def double_clicks(evidence: Evidence) -> Found:
 def audit(evidence: Evidence) -> Found:
     for line in evidence.audit:
         yield None, line
+
+
+@_check("deadlock: PostgreSQL had to end a transaction, and a process waited a second")
+def deadlock(evidence: Evidence) -> Found:
+    for detail in evidence.deadlocks:
+        yield None, detail

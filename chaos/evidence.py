@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,7 @@ class Evidence:
     stock_before: dict[str, int]
     rows: dict[str, list[Any]]
     audit: list[str] = field(default_factory=list)
+    deadlocks: list[str] = field(default_factory=list)
 
     def by_run(self, table: str) -> dict[int, list[Any]]:
         """The rows of a table, by run id."""
@@ -68,6 +70,16 @@ class Evidence:
             if effect.operation in operations:
                 found[effect.order].append(effect)
         return found
+
+
+def deadlocks(log: Path) -> list[str]:
+    """The deadlocks that PostgreSQL ended, from its log: who waited for whom, and with which statements."""
+    entries = re.split(r"\n(?!\t)", log.read_text(errors="replace"))  # further lines of an entry begin with a tab
+    return [
+        " ".join(following.partition("DETAIL:")[2].split())
+        for entry, following in zip(entries, [*entries[1:], ""], strict=True)
+        if entry.endswith("deadlock detected")
+    ]
 
 
 def gather(journal: Journal, ledger: Path, database_url: str, stock_before: dict[str, int]) -> Evidence:

@@ -19,7 +19,7 @@ from chaos import checker, report
 from chaos.bot import Bot
 from chaos.brokers import Broker, broker_of
 from chaos.client import Client, Door
-from chaos.evidence import Evidence, gather
+from chaos.evidence import Evidence, deadlocks, gather
 from chaos.journal import Journal
 from chaos.look import until
 from chaos.nemesis import Nemesis
@@ -144,6 +144,7 @@ def _story(
     lines = [] if "all hold" in audit else audit.splitlines()
     evidence = gather(journal, shop.ledger_file, postgres.url, stock)
     evidence.audit = lines
+    evidence.deadlocks = deadlocks(postgres.log)
     return evidence, {"rest_after_s": round(rest, 1)}
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace as Row
 
+import psycopg
 import pytest
 
 from chaos.checker import violations
-from chaos.evidence import Effect, Evidence
+from chaos.evidence import Effect, Evidence, deadlocks
 from chaos.journal import Journal
+from supervision.embedded.server import EmbeddedPostgres
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LINES = [{"sku": "MUG", "quantity": 2}]
@@ -99,6 +102,7 @@ BROKEN = {
     "stock is not": lambda e: setattr(e.rows["products"][0], "available", 97),
     "two clicks": lambda e: [e.journal.note("bot", "resubmit", id="good", step="s", direction="do", attempt=1, status=202) for _ in "12"],
     "manage.py audit": lambda e: e.audit.append("events are numbered without a gap: run_id=1"),
+    "deadlock": lambda e: e.deadlocks.append("Process 1 waits for ShareLock on transaction 2; blocked by process 3."),
 }
 
 
@@ -159,3 +163,25 @@ def test_a_poisonous_order_that_its_steps_incident_gathered_is_well_told_of(tmp_
     found.rows["alerts"].append(Row(run_id=1, kind="error", incident_id=4))
 
     assert red(found) == []
+
+
+def test_a_deadlock_is_found_in_the_servers_log_with_both_statements(tmp_path):
+    update = "UPDATE shelf\n SET pieces = 0\n WHERE sku = %s"
+    server = EmbeddedPostgres(tmp_path, fast=True)
+    server.start()
+    try:
+        with psycopg.connect(server.url) as one, psycopg.connect(server.url) as other:
+            one.execute("CREATE TABLE shelf AS SELECT sku, 1 AS pieces FROM unnest(ARRAY['MUG', 'PEN']) sku")
+            one.commit()
+            assert deadlocks(server.log) == []
+            one.execute(update, ["MUG"])
+            other.execute(update, ["PEN"])
+            with ThreadPoolExecutor(2) as both:
+                ends = [both.submit(one.execute, update, ["PEN"]), both.submit(other.execute, update, ["MUG"])]
+            assert sum(isinstance(end.exception(), psycopg.errors.DeadlockDetected) for end in ends) == 1
+    finally:
+        server.stop()
+
+    [found] = deadlocks(server.log)
+    assert found.count("waits for") == 2
+    assert found.count("UPDATE shelf SET pieces = 0 WHERE sku = $1") == 2
