@@ -11,9 +11,10 @@ GONE_AT_REST = ("step_error", "outage", "starvation", "hook_failed", "unknown_ve
 
 
 def outlived(evidence: Evidence) -> Iterator[tuple[str | None, str]]:
-    """Incidents that are still open when the shop is at rest."""
+    """Incidents that are still open when the shop is at rest, and wait for no operator to look at a step that was given up."""
+    given_up = {alert.incident_id for alert in evidence.rows["alerts"] if alert.kind == "skipped" and alert.acknowledged_at is None}
     for row in evidence.rows["incidents"]:
-        if row.kind in GONE_AT_REST and row.closed_at is None:
+        if row.kind in GONE_AT_REST and row.closed_at is None and row.id not in given_up:
             yield None, f"{row.cause} is open, with {row.orders} orders"
 
 

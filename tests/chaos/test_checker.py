@@ -165,6 +165,15 @@ def test_a_poisonous_order_that_its_steps_incident_gathered_is_well_told_of(tmp_
     assert red(found) == []
 
 
+@pytest.mark.parametrize(("kind", "looked_at", "good"), [("skipped", None, True), ("skipped", NOW, False), ("error", None, False)])
+def test_an_incident_of_a_step_that_was_given_up_stays_open_until_an_operator_has_looked(tmp_path, kind, looked_at, good):
+    found = evidence(tmp_path)
+    _incident(found, closed_at=None)
+    found.rows["alerts"].append(Row(run_id=1, kind=kind, incident_id=4, acknowledged_at=looked_at))
+
+    assert (red(found) == []) is good
+
+
 def test_a_deadlock_is_found_in_the_servers_log_with_both_statements(tmp_path):
     update = "UPDATE shelf\n SET pieces = 0\n WHERE sku = %s"
     server = EmbeddedPostgres(tmp_path, fast=True)
