@@ -12,6 +12,7 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal import auth
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
 from django.http import HttpRequest
 
 from orders.factors import telling, tries
@@ -35,7 +36,7 @@ def _use(account: Any, code: str) -> bool:
         return False
     for one in Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.WEBAUTHN).order_by("pk"):
         if _is_of(one, account, code):
-            one.record_usage()
+            Authenticator.objects.filter(pk=one.pk).update(last_used_at=Now())
             return True
     return False
 
@@ -45,6 +46,8 @@ def _is_of(one: Authenticator, account: Any, code: str) -> bool:
         if one.type == Authenticator.Type.RECOVERY_CODES:
             return bool(RecoveryCodes(one).validate_code(code))
         secret = get_adapter().decrypt(one.data["secret"])
+    except Authenticator.DoesNotExist:
+        return False  # ended by another request at this moment
     except Unreadable as problem:
         log.warning("the %s of account %s: %s; see manage.py second_factor --help", one.type, account.pk, problem)
         return False

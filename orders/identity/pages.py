@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView, PasswordResetView
+from django.contrib.auth.models import User
+from django.contrib.auth.views import INTERNAL_RESET_SESSION_TOKEN, PasswordChangeView, PasswordResetConfirmView, PasswordResetView
 from django.db import transaction
 
 from orders.identity import devices
@@ -37,7 +38,14 @@ class ResetConfirm(PasswordResetConfirmView):
 
     @transaction.atomic
     def form_valid(self, form: Any) -> Any:
-        """The new password is saved, with the mail to its owner; this browser is known."""
+        """The new password is saved, with the mail to its owner; this browser is known.
+
+        The link is good once: it is looked at again under the account's lock, because two readers may have sent their forms together.
+        """
+        account = User.objects.select_for_update(no_key=True).get(pk=form.user.pk)
+        if not self.token_generator.check_token(account, self.request.session.get(INTERNAL_RESET_SESSION_TOKEN)):
+            self.validlink = False
+            return self.render_to_response(self.get_context_data())
         response = super().form_valid(form)
         devices.remember(self.request, form.user)
         return response

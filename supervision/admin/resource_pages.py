@@ -205,6 +205,7 @@ class ResourceAdmin(LimitsAdmin):
     def save_model(self, request: HttpRequest, obj: Resource, form: forms.ModelForm[Any], change: bool) -> None:
         """Write only the changed fields, because workers change the breaker's columns while the form is open."""
         if change:
+            resource_limits.replan(obj)
             obj.save(update_fields=form.changed_data)
         else:
             obj.save()

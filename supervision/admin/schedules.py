@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -19,6 +20,8 @@ from django_celery_beat.models import ClockedSchedule, CrontabSchedule, Interval
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from supervision.runtime.intervals import bounded
 
 WHAT_RUNS = ("name", "task", "args", "kwargs", "queue", "exchange", "routing_key", "headers", "priority")
 Action = Callable[[Any, HttpRequest, Any], Any]
@@ -108,9 +111,23 @@ class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):
         return obj.scheduler
 
 
+class IntervalForm(forms.ModelForm):
+    """An interval at which beat can send a task."""
+
+    def clean(self) -> Any:
+        """Refuse what beat would not do as it is said."""
+        said = super().clean() or self.cleaned_data
+        asked: Any = said.get("every"), said.get("period")
+        if None not in asked and bounded(*asked) != asked:
+            raise forms.ValidationError(_("Expected an interval from a tenth of a second to 366 days."), "out_of_bounds")
+        return said
+
+
 @admin.register(IntervalSchedule)
 class IntervalScheduleAdmin(ScheduleAdmin):
-    """Intervals in seconds, minutes, hours or days."""
+    """Intervals in microseconds, seconds, minutes, hours or days."""
+
+    form = IntervalForm
 
 
 @admin.register(CrontabSchedule)

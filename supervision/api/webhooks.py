@@ -198,7 +198,7 @@ def _filtered(rows: QuerySet[Delivery], request: Request) -> QuerySet[Delivery]:
     if chosen["order"] is not None:
         rows = subscriptions.about_order(rows, chosen["order"])
     if chosen["webhook"] is not None:
-        rows = rows.filter(endpoint__public_id=chosen["webhook"])
+        rows = subscriptions.to_webhook(rows, chosen["webhook"])
     if chosen["state"] is None:
         return rows
     if chosen["state"] not in DELIVERY_STATES:

@@ -23,6 +23,7 @@ HORIZON_SECONDS = 0.25
 JITTER_SECONDS = 0.15  # how unevenly requests may arrive: the sender's delay and the network's
 GRACE_SECONDS = 1.0  # a call may outlive its budget by so much before its slot is given away
 NO_SLOT_SECONDS = 0.2
+LONGEST_WAIT_SECONDS = 30.0  # then a waiting call asks again: an operator may have raised the rate
 
 Holder = tuple[int, str, int, int]  # run, direction, position, attempt
 
@@ -127,7 +128,7 @@ def _take(name: str, wanted: Sequence[Holder], lease: float) -> Reservations:
         room, wait = max(0, capacity - in_use), _spread(NO_SLOT_SECONDS)
         why = f"no free slot at {name}: {in_use + room} of {capacity} calls are under way"
     if rate is not None and (now := within_horizon(rate, ahead)) < room:
-        room, wait = now, _spread(ahead + now * gap(rate))
+        room, wait = now, _spread(min(ahead + now * gap(rate), LONGEST_WAIT_SECONDS))
         why = f"{name} takes {rate:g} calls a second"
     granted = wanted[:room]
     delays = [ahead + n * gap(rate) if rate is not None else 0.0 for n in range(room)]

@@ -24,11 +24,13 @@ from kombu.utils.url import maybe_sanitize_url
 from supervision import celery, conf
 from supervision.models import Alert, Incident
 from supervision.postgres import advice, db, pooling
+from supervision.runtime.intervals import seconds_of
 from supervision.sealing import rows as sealed_rows
 
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
 SILENT_AFTER = 30.0  # seconds without a heartbeat
+SELDOM = 300.0  # seconds between two sweeps; after so long without one the alert SasNoSweep begins
 NEEDED_ROLES = ("scheduler", "agents", "supervisor", "beat")
 
 
@@ -275,18 +277,23 @@ def alive() -> dict[str, int]:
 
 
 def schedules() -> Iterator[Finding]:
-    """The periodic tasks that this code does not know: a worker drops what beat sends for them. And those that are switched off."""
+    """The periodic tasks that this code does not know: a worker drops what beat sends for them. And those sent seldom or never."""
     current_app.loader.import_default_modules()
     off = PeriodicTask.objects.filter(enabled=False, one_off=False).order_by("name").values_list("name", "task")
     off = [row for row in off if row[1] in current_app.tasks]
     for name, task in off:
         yield Finding("schedules", Level.WARN, f"{name}: it is switched off, so beat never sends {task}", "switch it on in the console")
+    kept = PeriodicTask.objects.filter(enabled=True, task="supervision.sweep", interval__isnull=False).select_related("interval")
+    rare = [task for task in kept if seconds_of(task.interval.every, task.interval.period) > SELDOM]
+    for one in rare:
+        text = f"{one.name}: beat sends {one.task} {one.interval} only, and expired steps wait as long"
+        yield Finding("schedules", Level.WARN, text, "give it an interval of some seconds in the console")
     unknown = [row for row in PeriodicTask.objects.filter(enabled=True).values_list("name", "task") if row[1] not in current_app.tasks]
     for name, task in unknown:
         yield Finding(
             "schedules", Level.WARN, f"{name}: this code has no task {task}", "switch it off, or run the release that has the task"
         )
-    if not unknown and not off:
+    if not unknown and not off and not rare:
         yield Finding("schedules", Level.OK, "this code knows every periodic task")
 
 

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from supervision.agent import agents
 from supervision.approvals import rights
-from supervision.governance import circuit_breaker
+from supervision.governance import circuit_breaker, rate_limiter
 from supervision.models import Resource, ResourceRoute, StepState
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.postgres import db
@@ -52,6 +52,17 @@ SELECT r.name, r.serves, r.capacity, r.rate_per_second, r.paused, r.breaker_stat
        coalesce(c.waiting, 0), now(), r.id
   FROM r LEFT JOIN calls c ON c.service = r.serves
  ORDER BY r.serves, r.name
+"""
+
+# What was planned by the old limits follows the new ones: the next call comes one gap after the last reserved moment, and the next probe
+# one cool-down after the last failure. Otherwise a rate of one call in 1,000 seconds would hold calls up as long after it was raised.
+_REPLAN = """
+UPDATE supervision_resource
+   SET next_call_at = CASE WHEN rate_per_second IS NULL THEN next_call_at ELSE next_call_at + interval '1 s' * (
+           coalesce(1 / %(rate)s::float8 + %(jitter)s::float8 / greatest(%(rate)s::float8, 1), 0)
+           - 1 / rate_per_second - %(jitter)s::float8 / greatest(rate_per_second, 1)) END,
+       retry_at = retry_at + interval '1 s' * (%(cool_down)s::float8 - cool_down_seconds)
+ WHERE id = %(id)s AND (rate_per_second IS DISTINCT FROM %(rate)s::float8 OR cool_down_seconds <> %(cool_down)s)
 """
 
 
@@ -110,6 +121,7 @@ def change(name: str, *, by: Actor, **changes: Any) -> Resource:
         row.clean_fields(exclude={field.name for field in Resource._meta.fields} - set(changes))
         changed = [field for field in changes if getattr(row, field) != before[field]]
         if changed:
+            replan(row)
             row.save(update_fields=changed)
             log(by, row, in_words(before, {field: getattr(row, field) for field in changed}))
         return row
@@ -120,6 +132,12 @@ def change(name: str, *, by: Actor, **changes: Any) -> Resource:
     row = db.transact(work)
     take_effect()
     return row
+
+
+def replan(row: Resource) -> None:
+    """Move the next call and the next probe to where the limits of `row` put them. The caller saves these in the same transaction."""
+    facts = {"id": row.pk, "rate": row.rate_per_second, "cool_down": row.cool_down_seconds, "jitter": rate_limiter.JITTER_SECONDS}
+    db.fetch(_REPLAN, facts)
 
 
 def in_words(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

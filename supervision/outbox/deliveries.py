@@ -117,7 +117,7 @@ u AS (
                                              'status_code', v.code, 'error', v.error, 'seconds', v.seconds)
       FROM v WHERE d.id = v.id AND d.attempt = v.attempt AND d.delivered_at IS NULL
     RETURNING d.id)
-SELECT count(*) FROM u
+SELECT id FROM u
 """
 
 # A success clears the failures. Each failure doubles the back-off, which only endpoints get that gave no answer.
@@ -226,7 +226,6 @@ def record(tries: Sequence[Try]) -> int:
     """Write the results of these tries. Returns how many were written: those whose claim was still the newest."""
     if not tries:
         return 0
-    hooks = [each for each in tries if each.due.endpoint_id]
     params = {
         "ids": [each.due.id for each in tries],
         "attempts": [each.due.attempt for each in tries],
@@ -238,21 +237,26 @@ def record(tries: Sequence[Try]) -> int:
         "first": FIRST_WAIT_SECONDS,
         "longest": LONGEST_WAIT_SECONDS,
     }
-    judged = {
-        "ids": [each.due.endpoint_id for each in hooks],
-        "oks": [each.delivered for each in hooks],
-        "answers": [each.answered for each in hooks],
-        "first": FIRST_WAIT_SECONDS,
-        "silence": LONGEST_SILENCE_SECONDS,
-    }
 
     def work() -> int:
-        count = int(db.fetch(_RECORD, params)[0][0])
-        if hooks:
-            db.fetch(_JUDGE, judged)
-        return count
+        written = {row[0] for row in db.fetch(_RECORD, params)}
+        _judge([each for each in tries if each.due.endpoint_id and each.due.id in written])
+        return len(written)
 
     return db.transact(work)
+
+
+def _judge(tries: Sequence[Try]) -> None:
+    """Note what these tries say about their endpoints. A try whose claim was lost says nothing: its process may have been frozen."""
+    if tries:
+        facts = {
+            "ids": [each.due.endpoint_id for each in tries],
+            "oks": [each.delivered for each in tries],
+            "answers": [each.answered for each in tries],
+            "first": FIRST_WAIT_SECONDS,
+            "silence": LONGEST_SILENCE_SECONDS,
+        }
+        db.fetch(_JUDGE, facts)
 
 
 def _storable(words: str) -> str:

@@ -202,6 +202,12 @@ def about_order(rows: QuerySet[Delivery], key: str) -> QuerySet[Delivery]:
     return rows.filter(run_id__in=list(runs.union(ArchivedRun.objects.filter(key=key).values_list("run_id", flat=True))))
 
 
+def to_webhook(rows: QuerySet[Delivery], public_id: str) -> QuerySet[Delivery]:
+    """The deliveries among `rows` to this webhook. Its key is asked for first, because a join would read all that `rows` may hold."""
+    found = WebhookEndpoint.objects.filter(public_id=public_id).values_list("pk", flat=True).first()
+    return rows.none() if found is None else rows.filter(endpoint_id=found)
+
+
 _REDELIVER = """
 WITH asked AS (
     UPDATE supervision_delivery d

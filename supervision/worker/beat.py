@@ -3,24 +3,51 @@
 Celery's beat keeps one producer for its whole life. Only `task_publish_retry` repairs it, which is off here: after one
 lost connection beat would lose all messages, and no sweep would run. Also, Celery's beat ends if the database is down
 when it reads its schedule, and it never ends if SIGTERM interrupts one of its SQL statements.
+
+Intervals that would end beat, or make it send without a rest, are bounded (`runtime.intervals`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from contextlib import suppress
 from typing import Any
 
 from celery.beat import SchedulingError
-from django.db import connection
-from django_celery_beat.schedulers import DatabaseScheduler
+from django.db import DatabaseError, InterfaceError, connection
+from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
 from psycopg.pq import TransactionStatus
 
 from supervision.postgres import db
+from supervision.runtime.intervals import bounded
+
+log = logging.getLogger(__name__)
+
+
+class Entry(ModelEntry):
+    """A periodic task with an interval within the bounds; the row keeps what it says. One that cannot be read stops no other."""
+
+    def __init__(self, model: Any, app: Any = None) -> None:
+        interval = model.interval
+        if interval is not None:
+            said = interval.every, interval.period
+            interval.every, interval.period = bounded(*said)  # of this object only: an entry does not save it
+            if said != (interval.every, interval.period):
+                log.warning("%s: an interval of %d %s is not possible; it is sent %s", model.name, *said, interval)
+        try:
+            super().__init__(model, app=app)
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception as problem:
+            log.exception("beat does not send %r: its schedule cannot be read", model.name)
+            raise ValueError(model.name) from problem  # `all_as_schedule` leaves it out
 
 
 class Scheduler(DatabaseScheduler):
     """Opens a new connection after each failure to send. The entry is due again at its next interval."""
+
+    Entry = Entry
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **options: Any) -> Any:
         """Send one entry's task. Raises SchedulingError, which beat logs."""

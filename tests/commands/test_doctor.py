@@ -90,6 +90,17 @@ def test_a_periodic_task_that_is_switched_off_is_a_warning(db: None):
     )
 
 
+@pytest.mark.parametrize(("every", "period"), [(1, "hours"), (2_000_000_000, "days")])
+def test_a_sweep_that_comes_seldom_is_a_warning(db: None, every: int, period: str):
+    interval = IntervalSchedule.objects.create(every=every, period=period)
+    PeriodicTask.objects.filter(task="supervision.sweep").update(interval=interval)
+
+    [finding] = doctor.schedules()
+
+    assert finding.level is Level.WARN
+    assert finding.message == f"look for overdue steps: beat sends supervision.sweep {interval} only, and expired steps wait as long"
+
+
 def test_a_broker_that_is_away_is_a_failure_with_what_to_set(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.current_app.conf, "broker_url", "amqp://guest:secret@127.0.0.1:1//")
     monkeypatch.setattr(doctor.current_app.conf, "broker_write_url", "amqp://guest:secret@127.0.0.1:1//")

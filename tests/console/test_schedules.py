@@ -12,6 +12,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from tests.support.console import person
 
 pytestmark = pytest.mark.django_db
+NO_TASKS = {"periodictask_set-TOTAL_FORMS": 0, "periodictask_set-INITIAL_FORMS": 0}  # in the form of an interval
 
 
 def test_an_operator_says_when_a_task_runs_and_not_what_it_is(operator: Client):
@@ -47,6 +48,23 @@ def test_who_may_add_a_periodic_task_says_what_it_is(client: Client):
     )
 
     assert (answer.status_code, PeriodicTask.objects.get(name="mine").task) == (302, "supervision.jobs")
+
+
+@pytest.mark.parametrize(("every", "period"), [(1, "microseconds"), (2_000_000_000, "days"), (0, "seconds"), (-1, "hours"), (0.5, "days")])
+def test_an_interval_at_which_beat_cannot_send_is_refused(operator: Client, every, period):
+    before = IntervalSchedule.objects.count()
+
+    answer = operator.post(reverse("admin:django_celery_beat_intervalschedule_add"), {"every": every, "period": period, **NO_TASKS})
+
+    assert "interval from a tenth" in answer.content.decode() or "every" in answer.context["adminform"].form.errors
+    assert (answer.status_code, IntervalSchedule.objects.count()) == (200, before)
+
+
+def test_half_a_second_and_a_year_are_intervals(operator: Client):
+    for every, period in ((500_000, "microseconds"), (366, "days")):
+        operator.post(reverse("admin:django_celery_beat_intervalschedule_add"), {"every": every, "period": period, **NO_TASKS})
+
+        assert IntervalSchedule.objects.filter(every=every, period=period).exists()
 
 
 def test_an_account_that_may_only_look_at_schedules_switches_no_task_off(operator: Client):

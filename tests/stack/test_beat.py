@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -12,7 +13,8 @@ from celery import current_app
 from celery.beat import SchedulingError
 from celery.schedules import schedule
 from django.db import connection
-from django_celery_beat.models import PeriodicTask
+from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask, SolarSchedule
 
 from supervision.worker.beat import Scheduler
 from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
@@ -69,6 +71,47 @@ def test_the_sweep_runs_as_often_as_it_is_told(beat, seconds, interval):
     assert (task.interval.every, task.interval.period) == interval
     assert (task.task, task.queue, task.enabled) == ("supervision.sweep", "supervisor", True)
     assert beat.all_as_schedule()[SWEEP_TASK].schedule.run_every.total_seconds() == seconds
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("every", "period", "seconds"),
+    [
+        (2_000_000_000, "days", 366 * 86400),
+        (900_000_000, "days", 366 * 86400),
+        (2_000_000_000, "hours", 366 * 86400),
+        (1, "microseconds", 0.1),
+        (0, "seconds", 0.1),
+        (-5, "seconds", 0.1),
+        (1, "days", 86400),
+    ],
+)
+def test_an_interval_of_any_length_neither_ends_beat_nor_makes_it_send_without_a_rest(beat, monkeypatch, every, period, seconds):
+    sent = []
+    monkeypatch.setattr(beat, "apply_async", lambda entry, **_: sent.append(entry.name))
+    kept = IntervalSchedule.objects.create(every=every, period=period)
+    PeriodicTask.objects.filter(name=SWEEP_TASK).update(interval=kept, last_run_at=timezone.now())
+    began = time.monotonic()
+
+    for _ in range(50):
+        beat.tick()
+    took = time.monotonic() - began
+    beat.sync()
+
+    assert beat.schedule[SWEEP_TASK].schedule.run_every.total_seconds() == seconds
+    assert "look for due work" in beat.schedule
+    assert sent.count(SWEEP_TASK) <= took / seconds + 1
+    kept.refresh_from_db()
+    assert (kept.every, kept.period) == (every, period)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_whose_schedule_cannot_be_read_is_left_out_and_the_others_are_sent(beat, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ephem", None)  # the package that schedules by the sun need, and that is not installed here
+    sunrise = SolarSchedule.objects.create(event="sunrise", latitude=52, longitude=13)
+    PeriodicTask.objects.create(name="each morning", task="supervision.jobs", solar=sunrise)
+
+    assert {SWEEP_TASK} <= set(beat.all_as_schedule()) < set(PeriodicTask.objects.values_list("name", flat=True))
 
 
 @pytest.mark.django_db(transaction=True)
