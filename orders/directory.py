@@ -56,6 +56,10 @@ class OrderDirectory(Directory):
             ],
         )
 
+    def names(self, keys: Sequence[str]) -> dict[str, str]:
+        """The numbers of orders. Returns and other runs have none."""
+        return queries.numbers_of(keys)
+
     def clients_send(self, signal: str) -> bool:
         """News of a payment, which makes its step ask the payment service. The other signals say that money or goods have come."""
         return signal == ANSWERED

@@ -297,6 +297,11 @@ def public_id_of(number: str) -> str | None:
     return found
 
 
+def numbers_of(public_ids: Sequence[str]) -> dict[str, str]:
+    """The numbers of those of these orders that have a row: not of archived ones, and of none that waits to be taken up."""
+    return dict(Order.objects.filter(public_id__in=public_ids, number__isnull=False).values_list("public_id", "number"))
+
+
 def _archived(archived: ArchivedRun) -> OrderView | None:
     """The view of an archived order, made from the archive alone: the shop's own rows may be deleted."""
     facts, run = archived.application, archived.run

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.text import Truncator
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
@@ -38,6 +39,7 @@ class ApprovalAdmin(PageAdmin):
     list_filter = [("state", admin.ChoicesFieldListFilter)]
     ordering = ["-pk"]
     aged_from = "asked_at"
+    order_of = attrgetter("order_key")
     takes_posts = True
 
     def has_view_permission(self, request: HttpRequest, obj: Approval | None = None) -> bool:
@@ -55,8 +57,8 @@ class ApprovalAdmin(PageAdmin):
         return obj.amounts
 
     @display(description=_("Order"), empty_value="")
-    def order(self, obj: Approval) -> str:
-        return Truncator(obj.order_key).chars(24)
+    def order(self, obj: Any) -> str:
+        return format_html('<span title="{}">{}</span>', obj.order_key, self.called(obj)) if obj.order_key else ""
 
     @display(description=_("State"), label=TONES)
     def standing(self, obj: Approval) -> tuple[str, Any]:
@@ -76,7 +78,7 @@ class ApprovalAdmin(PageAdmin):
         run = Run.objects.filter(pk=row.run_id).first()
         return self.page(
             request, "approval.html", title=str(_("Request %(number)s")) % {"number": row.pk}, object=row, original=row, row=row,
-            tone=TONES[row.state], age=self.age(row), order=run_address(run.pk) if run else "", mine=mine,
+            tone=TONES[row.state], age=self.age(row), order=run_address(run.pk) if run else "", mine=mine, name=self.called(row),
             form=form if waits and not mine and may_operate(request) else None,
             changed=waits and run is not None and _changed(row),
         )  # fmt: skip

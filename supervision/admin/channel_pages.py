@@ -142,6 +142,7 @@ class ChannelAdmin(ModelAdmin):
     """The channels, and the state of each."""
 
     form = ChannelForm
+    empty_means = _("No channel: operators learn of incidents by the mails to OPERATOR_EMAILS alone.")
     list_display = ["name", "kind", "least", "state", "sent_at"]
     fields = ["name", "kind", "address", "secret", "least", "kinds", "active", "masked", "state", "last_error", "test_button", "sent"]
     readonly_fields = ["where", "masked", "state", "last_error", "test_button", "sent"]

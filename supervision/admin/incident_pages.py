@@ -21,6 +21,7 @@ from supervision.console.verb_forms import ReasonForm
 from supervision.desk import notes
 from supervision.errors import Refused
 from supervision.incidents import lifecycle
+from supervision.insight import directory
 from supervision.models import Incident, IncidentNote, Resource, Run
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import amounts
@@ -81,15 +82,18 @@ class IncidentAdmin(PageAdmin):
             if self._act(request, row, {"acknowledge": form, "assign": owner, "note": note}.get(verb)):
                 return HttpResponseRedirect(request.path)
         runs = lifecycle.runs_of(row.kind, row.cause) if row.closed_at is None else []
-        shown = Run.objects.filter(pk__in=runs[:ORDERS_SHOWN]).order_by("pk")
+        shown = list(Run.objects.filter(pk__in=runs[:ORDERS_SHOWN]).order_by("pk"))
+        names = directory.names(run.key for run in shown)
+        every = list_address(incident=row.pk)
+        way = way_out(row, dict(Resource.objects.filter(name=row.resource).values_list("name", "pk"))) if may_act else None
         return self.page(
             request, "incident.html", title=retold(row.title), object=row, original=row, incident=row,
             tone=TONES.get(row.severity, "neutral"), age=self.age(row),
-            held=amounts(lifecycle.held(runs)), orders=[(run, run_address(run.pk)) for run in shown],
+            held=amounts(lifecycle.held(runs)), orders=[(run, names[run.key], run_address(run.pk)) for run in shown],
             more=max(0, len(runs) - ORDERS_SHOWN), form=form if may_act and row.acknowledged_at is None else None,
             owner=owner if may_act else None, note=note if may_act else None,
-            notes=IncidentNote.objects.filter(incident=row).order_by("-pk")[:NOTES_SHOWN], all_orders=list_address(incident=row.pk),
-            way=way_out(row, dict(Resource.objects.filter(name=row.resource).values_list("name", "pk"))) if may_act else None,
+            notes=IncidentNote.objects.filter(incident=row).order_by("-pk")[:NOTES_SHOWN], all_orders=every,
+            ways=_ways(way, (str(_("List its orders")), every) if shown else None),
         )  # fmt: skip
 
     def _act(self, request: HttpRequest, row: Incident, form: Any) -> bool:
@@ -112,3 +116,9 @@ class IncidentAdmin(PageAdmin):
         else:
             messages.success(request, done)
         return True
+
+
+def _ways(*found: tuple[str, str] | None) -> list[tuple[str, str]]:
+    """The buttons of an incident with their addresses, each address once."""
+    given = [way for way in found if way is not None]
+    return [way for number, way in enumerate(given) if way[1] not in [earlier[1] for earlier in given[:number]]]

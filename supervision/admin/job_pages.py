@@ -18,6 +18,7 @@ from supervision.console.shared import person, run_address
 from supervision.console.sidebar import SEES_JOBS
 from supervision.console.verb_forms import VERBS, ReasonForm
 from supervision.errors import Refused
+from supervision.insight import directory
 from supervision.jobs import reading, steering
 from supervision.jobs.acting import in_words
 from supervision.models import Job, JobResult
@@ -80,13 +81,17 @@ class JobAdmin(PageAdmin):
         if not chosen:
             rows = rows.exclude(outcome=JobResult.Outcome.WAITING).order_by("-number")
         found: list[Any] = list(rows[: RESULTS_SHOWN + 1])
+        names = directory.names(one.key for one in found)
         again = reading.in_error_again(row)
         return self.page(
             request, "job.html", title=f"{_('Job')} {row.pk}: {verb_label(row)}", object=row, original=row, job=row,
             tone=TONES[Job.State(row.state)], age=self.age(row), conditions=in_words(row.filter), left=row.total - row.position,
             percent=100 * row.position // max(row.total, 1), held=money_in_words(row.held), again=again,
             tallies=self._tallies(row, again, chosen), running=row.state == Job.State.RUNNING,
-            results=[(one, OUTCOME_TONES[one.outcome], run_address(one.run_id) if one.now else "") for one in found[:RESULTS_SHOWN]],
+            results=[
+                (one, names[one.key], OUTCOME_TONES[one.outcome], run_address(one.run_id) if one.now else "")
+                for one in found[:RESULTS_SHOWN]
+            ],
             more=len(found) > RESULTS_SHOWN, chosen=chosen, form=form if may_act and row.state != Job.State.DONE else None,
         )  # fmt: skip
 

@@ -85,6 +85,7 @@ class ResourceRouteAdmin(LimitsAdmin):
     """The resource of each partition, and since when."""
 
     form = RouteForm
+    empty_means = _("No route: the calls of each service use the resource of the same name.")
     list_before_template = "admin/supervision/routes.html"
     list_display = ["partition", "service", "resource", "version", "changed_at"]
     fields = ["service", "partition", "resource"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin, messages
@@ -38,12 +39,26 @@ from supervision.console.shared import STALE_AFTER, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.deadletters.dead_letters import hex_dump
 from supervision.errors import Refused
+from supervision.incidents.lifecycle import INFO
 from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Notification, Run, Submission
 from supervision.operations import operator_verbs, requeue
 from supervision.runtime.humanize import age_in_words
 from supervision.runtime.retold import retold
 
 BYTES_SHOWN = 65_536
+
+
+class OpenAlertFilter(OpenFilter):
+    """Open: what waits for an operator, as the landing page counts it. A refused card waits for the customer."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [*super().lookups(request, model_admin), ("customers", _("Waits for the customer"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == "customers":
+            return queryset.filter(closed_at__isnull=True, severity=INFO)
+        rows = super().queryset(request, queryset)
+        return rows.exclude(severity=INFO) if self.value() == "yes" else rows
 
 
 class SeenAlertFilter(FlagFilter):
@@ -100,15 +115,16 @@ class AlertAdmin(ReadOnlyAdmin):
     empty_means = _("No order needs an operator.")
     list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
     list_display_links = None
-    list_filter = [OpenFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
+    list_filter = [OpenAlertFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
     list_select_related = ["run"]
     ordering = ["-id"]  # the newest first: no index has all alerts by the time at which they were raised
     actions = ["acknowledge_selected"]
     aged_from = "raised_at"
+    order_of = attrgetter("run.key")
 
     @display(description=_("Order"))
-    def order(self, obj: Alert) -> str:
-        return format_html('<a class="sc-link" href="{}">{}</a>', run_address(obj.run_id), obj.run.key)
+    def order(self, obj: Any) -> str:
+        return format_html('<a class="sc-link" href="{}" title="{}">{}</a>', run_address(obj.run_id), obj.run.key, self.called(obj))
 
     @display(description=_("What"), label={kind.value: "warning" for kind in Alert.Kind} | {"error": "danger"})
     def what(self, obj: Alert) -> tuple[str, Any]:

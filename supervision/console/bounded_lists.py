@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib.admin import ShowFacets, SimpleListFilter
@@ -19,10 +19,19 @@ from unfold.views import ChangeList
 
 from supervision.console.lists.found_rows import COUNTED_UP_TO
 from supervision.console.shared import may_operate, since
+from supervision.insight import directory
 from supervision.runtime.humanize import age_in_words
 
 # The filters that the side bar's own links set. A list that is empty under one of them says what that means.
-USUAL_FILTERS = {("open", "yes"), ("unseen", "yes"), ("waiting", "yes"), ("undelivered", "yes"), ("active", "yes"), ("state", "failing")}
+USUAL_FILTERS = {
+    ("open", "yes"),
+    ("unseen", "yes"),
+    ("waiting", "yes"),
+    ("undelivered", "yes"),
+    ("active", "yes"),
+    ("state", "failing"),
+    ("state", "pending"),
+}
 
 
 class BoundedChangeList(ChangeList):
@@ -32,6 +41,16 @@ class BoundedChangeList(ChangeList):
         super().get_results(request)
         if not self.has_active_filters and not self.query:
             self.full_result_count = self.result_count
+        if getattr(self.model_admin, "order_of", None) is not None:
+            self._name_orders(self)
+
+    def _name_orders(self, shown: Any) -> None:
+        """Give the page's rows what people call their orders, as `order_name`."""
+        shown.result_list = rows = list(shown.result_list)
+        keys = [self.model_admin.order_of(row) for row in rows]
+        names = directory.names(key for key in keys if key)
+        for row, key in zip(rows, keys, strict=True):
+            row.order_name = names.get(key, "")
 
     @property
     def empty_words(self) -> Any:
@@ -68,11 +87,13 @@ class ReadOnlyAdmin(ModelAdmin):
     """Rows that the engine writes and people only view. They are counted up to a bound only.
 
     aged_from: the column from which `age` counts. found_by: the columns that may equal what is typed into the search box.
-    empty_means: what it means that there is no row. one_line: on a phone a row is one line, with its name, state and money.
+    order_of: the public id of a row's order, if the list names orders. empty_means: what it means that there is no row.
+    one_line: on a phone a row is one line, with its name, state and money.
     """
 
     aged_from = ""
     found_by: Sequence[str] = ()
+    order_of: Callable[[Any], str] | None = None
     empty_means: Any = _("There is no entry.")
     one_line = False
     sortable_by: Sequence[str] = ()
@@ -113,6 +134,13 @@ class ReadOnlyAdmin(ModelAdmin):
         name = _("Select %(row)s") % {"row": obj}
         box = '<input type="checkbox" name="_selected_action" value="{}" class="action-select" aria-label="{}">'
         return format_html(box, obj.pk, name)
+
+    def called(self, row: Any) -> str:
+        """What people call the order of this row; empty if it has none. A list reads it for all its rows at once."""
+        if not hasattr(row, "order_name"):
+            key = self.order_of(row) if self.order_of else ""
+            row.order_name = directory.names([key])[key] if key else ""
+        return str(row.order_name)
 
     @display(description=_("Age"))
     def age(self, obj: Any) -> str:

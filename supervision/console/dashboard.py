@@ -36,7 +36,7 @@ from supervision.console.shared import (
     run_address,
     waiting_submissions,
 )
-from supervision.insight import queries
+from supervision.insight import directory, queries
 from supervision.insight.autoscaling import loads
 from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Pause, Resource, Run, Submission
 from supervision.models.labels import RUN_LABELS
@@ -168,8 +168,14 @@ def queue_rows(paused: Sequence[Pause] = ()) -> list[dict[str, Any]]:
     ]
 
 
+def _pauses(request: HttpRequest, held: Sequence[Pause]) -> list[tuple[Pause, str, str]]:
+    names = directory.names(pause.name for pause in held if pause.scope == Pause.Scope.ORDER)
+    return [(pause, pauses.label(pause.scope, names.get(pause.name, pause.name)), resume_address(pause.pk, request.path)) for pause in held]
+
+
 def newest_alerts(alerts: Sequence[Alert]) -> list[dict[str, Any]]:
-    return [{"alert": alert, "address": run_address(alert.run_id)} for alert in alerts]
+    names = directory.names(alert.run.key for alert in alerts)
+    return [{"alert": alert, "address": run_address(alert.run_id), "name": names[alert.run.key]} for alert in alerts]
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -203,9 +209,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "failing": failing_steps(),
             "queues": queue_rows(paused),
             "resources": resource_rows(),
-            "pauses": [
-                (held, pauses.label(held.scope, held.name), resume_address(held.pk, request.path)) for held in paused[:PAUSES_SHOWN]
-            ],
+            "pauses": _pauses(request, paused[:PAUSES_SHOWN]),
             "more_pauses": len(paused) > PAUSES_SHOWN,
             "signs": signs_of_life(),
             "leases": LeaderLease.objects.annotate(left=ExpressionWrapper(F("expires_at") - Now(), output_field=DurationField())).order_by(

@@ -120,8 +120,13 @@ class PauseAdmin(PageAdmin):
         )  # fmt: skip
 
     @display(description=_("What"))
-    def what(self, obj: Pause) -> str:
-        return pauses.label(obj.scope, obj.name)
+    def what(self, obj: Any) -> str:
+        return pauses.label(obj.scope, self.called(obj) or obj.name)
+
+    @staticmethod
+    def order_of(row: Any) -> str:
+        """The order that the pause is of; nothing if it is of more."""
+        return str(row.name) if row.scope == Pause.Scope.ORDER else ""
 
     @display(description=_("State"), label={"paused": "warning", "over": None})
     def standing(self, obj: Any) -> tuple[str, Any]:

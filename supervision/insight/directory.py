@@ -6,7 +6,7 @@ Runs are found by their public ids. An application whose runs have other names, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,10 @@ class Directory:
         run.process_state, run.direction = RunState.PENDING.value, Direction.DO.value
         return _entry(run, why_unconsumed([said])[said] if waiting.consumed_at is None else None)
 
+    def names(self, keys: Sequence[str]) -> dict[str, str]:
+        """What people call the runs with these public ids, for lists; without those that have no other name."""
+        return {}
+
     def client_of(self, account: AbstractBaseUser) -> str | None:
         """The client name under which this account's submissions and webhooks are stored; None: it may have no webhooks."""
         return f"user:{account.pk}" if account.has_perm("supervision.add_webhookendpoint") else None  # type: ignore[attr-defined]
@@ -94,6 +98,12 @@ def current() -> Directory:
 def find(said: str) -> Entry | None:
     """The run that an operator names, as the application's directory finds it, or else the engine's own: a child, for example."""
     return current().find(said) or Directory().find(said)
+
+
+def names(keys: Iterable[str]) -> dict[str, str]:
+    """What people call the runs with these public ids: each has a name, and be it its id."""
+    asked = list(dict.fromkeys(keys))
+    return dict(zip(asked, asked, strict=True)) | (current().names(asked) if asked else {})
 
 
 def demand_of_client(signal: str) -> None:

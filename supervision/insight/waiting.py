@@ -59,6 +59,8 @@ def why_unconsumed(keys: Sequence[str]) -> dict[str, str | None]:
 def _sentence(where: Where, seen: World, inside: bool) -> str | None:
     step = {"step": where.step}
     if where.process_state == ProcessState.ERROR:
+        if where.for_customer:
+            return _("%(step)s is in error and waits for the customer, not for an operator.") % step
         return _("%(step)s is in error and waits for an operator.") % step
     if where.process_state == ProcessState.PROCESSING:
         return _on_its_way(where, seen)

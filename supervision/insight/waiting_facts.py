@@ -48,7 +48,11 @@ SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, 
                       LEFT JOIN LATERAL (SELECT e.name FROM supervision_stepstate e
                                           WHERE e.run_id = b.id AND e.process_state || '' = 'Error' LIMIT 1) e ON true
                      WHERE c.parent_key = r.key AND c.step = s.name AND c.state IN ('Started', 'Undoing')
-                     ORDER BY b.process_state = 'Error' DESC NULLS LAST LIMIT %(most)s) w) END
+                     ORDER BY b.process_state = 'Error' DESC NULLS LAST LIMIT %(most)s) w) END,
+       s.process_state = 'Error' AND EXISTS (
+            SELECT FROM supervision_alert l
+             WHERE l.run_id = s.run_id AND l.position = s.position AND l.direction = s.direction AND l.kind = 'error'
+               AND l.closed_at IS NULL AND l.severity = 'info')
   FROM supervision_run r
   JOIN LATERAL (
        SELECT * FROM supervision_stepstate s
@@ -134,6 +138,7 @@ class Where:
     awaits_until: datetime | None
     awaits: str | None  # only while the step is asleep
     children: dict[str, Any] | None  # of the unfinished runs that it waits for: how many, one of them, and those in Error
+    for_customer: bool  # it is in Error, and its customer has to act, not an operator
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,14 @@ def test_one_in_error_waits_for_an_operator():
     assert why(kit.in_error(1)) == "beta-step is in error and waits for an operator."
 
 
+def test_one_that_its_customer_has_to_correct_waits_for_the_customer():
+    key, place, items = kit.started("toy")
+    refused = decisions.as_failure(PermanentFailure("declined", code="card_declined", for_customer=True))
+    failures.fail(place, [(items[0].claim, refused)])
+
+    assert why(key) == "alpha-step is in error and waits for the customer, not for an operator."
+
+
 def test_an_undo_waits_for_the_step_that_still_runs():
     key, *_ = kit.at_step(1, "toy")
     operator_verbs.cancel(key, by="customer", reason="r")
