@@ -46,9 +46,11 @@ def cancel(key: str, *, by: Actor, reason: str, plan_version: str | None = None)
 
 
 def _cancel(key: str, by: Actor, reason: str, plan_version: str | None) -> str:
-    submission = Submission.objects.select_for_update().filter(public_id=key).first()
+    submission = None
+    if not Run.objects.filter(key=key).exists():  # a bulk job holds its runs' rows, and must wait for no other row here
+        submission = Submission.objects.select_for_update().filter(public_id=key).first()
     # A dead letter's order can be cancelled too: if an operator requeues it later, it ends Cancelled.
-    if submission is not None and (submission.consumed_at is None or not Run.objects.filter(key=key).exists()):
+    if submission is not None and not Run.objects.filter(key=key).exists():
         still_here(key)
         rights.demand(by, "cancel")
         if submission.cancel_requested_at is None:

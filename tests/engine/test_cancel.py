@@ -57,6 +57,19 @@ def test_a_failure_that_waited_for_the_cancel_is_decided_by_what_the_cancel_made
     assert kit.healthy()
 
 
+def test_a_cancel_of_an_order_that_has_a_run_waits_for_the_rows_of_the_run_alone():
+    """A bulk job holds many runs when it cancels one: another cancel that held that one's submission first would be a deadlock."""
+    key, *_ = kit.at_step(1)
+
+    def work() -> str:
+        db.fetch("SET LOCAL lock_timeout = '3s'")
+        return operator_verbs._cancel(key, "customer", "no", None)
+
+    with kit.another_connection() as other:
+        assert other.execute("SELECT FROM supervision_submission WHERE public_id = %s FOR UPDATE", [key]).rowcount == 1
+        assert db.transact(work) == "Compensating"
+
+
 def held(key: str) -> bool:
     """Whether another session has locked this order's steps."""
     found = kit.fetch("SELECT 1 FROM supervision_stepstate WHERE run_id = %s FOR UPDATE SKIP LOCKED", [Run.objects.get(key=key).pk])
