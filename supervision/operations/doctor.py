@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core import checks
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Q
 from django.utils.module_loading import autodiscover_modules
 from django.utils.timezone import now
 from django_celery_beat.models import PeriodicTask
@@ -30,6 +31,7 @@ from supervision.sealing import rows as sealed_rows
 OLDEST_POSTGRESQL = 14
 CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, but people compare logs
 SILENT_AFTER = 30.0  # seconds without a heartbeat
+SWEEP = "supervision.sweep"
 SELDOM = 300.0  # seconds between two sweeps; after so long without one the alert SasNoSweep begins
 NEEDED_ROLES = ("scheduler", "agents", "supervisor", "beat")
 
@@ -279,15 +281,18 @@ def alive() -> dict[str, int]:
 def schedules() -> Iterator[Finding]:
     """The periodic tasks that this code does not know: a worker drops what beat sends for them. And those sent seldom or never."""
     current_app.loader.import_default_modules()
-    off = PeriodicTask.objects.filter(enabled=False, one_off=False).order_by("name").values_list("name", "task")
+    stopped = Q(one_off=False) | Q(task=SWEEP)  # a task that was sent once, as it was meant to be, is switched off
+    off = PeriodicTask.objects.filter(stopped, enabled=False).order_by("name").values_list("name", "task")
     off = [row for row in off if row[1] in current_app.tasks]
     for name, task in off:
         yield Finding("schedules", Level.WARN, f"{name}: it is switched off, so beat never sends {task}", "switch it on in the console")
-    kept = PeriodicTask.objects.filter(enabled=True, task="supervision.sweep", interval__isnull=False).select_related("interval")
-    rare = [task for task in kept if seconds_of(task.interval.every, task.interval.period) > SELDOM]
+    rare = [task for task in PeriodicTask.objects.filter(enabled=True, task=SWEEP).select_related("interval") if _is_rare(task)]
     for one in rare:
-        text = f"{one.name}: beat sends {one.task} {one.interval} only, and expired steps wait as long"
-        yield Finding("schedules", Level.WARN, text, "give it an interval of some seconds in the console")
+        often = "once" if one.one_off else one.scheduler
+        text = f"{one.name}: beat sends {one.task} {often} only, and expired steps wait as long"
+        if one.start_time is not None and one.start_time > now():
+            text = f"{one.name}: beat does not send {one.task} before {one.start_time:%Y-%m-%d %H:%M}"
+        yield Finding("schedules", Level.WARN, text, "in the console: an interval of some seconds, no start, not one-off")
     unknown = [row for row in PeriodicTask.objects.filter(enabled=True).values_list("name", "task") if row[1] not in current_app.tasks]
     for name, task in unknown:
         yield Finding(
@@ -295,6 +300,13 @@ def schedules() -> Iterator[Finding]:
         )
     if not unknown and not off and not rare:
         yield Finding("schedules", Level.OK, "this code knows every periodic task")
+
+
+def _is_rare(sweep: PeriodicTask) -> bool:
+    """Whether beat sends this sweep less often than the alert SasNoSweep allows, or not yet."""
+    interval = sweep.interval
+    waits = sweep.start_time is not None and sweep.start_time > now()
+    return waits or sweep.one_off or interval is None or seconds_of(interval.every, interval.period) > SELDOM
 
 
 def incidents() -> Iterator[Finding]:

@@ -117,7 +117,7 @@ def _deliver(notification: Notification, tries: int) -> bool:
         db.run(_FAILED, facts)
         return False
     db.run(
-        "UPDATE supervision_notification SET delivered_at = now(), last_error = '' WHERE id = %(id)s",
+        "UPDATE supervision_notification SET delivered_at = now(), given_up_at = NULL, last_error = '' WHERE id = %(id)s",
         {"id": notification.pk},
     )
     return True

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.utils.module_loading import autodiscover_modules
-from django_celery_beat.models import IntervalSchedule, PeriodicTask
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
 from orders import doctor_probes
 from supervision import checks
@@ -99,6 +99,21 @@ def test_a_sweep_that_comes_seldom_is_a_warning(db: None, every: int, period: st
 
     assert finding.level is Level.WARN
     assert finding.message == f"look for overdue steps: beat sends supervision.sweep {interval} only, and expired steps wait as long"
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [{"one_off": True, "enabled": False}, {"one_off": True}, {"start_time": "2999-01-01T00:00Z"}, {"interval": None, "crontab": True}],
+)
+def test_a_sweep_that_no_longer_comes_is_a_warning_however_it_was_edited(db: None, edited: dict[str, Any]):
+    if "crontab" in edited:
+        edited = {**edited, "crontab": CrontabSchedule.objects.create(minute="0", hour="4")}
+    PeriodicTask.objects.filter(task="supervision.sweep").update(**edited)
+
+    [finding] = doctor.schedules()
+
+    assert finding.level is Level.WARN
+    assert finding.message.startswith("look for overdue steps: ")
 
 
 def test_a_broker_that_is_away_is_a_failure_with_what_to_set(monkeypatch: pytest.MonkeyPatch):

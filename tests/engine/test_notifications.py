@@ -180,6 +180,21 @@ def test_a_failure_that_comes_after_the_lease_leaves_the_next_try_alone():
     assert (row.tries, row.last_error) == (2, "")
 
 
+def test_what_a_frozen_process_delivers_after_another_gave_it_up_is_no_incident():
+    @notifications.handler("slow", within=timedelta(days=3))
+    def slow(notification):
+        later(notification.pk)
+        (claimed,) = kit.fetch(notifications._CLAIM, {"limit": 1, "only": None, "but": [], "lease": 120.0})  # another process tries
+        refused = {"id": claimed[0], "tries": claimed[1], "error": "unknown user", "refused": True, "within": 1.0}
+        kit.fetch(notifications._FAILED, refused)
+
+    make("slow")
+
+    assert notifications.deliver_due() == 1
+    row = Notification.objects.get()
+    assert (row.delivered_at is None, row.given_up_at, row.last_error) == (False, None, "")
+
+
 def test_waits_grow_with_every_failure():
     pk = make("pigeon-post").pk
     waits = []
