@@ -154,17 +154,17 @@ def _kind(problem: GatewayError) -> str:
 
 def _send(method: str, url: str, headers: Mapping[str, str], content: bytes | str | None = None) -> Reply:
     if (pace := _pace.get()) is not None and not pace():
-        raise NoTime("no time is left until its rate limit allows another call")
+        raise NoTime("was not called: no time is left until its rate limit allows another call")
     seconds = min(CALL_SECONDS, remaining() / 2)
     if seconds < 0.005:
-        raise NoTime("no time is left for another call")
+        raise NoTime("was not called: no time is left")
     end = time.monotonic() + seconds
     limits = httpx2.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds, write=seconds, pool=seconds)
     try:
         with _client().stream(method, url, headers=dict(headers), content=content, timeout=limits) as response:
             reply = Reply(response.status_code, response.headers, _body(response, end))
     except httpx2.PoolTimeout as problem:
-        raise NoTime("no connection was free in our pool") from problem
+        raise NoTime("was not called: no connection was free in our pool") from problem
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as problem:
         _note_trouble()
         raise NotSent(f"cannot be reached ({type(problem).__name__})") from problem

@@ -18,7 +18,7 @@ from unfold.decorators import display
 from orders.models import Order, PaymentEvent
 from orders.payments.events import KINDS
 from supervision.console.bounded_lists import ReadOnlyAdmin
-from supervision.console.shared import run_address
+from supervision.console.shared import retold, run_address
 
 SEES_EVENTS = "orders.view_order"  # an account that may see orders may see what was told of their payments
 NEWEST = 10_000  # the filter by order reads this many events at most
@@ -97,4 +97,4 @@ class PaymentEventAdmin(ReadOnlyAdmin):
             return _("not looked at yet: the outbox tries again")
         if obj.run_id is None and obj.order_key:
             return _("The shop has no such order: compare with manage.py reconcile --service payment")
-        return obj.outcome
+        return retold(obj.outcome)

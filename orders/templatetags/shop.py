@@ -7,13 +7,15 @@ from django.contrib.staticfiles.storage import staticfiles_storage
 
 from orders.cart import Cart
 from orders.countries import country_name
-from orders.formats import money
+from orders.formats import day, moment, money
 from orders.models import Product
 
 NO_PICTURE = "orders/products/no-picture.svg"
 
 register = template.Library()
 register.filter("money", money)
+register.filter("day", day)
+register.filter("moment", moment)
 
 
 @register.filter

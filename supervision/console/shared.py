@@ -19,6 +19,7 @@ from django.urls import reverse
 from supervision.incidents.lifecycle import INFO
 from supervision.models import Alert, DeadLetter, Incident, Submission
 from supervision.runtime.humanize import age_in_words as age_in_words
+from supervision.runtime.retold import retold as retold
 from supervision.states import RunState
 
 COUNTED_UP_TO = 1000

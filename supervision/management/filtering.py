@@ -18,9 +18,11 @@ def add_filters(parser: CommandParser) -> None:
     """One option for each filter, and `--since`."""
     group = parser.add_argument_group("filters")
     for name, field in directory.current().filters.fields.items():
-        words = [f"--{name.replace('_', '-')}", *SHORT.get(name, ())]
+        words = [f"--{name.replace('_', '-')}", *(short for short in SHORT.get(name, ()) if short != "--error")]
         choices = STATES if field.kind == "state" else None
         group.add_argument(*words, dest=f"by_{name}", choices=choices, metavar=field.kind.upper(), help=str(field.help or field.label))
+    text = "the code of what holds the order; where no order has this code, a part of the error, such as a service's own code"
+    group.add_argument("--error", metavar="TEXT", help=text)
     group.add_argument("--since", metavar="TIME", help="placed within this time, such as 90m, 1h or 2d; or after this moment")
 
 
@@ -31,6 +33,11 @@ def given_filters(options: dict[str, Any]) -> dict[str, str]:
         if "created_after" in given:
             raise CommandError("give --since or --created-after, not both")
         given["created_after"] = since(options["since"])
+    if options.get("error"):
+        name = "error_code" if directory.current().filters.source("error_code", options["error"]).exists() else "error_text"
+        if name in given:
+            raise CommandError(f"give --error or --{name.replace('_', '-')}, not both")
+        given[name] = options["error"]
     return given
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.utils.translation import gettext_noop as _n
 
 WRITTEN = (
+    _n("scheduled in %(process)s"),
+    _n("handed over in %(process)s"),
     _n("no answer by complete_by"),
     _n("no agent started it by complete_by"),
     _n("%(attempts)d attempts failed; the last: %(error)s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.urls import reverse
 
 from orders.models import Order
 from supervision import testing
+from supervision.incidents import pulse
 from supervision.jobs import working
 from supervision.models import Alert, Resource
 from supervision.operations import operator_verbs, pauses
@@ -184,3 +186,20 @@ def test_every_page_fits_its_screen_and_runs_nothing_that_others_wrote(open_cons
         )
         assert [tag for tag in nameless if 'id="searchbar-submit"' not in tag] == [], address
     page.context.close()
+
+
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+def test_the_charts_of_the_landing_page_have_words_that_do_not_overlap(open_console: Open, viewport: dict[str, int]):
+    pulse.record()
+    page = open_console("operator", viewport=viewport)
+
+    boxes = page.locator(".sc-axis").evaluate_all(
+        "axes => axes.map(axis => [...axis.children].map(one => one.getBoundingClientRect().toJSON()))"
+    )
+
+    assert len(boxes) == 4
+    for words in boxes:
+        assert all(word["height"] < 24 for word in words)  # one line
+        for one, other in combinations(words, 2):
+            beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+            assert beside or one["bottom"] <= other["top"] or other["bottom"] <= one["top"]

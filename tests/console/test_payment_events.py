@@ -44,6 +44,16 @@ def test_the_newest_is_first_and_leads_to_its_order(operator: Client):
     assert "1 recorded" in html
 
 
+def test_what_became_of_an_event_is_told_in_the_readers_language(operator: Client):
+    told("read", outcome="1 recorded")
+    told("unread")
+
+    html = operator.get(LIST, headers={"accept-language": "it"}).content.decode()
+
+    assert "1 registrati" in html
+    assert "nothing waits for it" not in html
+
+
 def test_it_is_filtered_by_kind_and_by_order(operator: Client):
     (order,) = fail()
     told("ours", order.public_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from supervision.runtime import written
 from supervision.runtime.retold import retold
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# The errors of a gateway, and what one of them is made with.
+OF_SERVICES = re.compile(
+    r"NoTime|NotSent|NoAnswer|KeyConflict|Unavailable|KeyRefused|Broken|Deleted|AddressNotServiceable|Rejected|super\(\).__init__"
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,36 @@ def test_what_is_retold_is_what_the_code_would_have_said() -> None:
 def test_a_very_long_text_is_not_searched() -> None:
     with override("it"):
         assert retold("x" * 1_000_000 + " fails: y") == "x" * 1_000_000 + " fails: y"
+
+
+def said_of_services() -> list[str]:
+    """What the gateways raise about a service, with a value in each place."""
+    found = []
+    for name in ("http", "payment", "carrier"):
+        for node in ast.walk(ast.parse((ROOT / f"orders/gateways/{name}.py").read_text())):
+            if not isinstance(node, ast.Call) or not node.args or not OF_SERVICES.fullmatch(ast.unparse(node.func)):
+                continue
+            if isinstance(text := node.args[0], ast.JoinedStr | ast.Constant):
+                parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+                found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "503" for part in parts))
+    return found
+
+
+@pytest.mark.parametrize("language", ["it", "pt-br"])
+def test_what_the_gateways_say_of_a_service_is_told_in_the_readers_language(language: str) -> None:
+    said = said_of_services()
+
+    assert len(said) > 20
+    with override(language):
+        assert [text for text in said if retold(text) == text] == []
+
+
+def test_an_outage_and_the_timeline_have_no_english_word() -> None:
+    with override("it"):
+        assert retold("The payment service cannot be reached (ConnectError).") == (
+            "Il servizio di pagamento non è raggiungibile (ConnectError)."
+        )
+        assert retold("scheduled in agents-1@host") == "pianificato in agents-1@host"
 
 
 @pytest.mark.parametrize(("texts", "folder"), [(written.WRITTEN, "supervision"), (shops.WRITTEN, "orders")])

@@ -151,6 +151,10 @@ def test_the_command_knows_short_names_and_ages(shelf: dict[str, Any]):
         return [row["id"] for row in json.loads(out.getvalue())]
 
     assert listed("--error", "card_declined") == [shelf["failed"].public_id]
+    assert listed("--error", "declin", "--step", "charge-payment") == [shelf["failed"].public_id]  # no code, but a part of the error
+    assert listed("--error", "no such error") == []
+    with pytest.raises(CommandError, match="give --error or --error-code, not both"):
+        listed("--error", "card_declined", "--error-code", "card_declined")
     assert listed("--since", "1h") == [shelf["fresh"].public_id]
     with pytest.raises(CommandError, match="created_after: Expected a time"):
         listed("--since", "1 hour")

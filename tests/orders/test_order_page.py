@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -88,11 +89,21 @@ def test_an_order_page_is_kept_by_no_cache_and_listed_by_no_search_engine(client
         assert headers["Referrer-Policy"] == "same-origin"
 
 
-@pytest.mark.parametrize("language", ["en", "it", "pt-br"])
-def test_an_order_page_names_the_zone_of_its_time_once(client, mug, language) -> None:
-    page = client.get(f"/orders/{place()}/", headers={"Accept-Language": language}).content.decode()
+@pytest.mark.parametrize(("language", "said"), [("en", "Nov 5, 2026"), ("it", "5 nov 2026"), ("pt-br", "5 de nov. de 2026")])
+def test_an_order_page_writes_its_time_in_the_readers_form_and_names_the_zone_once(client, mug, language, said) -> None:
+    public_id = place()
+    Submission.objects.filter(public_id=public_id).update(created_at=datetime(2026, 11, 5, 14, 30, 7, tzinfo=UTC))
+    page = client.get(f"/orders/{public_id}/", headers={"Accept-Language": language}).content.decode()
     [shown] = re.findall(r'<p class="quiet"><time datetime="[^"]+">([^<]+)</time>', page)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", shown)
+    assert shown == f"{said} 14:30 UTC"
+
+
+def test_an_order_that_is_not_paid_does_not_say_that_it_was(client, mug) -> None:
+    page = client.get(f"/orders/{place()}/").content.decode()
+
+    assert "<dt>Payment method</dt>" in page
+    assert "<dt>Shipping address</dt>" in page
+    assert "Paid with" not in page
 
 
 def test_what_a_customer_typed_is_escaped_on_the_order_page(client, mug) -> None:

@@ -28,9 +28,9 @@ class Command(Base):
         parser.add_argument("--json", action="store_true", help="a JSON list instead of a table")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        shown = directory.current()
+        shown, given = directory.current(), given_filters(options)
         try:
-            rows = shown.newest(given_filters(options), options["limit"] + 1)
+            rows = shown.newest(given, options["limit"] + 1)
         except BadFilter as bad:
             raise in_one_line(bad) from bad
         more, rows = len(rows) > options["limit"], rows[: options["limit"]]
@@ -39,7 +39,10 @@ class Command(Base):
             return
         failures = [row["failed_step"] and f"{row['failed_step']}: {row['last_error'] or '?'}" for row in rows]
         cells = [(*shown.cells(row), failure) for row, failure in zip(rows, failures, strict=True)]
-        self.say_table((*shown.columns, "FAILED STEP"), cells)
+        if cells:
+            self.say_table((*shown.columns, "FAILED STEP"), cells)
+        else:
+            self.stdout.write("no order fits" if given else "no orders")
         if more:
             self.stdout.write(f"... and more: --limit {options['limit'] * 10}")
         waiting = Submission.objects.filter(consumed_at__isnull=True).count()
