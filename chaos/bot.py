@@ -1,4 +1,7 @@
-"""The operator of a run: corrects orders in Error and resubmits them, or has them undone. Sometimes clicks twice."""
+"""The operator of a run: corrects orders in Error and resubmits them, or has them undone. Sometimes clicks twice.
+
+Until all is healed, the operator also starts bulk jobs, which act on the same orders at the same time.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,14 @@ from chaos.traffic import DECLINED, NOWHERE, POISONED
 
 EVERY_SECONDS = 2.0
 REST_SECONDS = 5.0  # the least time between two operations on one order
+JOB_SECONDS = 8.0
+# Verbs and their orders. Poisoned orders stop at book-shipment, and are left there until an incident has gathered them.
+JOBS = (
+    ("resubmit", {"process_state": "Error", "step": "charge-payment"}),
+    ("resubmit", {"process_state": "Error", "step": "notify-customer"}),
+    ("cancel", {"process_state": "Processing"}),
+    ("cancel", {"process_state": "Processing", "step": "notify-customer"}),
+)
 
 
 class Bot:
@@ -27,7 +38,11 @@ class Bot:
 
     async def run(self) -> None:
         """Look for orders in Error, act on each of them, and wait; until stopped."""
+        job_at = time.monotonic() + JOB_SECONDS
         while not self.stopped:
+            if not self.healed and time.monotonic() > job_at:
+                job_at = time.monotonic() + JOB_SECONDS
+                await self._job()
             for order in await self._in_error():
                 if time.monotonic() - self._acted.get(order["id"], 0.0) > REST_SECONDS:
                     self._acted[order["id"]] = time.monotonic()
@@ -37,6 +52,12 @@ class Bot:
     async def _in_error(self) -> list[dict[str, Any]]:
         status, answer = await self.door.call("GET", "/api/v1/orders/?process_state=Error&ordering=created_at&page_size=50")
         return list(answer["results"]) if status == 200 else []
+
+    async def _job(self) -> None:
+        verb, orders = self._dice.choice(JOBS)
+        body = {"verb": verb, "filter": orders, "reason": "chaos"}
+        status, _ = await self.door.call("POST", "/api/v1/jobs/", body)
+        self.journal.note("bot", "job", verb=verb, status=status)
 
     async def _act(self, order: dict[str, Any]) -> None:
         failed = [step for step in order["steps"] if step["process_state"] == "Error" and step["direction"] == order["direction"]]
