@@ -196,6 +196,7 @@ class ResourceAdmin(LimitsAdmin):
                 "figures": next((row for row in resource_limits.figures() if row.name == obj.name), None),
                 "close": address_of("close", obj) if broken else "",
                 "resource": obj,
+                "show_delete": not resource_limits.hindrances(obj),
                 "entries": entries.select_related("user").order_by("-action_time")[:HISTORY_SHOWN],
                 "history": reverse("admin:supervision_resource_history", args=[obj.pk]),
             }

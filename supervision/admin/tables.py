@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models import Case, DurationField, ExpressionWrapper, F, Q, QuerySet, When
 from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -253,9 +253,21 @@ class NotificationAdmin(ReadOnlyAdmin):
     """The outbox: notifications and how far their delivery has got."""
 
     empty_means = _("No notification waits: all were delivered.")
-    list_display = ["kind", "created_at", "tries", "trouble", "delivered_at"]
+    list_display = ["kind", "created_at", "not_before", "standing", "tries", "trouble", "delivered_at"]
     list_filter = [UndeliveredFilter]
     ordering = ["-id"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(console_due=Case(When(not_before__lte=Now(), then=True), default=False))
+
+    @display(description=_("State"), label={"delivered": "success", "given-up": "danger", "due": "warning", "later": None})
+    def standing(self, obj: Any) -> tuple[str, Any]:
+        """A reminder is written days before it is sent, so that it waits is no trouble."""
+        if obj.delivered_at is not None:
+            return "delivered", _("delivered")
+        if obj.given_up_at is not None:
+            return "given-up", _("given up")
+        return ("due", _("due")) if obj.console_due else ("later", _("waits for its time"))
 
     @display(description=_("Last error"), empty_value="")
     def trouble(self, obj: Notification) -> str | None:

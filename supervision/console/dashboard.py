@@ -26,10 +26,10 @@ from supervision.console.shared import (
     COUNTED_UP_TO,
     STALE_AFTER,
     TONES,
+    alert_count,
     count_up_to,
     list_address,
     may_operate,
-    open_alerts,
     open_dead_letters,
     pause_address,
     resume_address,
@@ -201,7 +201,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "states": state_counts(),
             "tallies": [
                 (_("overdue steps"), overdue, list_address(at="overdue"), overdue > 0),
-                (_("open alerts"), *_tally(open_alerts(), Alert, "?open=yes")),
+                (_("open alerts"), *_tally(alert_count(request), Alert, "?open=yes")),
                 (_("waiting submissions"), *_tally(waiting_submissions(), Submission, "?waiting=yes", calm=True)),
                 (_("open dead letters"), *_tally(open_dead_letters(), DeadLetter, "?open=yes")),
             ],
@@ -221,8 +221,8 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     return context
 
 
-def _tally(rows: QuerySet[Any], model: type[Model], query: str, *, calm: bool = False) -> tuple[str, str, bool]:
+def _tally(rows: QuerySet[Any] | str, model: type[Model], query: str, *, calm: bool = False) -> tuple[str, str, bool]:
     meta = model._meta
-    number = count_up_to(rows)
+    number = rows if isinstance(rows, str) else count_up_to(rows)
     address = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist") + query
     return number, address, not calm and number != "0"

@@ -266,7 +266,8 @@ class RunConsole(SavedViews, RunNotes):
             object_repr=str(_("List as a file")), change_message=said or str(_("all rows")),
         )  # fmt: skip
         headers = {"Content-Disposition": f'attachment; filename="{self.opts.model_name}s.csv"', "X-Content-Type-Options": "nosniff"}
-        body = export.lines(self.export_header(), rows, self.newest_first, self._export_portion)
+        header = [str(word) for word in self.export_header()]  # now: the file is sent after this request's language has ended
+        body = export.lines(header, rows, self.newest_first, self._export_portion)
         return StreamingHttpResponse(body, content_type="text/csv; charset=utf-8", headers=headers)
 
     def _export_portion(self, rows: Sequence[Any]) -> Iterator[Sequence[Any]]:

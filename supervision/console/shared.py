@@ -92,6 +92,17 @@ def open_alerts() -> QuerySet[Alert]:
     return Alert.objects.filter(closed_at__isnull=True, acknowledged_at__isnull=True).exclude(severity=INFO)
 
 
+def count_alerts(request: Any) -> str:
+    """How many of them there are, which `alert_count` then knows for the rest of this request."""
+    request.open_alert_count = found = count_up_to(open_alerts())
+    return found
+
+
+def alert_count(request: Any) -> str:
+    """How many the side bar has counted for this page."""
+    return getattr(request, "open_alert_count", None) or count_alerts(request)
+
+
 def open_incidents() -> QuerySet[Incident]:
     return Incident.objects.filter(closed_at__isnull=True)
 

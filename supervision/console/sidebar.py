@@ -8,10 +8,11 @@ from typing import Any
 from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from supervision.approvals import waiting
-from supervision.console.shared import count_up_to, open_alerts, waiting_incidents
+from supervision.console.shared import count_alerts, count_up_to, waiting_incidents
 from supervision.models import (
     Alert,
     ApiRequest,
@@ -50,7 +51,7 @@ def entry(
     if not request.user.has_perm(permission or f"{meta.app_label}.view_{meta.model_name}"):
         return []
     address = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist")
-    item: dict[str, Any] = {"title": title or str(meta.verbose_name_plural).capitalize(), "icon": icon}
+    item: dict[str, Any] = {"title": title or capfirst(str(meta.verbose_name_plural)), "icon": icon}
     item["link"] = address + query
     item["active"] = request.path.startswith(address)
     if badge and badge != "0":
@@ -64,7 +65,7 @@ def badges(request: HttpRequest) -> dict[str, str]:
         return {"error": "", "alerts": "", "incidents": ""}
     return {
         "error": count_up_to(Run.objects.filter(process_state=RunState.ERROR)),
-        "alerts": count_up_to(open_alerts()),
+        "alerts": count_alerts(request),
         "incidents": count_up_to(waiting_incidents()),
     }
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils import timezone
 
 from orders.admin import navigation
 from orders.models import Order, Return
 from supervision.console import sidebar
 from supervision.incidents import lifecycle
+from supervision.models import Notification
 from tests.support.console import fail
 
 pytestmark = pytest.mark.django_db
@@ -44,6 +47,13 @@ def test_daily_work_supervision_and_machinery_are_apart(operator: Client, viewer
     assert "Schedules" not in groups(viewer)["Supervision"]
 
 
+def test_an_entry_keeps_the_capitals_of_its_words(operator: Client):
+    html = operator.get("/admin/").content.decode()
+
+    assert "API requests" in html
+    assert "Api requests" not in html
+
+
 def test_where_no_application_has_entries_its_runs_are_the_daily_work(operator: Client):
     shown = groups(operator, sidebar.navigation)
 
@@ -63,6 +73,19 @@ def test_the_first_entry_counts_the_open_incidents(operator: Client):
     assert navigation(request)[0]["items"][0]["badge"] == "1"
     [alerts] = [item for group in navigation(request) for item in group["items"] if "/alert/" in item["link"]]
     assert alerts["badge"] == "2"
+
+
+def test_notifications_say_whether_they_are_due(operator: Client):
+    tomorrow, past = timezone.now() + timedelta(days=1), timezone.now() - timedelta(hours=1)
+    Notification.objects.create(kind="reminder", not_before=tomorrow)
+    Notification.objects.create(kind="refused", not_before=past)
+    Notification.objects.create(kind="lost", not_before=past, given_up_at=past)
+    Notification.objects.create(kind="sent", not_before=past, delivered_at=past)
+
+    shown = operator.get("/admin/supervision/notification/").context["cl"]
+
+    states = {row.kind: str(shown.model_admin.standing(row)[1]) for row in shown.result_list}
+    assert states == {"reminder": "waits for its time", "refused": "due", "lost": "given up", "sent": "delivered"}
 
 
 def test_every_list_says_what_it_means_that_it_is_empty(everything: Client):

@@ -321,6 +321,19 @@ def test_an_operator_changes_the_limits_of_a_resource_and_a_viewer_only_sees_the
     assert resource.breaker_threshold == 7
 
 
+def test_only_a_resource_that_can_be_deleted_offers_it(operator: Client):
+    needed, _ = Resource.objects.get_or_create(name="payment")
+    spare = Resource.objects.create(name="payment-north", service="payment")
+
+    def offered(row: Resource) -> bool:
+        address = f"/admin/supervision/resource/{row.pk}/"
+        return f"{address}delete/" in operator.get(f"{address}change/").content.decode()
+
+    assert offered(spare)
+    spare.delete()
+    assert not offered(needed)
+
+
 def test_every_kind_of_schedule_has_its_pages_in_this_theme(client: Client, admin_user: Any):
     client.force_login(admin_user)
     CrontabSchedule.objects.create(minute="0", hour="4")

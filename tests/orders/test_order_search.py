@@ -11,6 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
+from django.utils.translation import override
 
 from orders.models import Order, Parcel, PaymentAdjustment, PaymentEvent
 from orders.searching import ways
@@ -157,6 +158,14 @@ def test_the_filtered_list_is_a_file_with_the_reason_of_each_order(operator: Cli
     ]  # fmt: skip
     assert len(table(operator)) == 1 + 3
     assert len(table(operator, "?q=grace@example.com")) == 1 + 1
+
+
+def test_the_file_has_the_language_of_its_reader_also_when_another_page_is_answered_meanwhile(operator: Client, failed: Order):
+    answer = operator.get(f"{ORDERS}export/", headers={"accept-language": "it"})
+    with override("pt-br"):  # what the thread that sends the file has answered before
+        header = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()[0]
+
+    assert header.startswith("Numero d")
 
 
 def test_a_cell_that_a_spreadsheet_would_calculate_is_text(operator: Client, failed: Order):

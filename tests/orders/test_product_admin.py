@@ -66,3 +66,17 @@ def test_stock_is_never_negative_and_a_product_is_never_deleted(client: Client, 
 
     product.refresh_from_db()
     assert product.available == 10
+
+
+def test_a_page_of_a_large_catalogue_is_under_100_kb(operator: Client):
+    Product.objects.bulk_create(
+        Product(
+            sku=f"PENCIL-CUP-BAMBOO-BLACK-{n}", name=f"Black bamboo pencil cup, extra large, number {n}", price="21.70", available=100_000
+        )
+        for n in range(60)
+    )
+
+    answer = operator.get("/admin/orders/product/")
+
+    assert 30_000 < len(answer.content) < 100_000
+    assert answer.context["cl"].result_count == 60

@@ -27,7 +27,7 @@ def safe(value: Any) -> str:
     return "" if value is None else guarded(str(value))
 
 
-def lines(header: Sequence[Any], rows: QuerySet[Any], newest_first: Sequence[str], cells: Cells) -> Iterator[bytes]:
+def lines(header: Sequence[str], rows: QuerySet[Any], newest_first: Sequence[str], cells: Cells) -> Iterator[bytes]:
     """The file, the header first. cells: what is written of each row of a portion."""
     writer = csv.writer(_Line())
     yield b"\xef\xbb\xbf" + writer.writerow([safe(name) for name in header])  # type: ignore[operator]  # its file returns the line
