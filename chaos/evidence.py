@@ -73,7 +73,7 @@ class Evidence:
 
 
 def deadlocks(log: Path) -> list[str]:
-    """The deadlocks that PostgreSQL ended, from its log: who waited for whom, and with which statements."""
+    """The deadlocks that PostgreSQL ended, from its log: the processes that waited for each other, and their statements."""
     entries = re.split(r"\n(?!\t)", log.read_text(errors="replace"))  # further lines of an entry begin with a tab
     return [
         " ".join(following.partition("DETAIL:")[2].split())

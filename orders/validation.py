@@ -33,8 +33,9 @@ PRIORITIES = {"low": -1, "normal": 0, "high": 1}
 _PAYMENT_METHOD = r"^(pm_[A-Za-z0-9_]{1,64}|bank_transfer)\Z"
 _EXPECTED_METHOD = _("Expected the id of a payment method, pm_..., or bank_transfer.")
 _SKU = r"^[-a-zA-Z0-9_]+\Z"
-MONEY = r"^[0-9]{1,10}(\.[0-9]{1,2})?\Z"
-_EXPECTED_TOTAL = MONEY.replace(r"\Z", r"( [A-Z]{3})?\Z")
+_AMOUNT = r"[0-9]{1,10}(\.[0-9]{1,2})?"
+MONEY = rf"^{_AMOUNT}\Z"
+_EXPECTED_TOTAL = rf"^{_AMOUNT}( [A-Z]{{3}})?\Z"
 _KEY = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 

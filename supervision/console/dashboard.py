@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Max, Model, Q, QuerySet
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Max, Model, Q
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
@@ -202,8 +202,8 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "tallies": [
                 (_("overdue steps"), overdue, list_address(at="overdue"), overdue > 0),
                 (_("open alerts"), *_tally(alert_count(request), Alert, "?open=yes")),
-                (_("waiting submissions"), *_tally(waiting_submissions(), Submission, "?waiting=yes", calm=True)),
-                (_("open dead letters"), *_tally(open_dead_letters(), DeadLetter, "?open=yes")),
+                (_("waiting submissions"), *_tally(count_up_to(waiting_submissions()), Submission, "?waiting=yes", calm=True)),
+                (_("open dead letters"), *_tally(count_up_to(open_dead_letters()), DeadLetter, "?open=yes")),
             ],
             "alerts": newest_alerts(list(queries.open_alerts(ALERTS_SHOWN))),
             "failing": failing_steps(),
@@ -221,8 +221,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     return context
 
 
-def _tally(rows: QuerySet[Any] | str, model: type[Model], query: str, *, calm: bool = False) -> tuple[str, str, bool]:
+def _tally(number: str, model: type[Model], query: str, *, calm: bool = False) -> tuple[str, str, bool]:
     meta = model._meta
-    number = rows if isinstance(rows, str) else count_up_to(rows)
     address = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist") + query
     return number, address, not calm and number != "0"

@@ -56,7 +56,7 @@ def start(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
     step = place.step
     statement = step_sql.START if place.definition.shape is None else step_sql.START_BRANCH
     began = time.monotonic()
-    params = {**addressed(place, sorted(claims)), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
+    params = {**addressed(place, claims), "budget": budget(step.complete_within), "step": step.name, "agent": step.agent}
 
     def with_lost() -> list[tuple[Any, ...]]:
         elapsed = time.monotonic() - began + 1.0
@@ -103,7 +103,7 @@ UPDATE supervision_stepstate s SET resource = %(resource)s, resource_version = %
 def route(place: StepPosition, claims: Sequence[Claim], resource: str, version: int | None) -> None:
     """Record which of several resources these claims' calls go to, before the calls begin."""
     if claims:
-        db.run(_ROUTE, {**addressed(place, sorted(claims)), "resource": resource, "version": version})
+        db.run(_ROUTE, {**addressed(place, claims), "resource": resource, "version": version})
 
 
 def hold(place: StepPosition, claims: Sequence[Claim]) -> set[int]:
@@ -215,7 +215,6 @@ def _as_json(result: Mapping[str, Any]) -> str:
 
 
 def _done(place: StepPosition, done: Sequence[Done]) -> dict[str, Any]:
-    done = sorted(done, key=lambda each: each[0].claim)  # the order in which all statements lock rows
     return {**addressed(place, [item.claim for item, _ in done]), "results": [_as_json(result) for _, result in done], "me": me()}
 
 

@@ -13,15 +13,8 @@ from supervision.store.step_verbs import budget
 from supervision.workflow import StepPosition
 
 
-def _in_order(item: tuple[Any, ...]) -> tuple[int, str, int]:
-    """The order in which all statements lock rows."""
-    place, claim = item[:2]
-    return claim.run_id, place.direction, place.position
-
-
 def save_checkpoints(items: Sequence[tuple[StepPosition, Claim, Mapping[str, Any]]]) -> set[tuple[int, str, int, int]]:
     """Merge checkpoints into their steps; returns those whose claim still stood, as (run, direction, position, attempt)."""
-    items = sorted(items, key=_in_order)
     rows = db.run(
         step_sql.CHECKPOINT,
         {
@@ -40,7 +33,6 @@ def extend(items: Sequence[tuple[StepPosition, Claim]]) -> list[tuple[Any, ...]]
 
     A row for each of them: run, direction, position, attempt; seconds until its deadline; whether its order still wants the step.
     """
-    items = sorted(items, key=_in_order)
     return db.run(
         step_sql.HEARTBEAT,
         {
