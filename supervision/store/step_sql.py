@@ -254,19 +254,27 @@ SELECT s.run_id FROM supervision_stepstate s
  ORDER BY s.run_id, s.direction, s.position FOR UPDATE
 """
 
+# CHECKPOINT and HEARTBEAT lock their rows before they write them, too, in the order of all statements.
+_EACH_IN_ORDER = """h AS MATERIALIZED (
+    SELECT s.run_id FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[]) v(run_id, direction, position)
+      JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position
+     ORDER BY s.run_id, s.direction, s.position FOR UPDATE OF s)"""
+
 # A checkpoint is merged only while the claim stands; its row count tells the agent whether to go on.
-CHECKPOINT = """
-UPDATE supervision_stepstate s SET checkpoint = coalesce(s.checkpoint, '{}'::jsonb) || v.data
+CHECKPOINT = f"""
+WITH {_EACH_IN_ORDER}
+UPDATE supervision_stepstate s SET checkpoint = coalesce(s.checkpoint, '{{}}'::jsonb) || v.data
   FROM unnest(%(runs)s::bigint[], %(directions)s::text[], %(positions)s::smallint[], %(attempts)s::int[],
               %(data)s::jsonb[]) v(run_id, direction, position, attempt, data)
  WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
-   AND s.process_state || '' = 'Processing' AND s.complete_by > now()
+   AND s.process_state || '' = 'Processing' AND s.complete_by > now(){LOCKED}
 RETURNING s.run_id, s.direction, s.position, s.attempt
 """
 
 # HEARTBEAT moves the deadline of a running attempt, while its claim stands; its row count tells the agent whether to go on. A
 # deadline never moves back, and never beyond the attempt's longest time or the order's own. No event: the state is the same.
-HEARTBEAT = """
+HEARTBEAT = f"""
+WITH {_EACH_IN_ORDER}
 UPDATE supervision_stepstate s
    SET complete_by = greatest(s.complete_by, least(
            now() + v.budget * interval '1 s', s.started_at + v.longest * interval '1 s',
@@ -275,7 +283,7 @@ UPDATE supervision_stepstate s
               %(budgets)s::float8[], %(longest)s::float8[]) v(run_id, direction, position, attempt, budget, longest)
   JOIN supervision_run r ON r.id = v.run_id
  WHERE s.run_id = v.run_id AND s.direction = v.direction AND s.position = v.position AND s.attempt = v.attempt
-   AND s.process_state || '' = 'Processing' AND s.complete_by > now() AND s.started_at IS NOT NULL
+   AND s.process_state || '' = 'Processing' AND s.complete_by > now() AND s.started_at IS NOT NULL{LOCKED}
 RETURNING s.run_id, s.direction, s.position, s.attempt, extract(epoch FROM s.complete_by - now())::float8,
           s.direction = 'undo' OR r.process_state || '' <> 'Compensating'
 """

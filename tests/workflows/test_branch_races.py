@@ -22,6 +22,7 @@ from supervision.runtime import failpoints
 from supervision.states import Claim
 from supervision.store import failure_sql, step_verbs
 from supervision.store.records import Started
+from supervision.store.runs import attempts
 from supervision.store.step_verbs import Successor
 from supervision.workflow import StepPosition
 from tests.engine import kit
@@ -112,14 +113,19 @@ def test_a_branch_that_fails_while_the_other_ends_stops_the_run_and_keeps_both_a
         testing.clean()
 
 
-@pytest.mark.parametrize("verb", ["start", "finish"])
+@pytest.mark.parametrize("verb", ["start", "finish", "checkpoint", "heartbeat"])
 def test_a_branch_locks_its_steps_in_the_order_in_which_a_failure_in_another_locks_them(sas, diamond, verb):
     _, (c2, ours) = at("b2", "c2")
     place = "UPDATE supervision_stepstate SET started_at = CASE WHEN %s THEN started_at END WHERE run_id = %s AND name = 'c2'"
     with transaction.atomic():
         for item in 2 * ours[::-1]:  # twice: then the last rows lie on one page, in this order
-            kit.fetch(place, [verb == "finish", item.run_id])
-    go_on = {"start": partial(step_verbs.start, c2, [item.claim for item in ours]), "finish": partial(kit.finish, c2, ours)}[verb]
+            kit.fetch(place, [verb != "start", item.run_id])
+    go_on = {
+        "start": partial(step_verbs.start, c2, [item.claim for item in ours]),
+        "finish": partial(kit.finish, c2, ours),
+        "checkpoint": partial(attempts.save_checkpoints, [(c2, item.claim, {"n": 1}) for item in ours]),
+        "heartbeat": partial(attempts.extend, [(c2, item.claim) for item in ours]),
+    }[verb]
     free: list[Any] = []
 
     def as_the_rows_lie() -> None:
