@@ -57,13 +57,18 @@ SELECT (SELECT max(id) FROM page), (SELECT count(*) FROM page), ARRAY(
 """
 
 
-def _field(value: str) -> str:
-    """One value in its form: the length in bytes, a colon, the text, a comma; `-,` for null."""
-    return f"coalesce(octet_length(convert_to({value}, 'UTF8')) || ':' || {value} || ',', '-,')"
+def _field(value: str, counted: str) -> str:
+    """One value in its form: the length in bytes (of `counted`), a colon, the text, a comma; `-,` for null."""
+    return f"coalesce(octet_length({counted}) || ':' || {value} || ',', '-,')"
 
 
 def _form(*values: str) -> str:
-    return " || ".join(_field(f"({value})::text") for value in values)
+    """The forms of values whose text is ASCII, in any encoding of the database."""
+    return " || ".join(_field(f"({value})::text", f"({value})::text") for value in values)
+
+
+def _form_of_text(value: str) -> str:
+    return _field(value, f"convert_to({value}, 'UTF8')")
 
 
 def _digest(text: str) -> str:
@@ -71,11 +76,17 @@ def _digest(text: str) -> str:
 
 
 def _micros(value: str) -> str:
-    return f"(extract(epoch FROM {value}) * 1000000)::bigint"
+    return f"(date_part('epoch', {value}) * 1000000)::bigint"  # exact for 200 years; `extract` computes in numeric, which costs more
 
 
 _EVENT = _digest(_form("e.run_id", "e.seq", "e.position", "e.direction", "e.attempt", "e.from_state", "e.to_state", _micros("e.at")))
-_ENTRY = _digest(_form("g.id", _micros("g.action_time"), "g.user_id", "g.content_type_id", "g.object_id", "g.action_flag"))
+_ENTRY = _digest(
+    _form("g.id", _micros("g.action_time"), "g.user_id", "g.content_type_id")
+    + " || "
+    + _form_of_text("g.object_id")
+    + " || "
+    + _form("g.action_flag")
+)
 _LEAF = _form("n.kind", "n.subject", "n.through", _micros("n.newest_at"), "encode(n.digest, 'hex')")
 _OF_BATCH = _form("p.number + 1", "encode(p.head, 'hex')", _micros("now()"), "count(*)")
 _HEAD = _digest(_OF_BATCH + f""" || string_agg({_LEAF}, '' ORDER BY n.kind COLLATE "C", n.subject, n.through)""")

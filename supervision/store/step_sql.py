@@ -340,7 +340,7 @@ n AS (
            turn_at = CASE WHEN {_WAITS} THEN coalesce(d.turn_at, now()) ELSE s.turn_at END
       FROM d JOIN supervision_run r ON r.id = d.run_id CROSS JOIN g
            CROSS JOIN LATERAL (SELECT g.wait OR d.run_id = ANY (g.held) AS waits OFFSET 0) w
-     WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1
+     WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = %(position)s::smallint + 1
        AND s.process_state || '' = 'Pending'
     RETURNING s.run_id, s.seq, s.position, s.attempt, s.generation, s.idempotency_key, s.checkpoint, {_WAITS} AS waits,
               extract(epoch FROM s.complete_by - now())::float8 AS remaining),
@@ -360,7 +360,9 @@ SELECT run_id, attempt, generation, idempotency_key, checkpoint, remaining, wait
 FINISH_LAST = f"""{done()}
 n AS (
     UPDATE supervision_stepstate s SET not_before = now(), turn_at = coalesce(d.turn_at, now()), seq = d.seq
-      FROM d WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = d.position + 1 AND s.process_state || '' = 'Pending'
+      FROM d
+     WHERE s.run_id = d.run_id AND s.direction = 'do' AND s.position = %(position)s::smallint + 1
+       AND s.process_state || '' = 'Pending'
     RETURNING s.run_id),
 r AS (
     UPDATE supervision_run r SET process_state = 'Processed', finished_at = now()
