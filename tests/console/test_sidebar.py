@@ -16,7 +16,7 @@ from orders.admin import navigation
 from orders.models import Order, Return
 from supervision.console import sidebar
 from supervision.incidents import lifecycle
-from supervision.models import Notification
+from supervision.models import Alert, Notification
 from tests.support.console import fail
 
 pytestmark = pytest.mark.django_db
@@ -73,6 +73,23 @@ def test_the_first_entry_counts_the_open_incidents(operator: Client):
     assert navigation(request)[0]["items"][0]["badge"] == "1"
     [alerts] = [item for group in navigation(request) for item in group["items"] if "/alert/" in item["link"]]
     assert alerts["badge"] == "2"
+
+
+def test_the_orders_are_counted_that_an_operator_must_act_on(operator: Client):
+    request = RequestFactory().get("/admin/")
+    request.user = User.objects.get(username="olga")
+    mine, seen, refund = fail(3)
+    fail(for_customer=True)  # its customer can pay again
+    Alert.objects.filter(run=seen.run).update(acknowledged_at=timezone.now())
+    Order.objects.filter(pk=refund.pk).update(run_id=10**9)  # as the run of a refund is: the list has no row for it
+
+    orders = {str(item["title"]): item.get("badge") for item in navigation(request)[0]["items"]}
+    runs = {str(item["title"]): item.get("badge") for item in sidebar.navigation(request)[0]["items"]}
+
+    assert orders["Orders"] == "1"
+    assert runs["Runs"] == "2"
+    Alert.objects.filter(run=mine.run).update(closed_at=timezone.now())
+    assert "badge" not in next(item for item in navigation(request)[0]["items"] if item["title"] == "Orders")
 
 
 def test_notifications_say_whether_they_are_due(operator: Client):
