@@ -12,8 +12,8 @@ from django.urls import reverse
 from orders.models import Order
 from supervision import testing
 from supervision.incidents import pulse
-from supervision.jobs import working
-from supervision.models import Alert, Resource
+from supervision.jobs import steering, working
+from supervision.models import Alert, Job, Resource
 from supervision.operations import operator_verbs, pauses
 from tests.support.console import ATTACK, fail, person, place
 
@@ -148,6 +148,24 @@ def test_all_orders_that_a_filter_finds_are_resubmitted_after_a_look(open_consol
     page.get_by_role("button", name="Resubmit: 3 orders").click()
 
     watched(page, failed)
+
+
+def test_what_an_operator_types_outlives_the_updates_of_the_page(open_console: Open):
+    fail(2)
+    job = steering.start("resubmit", {"error_code": "refused"}, by="command (olga)", reason="the bank is back")
+    page = open_console("operator")
+    page.goto(f"/admin/supervision/job/{job.pk}/change/")
+    Job.objects.filter(pk=job.pk).update(position=1)
+    page.get_by_text("1 of 2 orders").wait_for()  # the page brings itself up to date
+
+    page.locator("[name=reason]").fill("the service still refuses")
+    page.evaluate("document.activeElement.blur()")
+    Job.objects.filter(pk=job.pk).update(position=2)
+    page.wait_for_timeout(5000)
+
+    assert page.locator("[name=reason]").input_value() == "the service still refuses"
+    page.get_by_role("button", name="Stop the job").click()
+    page.get_by_text("The job is stopped.").wait_for()
 
 
 def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
