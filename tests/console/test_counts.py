@@ -1,4 +1,4 @@
-"""Lists and the side bar write how many rows there are in the number form of the reader's language."""
+"""Lists write how many rows there are in the number form of the reader's language, and name cells as headers do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 import pytest
 from django.test import Client
 from django.utils import translation
+from django.utils.safestring import mark_safe
 
 from supervision.console import shared
 from supervision.console.lists.found_rows import AtLeast, Counted
 from supervision.models import DeadLetter
+from supervision.templatetags.console import lean
 from tests.orders.test_catalogue import a_product
 
 pytestmark = pytest.mark.django_db
@@ -59,3 +61,10 @@ def test_counts_of_the_side_bar_have_separators():
     assert shared.count_up_to(DeadLetter.objects.all()) == "1,000+"
     assert shared.count_up_to(DeadLetter.objects.all(), 1200) == "1,200+"
     assert shared.count_up_to(DeadLetter.objects.all(), 5000) == "1,201"
+
+
+def test_a_phone_shows_the_label_of_a_cell_with_a_capital():
+    cell = mark_safe('<td class="field-kind nowrap" data-label="last sent at">now</td>')
+
+    assert lean(cell) == '<td class="field-kind" data-label="Last sent at">now</td>'
+    assert lean(cell, one_line=True) == '<td class="field-kind">now</td>'

@@ -144,7 +144,11 @@ def test_returns_are_listed_with_the_state_of_their_run(operator: Client, client
     assert html.index("R-2") < html.index("R-1")
     assert re.search(rf'href="[^"]*of-run/{order.run_id}/"[^>]*>R-1<', html)
     assert "Error" in html
-    assert row.number in operator.get("/admin/orders/return/?q=o-1").content.decode()
+    Return.objects.filter(number="R-2").update(order_key=order.public_id)
+    for said, found in (("o-1", ["R-1"]), ("R-2", ["R-2"]), (order.number, ["R-2"]), (order.public_id, ["R-2"]), ("R-9", [])):
+        shown = operator.get("/admin/orders/return/", {"q": said}).context["cl"].result_list
+        assert [one.number for one in shown] == found, said
+    assert row.order_key == "o-1"
     assert Order.objects.count() == 1
 
 
