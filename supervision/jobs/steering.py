@@ -162,7 +162,7 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
     def work() -> AwaitsApproval | None:
         job = _job(pk)
         rights.demand(by, job.verb)
-        if job.held and gate.proof_is_old(by):
+        if gate.proof_is_old(by) and stake.of_the_rest(job, always=True):
             raise ProofNeeded(job.verb)
         if job.approval is not None:
             _demand_approval(job.approval)
