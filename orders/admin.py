@@ -33,6 +33,7 @@ from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
+from supervision.console.bounded_lists import CountedAdmin
 from supervision.console.bulk.preview import Preview
 from supervision.console.lists.searching import Way
 from supervision.console.shared import run_address
@@ -57,7 +58,7 @@ class _InTheList(forms.ModelForm):  # type: ignore[type-arg]  # it takes no argu
 
 
 @admin.register(Product)
-class ProductAdmin(ModelAdmin):
+class ProductAdmin(CountedAdmin):
     """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead."""
 
     list_display = ["name", "sku", "money", "available", "category", "warehouse", "active"]
@@ -238,7 +239,7 @@ def _by_place(errors: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """The console's side bar: the daily work first, then the shop's catalogue, the engine's supervision and its machinery."""
-    shown = sidebar.badges(request)
+    shown = sidebar.badges(request, OrderAdmin.filters)
     daily = [
         sidebar.overview_entry(shown),
         *sidebar.entry(request, Order, "receipt_long", badge=shown["error"]),

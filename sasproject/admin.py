@@ -19,7 +19,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from orders.factors import console_admin
 from orders.identity.tables import OPERATE, SCOPES
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import CountedAdmin, ReadOnlyAdmin
 
 admin.autodiscover()  # the packages' own pages come first, also where this module is imported by itself
 for model in (User, Group, AuthToken, *console_admin.UNSHOWN):
@@ -28,7 +28,7 @@ for model in (User, Group, AuthToken, *console_admin.UNSHOWN):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
+class UserAdmin(DjangoUserAdmin, CountedAdmin):  # type: ignore[type-arg]
     """Accounts and their permissions."""
 
     form = UserChangeForm

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, Q, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from orders.models import Return
+from orders.models import Order, Return
 from supervision.console.bounded_lists import ReadOnlyAdmin
 from supervision.console.run_lists import LABELS, labelled
 from supervision.console.shared import run_address
@@ -29,8 +29,7 @@ class ReturnAdmin(ReadOnlyAdmin):
     ordering = ["-pk"]
     aged_from = "created_at"
     search_fields = ["number"]
-    search_help_text = _("number of the return, or the order's public id")
-    found_by = ("number", "order_key")
+    search_help_text = _("number of the return or of the order, or the order's public id")
     empty_means = _("No customer has asked to give goods back.")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -43,6 +42,12 @@ class ReturnAdmin(ReadOnlyAdmin):
         run = Run.objects.filter(key=OuterRef("public_id"))
         rows = super().get_queryset(request)
         return rows.annotate(run_id=Subquery(run.values("pk")[:1]), run_state=Subquery(run.values("process_state")[:1]))
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        if not (term := search_term.strip()):
+            return queryset, False
+        orders = Order.objects.filter(number=term).values_list("public_id", flat=True)[:1]
+        return queryset.filter(Q(number=term) | Q(order_key__in=[term, *orders])), False
 
     @display(description=_("number"))
     def name(self, obj: Any) -> str:

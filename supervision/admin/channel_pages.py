@@ -18,7 +18,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import Labelled, ReadOnlyAdmin
 from supervision.console.lists.row_buttons import button_of, row_button
 from supervision.console.shared import may_operate
 from supervision.models import Channel, Telling
@@ -204,14 +204,14 @@ class ChannelAdmin(ModelAdmin):
         return f"••••{obj.secret[-4:]}" if len(obj.secret) >= 12 else "–" if not obj.secret else "••••"
 
     @display(description=_("State"), label={"works": "success", "new": "info", "failing": "danger", "off": "warning"})
-    def state(self, obj: Channel) -> tuple[str, Any]:
+    def state(self, obj: Channel) -> Labelled:
         if not obj.active:
-            return "off", _("switched off")
+            return Labelled(("off", _("switched off")))
         if isinstance(obj.secret, Unopened) or isinstance(obj.address, Unopened):
-            return "failing", _("its secret cannot be decrypted")
+            return Labelled(("failing", _("its secret cannot be decrypted")))
         if obj.failing_since:
-            return "failing", _("failing since %(since)s") % {"since": f"{obj.failing_since:%Y-%m-%d %H:%M} UTC"}
-        return ("works", _("works")) if obj.sent_at else ("new", _("nothing sent yet"))
+            return Labelled(("failing", _("failing since %(since)s") % {"since": f"{obj.failing_since:%Y-%m-%d %H:%M} UTC"}))
+        return Labelled(("works", _("works")) if obj.sent_at else ("new", _("nothing sent yet")))
 
     @display(description=_("Test"))
     def test_button(self, obj: Channel) -> str:

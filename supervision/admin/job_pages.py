@@ -13,15 +13,16 @@ from unfold.decorators import display
 
 from supervision.approvals import rights
 from supervision.console.bounded_lists import PageAdmin
-from supervision.console.bulk.preview import money_in_words
+from supervision.console.bulk.preview import in_words, money_in_words
 from supervision.console.shared import person, run_address
 from supervision.console.sidebar import SEES_JOBS
 from supervision.console.verb_forms import VERBS, ReasonForm
 from supervision.errors import Refused
 from supervision.insight import directory
 from supervision.jobs import reading, steering
-from supervision.jobs.acting import in_words
+from supervision.jobs.acting import in_words as as_command
 from supervision.models import Job, JobResult
+from supervision.runtime.humanize import number
 
 RESULTS_SHOWN = 100
 TONES = {Job.State.RUNNING: "info", Job.State.STOPPED: "warning", Job.State.DONE: "success"}
@@ -57,11 +58,12 @@ class JobAdmin(PageAdmin):
 
     @display(description=_("Orders"))
     def progress(self, obj: Job) -> Any:
-        return _("%(position)d of %(total)d, %(failed)d not done") % {"position": obj.position, "total": obj.total, "failed": obj.failed}
+        words = {"position": number(obj.position), "total": number(obj.total), "failed": number(obj.failed)}
+        return _("%(position)s of %(total)s, %(failed)s not done") % words
 
     @display(description=_("Which"))
     def conditions(self, obj: Job) -> str:
-        return in_words(obj.filter)
+        return _in_words(obj)
 
     def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
         """One job with its progress and results; the form stops it, or lets it go on."""
@@ -85,7 +87,7 @@ class JobAdmin(PageAdmin):
         again = reading.in_error_again(row)
         return self.page(
             request, "job.html", title=f"{_('Job')} {row.pk}: {verb_label(row)}", object=row, original=row, job=row,
-            tone=TONES[Job.State(row.state)], age=self.age(row), conditions=in_words(row.filter), left=row.total - row.position,
+            tone=TONES[Job.State(row.state)], age=self.age(row), conditions=_in_words(row), left=row.total - row.position,
             percent=100 * row.position // max(row.total, 1), held=money_in_words(row.held), again=again,
             tallies=self._tallies(row, again, chosen), running=row.state == Job.State.RUNNING,
             results=[
@@ -121,3 +123,9 @@ class JobAdmin(PageAdmin):
 def verb_label(job: Job) -> str:
     """The verb as the console's buttons call it."""
     return str(VERBS[job.verb].label) if job.verb in VERBS else job.verb
+
+
+def _in_words(job: Job) -> str:
+    """Which orders a job takes: its filters as the list of orders calls them."""
+    said = [f"{label}: {value}" for label, value in in_words(directory.current().filters, job.filter)]
+    return ", ".join(said) or as_command(job.filter)

@@ -9,15 +9,16 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import URLPattern
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
-from supervision.console.bounded_lists import ReadOnlyAdmin
+from supervision.console.bounded_lists import Labelled, ReadOnlyAdmin
 from supervision.console.lists.row_buttons import button_of, row_button
-from supervision.console.shared import may_operate, person
+from supervision.console.shared import may_operate, person, run_address
+from supervision.insight import directory
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
 from supervision.runtime.retold import retold
@@ -121,7 +122,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
     readonly_fields = fields
     ordering = ["-id"]
     search_fields = ["=public_id"]
-    search_help_text = _("id of a delivery, public id of an order, or client")
+    search_help_text = _("id of a delivery, number or public id of an order, or client")
     actions = ["deliver_again"]
     aged_from = "created_at"
 
@@ -131,7 +132,10 @@ class DeliveryAdmin(ReadOnlyAdmin):
             return queryset, False
         if term.startswith("dlv_"):
             return queryset.filter(public_id=term), False
-        return queryset.filter(client=term) if ":" in term else subscriptions.about_order(queryset, term), False
+        if ":" in term:
+            return queryset.filter(client=term), False
+        found = directory.find(term)
+        return subscriptions.about_order(queryset, term if found is None else found.key), False
 
     def get_fields(self, request: HttpRequest, obj: Delivery | None = None) -> list[str]:
         return [name for name in self.fields if name != "again_button" or may_operate(request)]
@@ -147,21 +151,28 @@ class DeliveryAdmin(ReadOnlyAdmin):
         """Send this one again."""
         self.deliver_again(request, Delivery.objects.filter(pk=row.pk))
 
+    def order_of(self, obj: Delivery) -> str:  # type: ignore[override]
+        return json.loads(obj.body)["data"]["order"] or ""
+
     @display(description=_("Order"))
     def order(self, obj: Delivery) -> str:
-        return str(json.loads(obj.body)["data"]["order"] or _("none: a test"))
+        if not (key := self.order_of(obj)):
+            return str(_("none: a test"))
+        if obj.run_id is None:
+            return self.called(obj)
+        return format_html('<a class="sc-link" href="{}" title="{}">{}</a>', run_address(obj.run_id), key, self.called(obj))
 
     @display(description=_("Receiver"))
     def receiver(self, obj: Delivery) -> str:
         return str(obj.endpoint or obj.reply_token)
 
     @display(description=_("State"), label={"delivered": "success", "given-up": "danger", "failing": "warning", "waiting": "info"})
-    def state(self, obj: Delivery) -> tuple[str, Any]:
+    def state(self, obj: Delivery) -> Labelled:
         if obj.delivered_at is not None:
-            return "delivered", _("delivered")
+            return Labelled(("delivered", _("delivered")))
         if obj.given_up_at is not None:
-            return "given-up", _("given up")
-        return ("failing", _("will be tried again")) if obj.tries else ("waiting", _("waiting"))
+            return Labelled(("given-up", _("given up")))
+        return Labelled(("failing", _("will be tried again")) if obj.tries else ("waiting", _("waiting")))
 
     @display(description=_("Last error"), empty_value="")
     def trouble(self, obj: Delivery) -> str | None:

@@ -35,7 +35,7 @@ from supervision.admin.requestlog import pages as request_pages  # noqa: F401
 from supervision.approvals import rights
 from supervision.console.bounded_lists import FlagFilter, OpenFilter, PageAdmin, ReadOnlyAdmin
 from supervision.console.run_lists import RunConsole
-from supervision.console.shared import STALE_AFTER, person, run_address
+from supervision.console.shared import STALE_AFTER, open_alerts, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.deadletters.dead_letters import hex_dump
 from supervision.errors import Refused
@@ -49,21 +49,25 @@ BYTES_SHOWN = 65_536
 
 
 class OpenAlertFilter(OpenFilter):
-    """Open: what waits for an operator, as the landing page counts it. A refused card waits for the customer."""
+    """Open: what waits for an operator, as the landing page and the side bar count it. Each alert has one of these states.
+
+    An acknowledged alert has its operator, and a refused card waits for the customer."""
+
+    yes = _("Waits for an operator")
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [*super().lookups(request, model_admin), ("customers", _("Waits for the customer"))]
+        seen, customers = ("seen", _("Acknowledged, not closed")), ("customers", _("Waits for the customer"))
+        return [("yes", self.yes), seen, customers, ("no", self.no)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() == "customers":
-            return queryset.filter(closed_at__isnull=True, severity=INFO)
-        rows = super().queryset(request, queryset)
-        return rows.exclude(severity=INFO) if self.value() == "yes" else rows
-
-
-class SeenAlertFilter(FlagFilter):
-    title, parameter_name, field = _("acknowledgement"), "unseen", "acknowledged_at"
-    yes, no = _("Not acknowledged"), _("Acknowledged")
+        match self.value():
+            case "yes":
+                return open_alerts(queryset)
+            case "seen":
+                return queryset.filter(closed_at__isnull=True, acknowledged_at__isnull=False).exclude(severity=INFO)
+            case "customers":
+                return queryset.filter(closed_at__isnull=True, severity=INFO)
+        return super().queryset(request, queryset)
 
 
 class OpenDeadLetterFilter(FlagFilter):
@@ -115,7 +119,8 @@ class AlertAdmin(ReadOnlyAdmin):
     empty_means = _("No order needs an operator.")
     list_display = ["order", "step", "what", "text", "raised", "acknowledgement"]
     list_display_links = None
-    list_filter = [OpenAlertFilter, SeenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
+    list_before_template = "admin/supervision/alerts_told.html"
+    list_filter = [OpenAlertFilter, ("kind", admin.ChoicesFieldListFilter)]
     list_select_related = ["run"]
     ordering = ["-id"]  # the newest first: no index has all alerts by the time at which they were raised
     actions = ["acknowledge_selected"]

@@ -17,7 +17,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.views import ChangeList
 
-from supervision.console.lists.found_rows import COUNTED_UP_TO
+from supervision.console.lists.found_rows import COUNTED_UP_TO, Counted
 from supervision.console.shared import may_operate, since
 from supervision.insight import directory
 from supervision.runtime.humanize import age_in_words
@@ -25,7 +25,6 @@ from supervision.runtime.humanize import age_in_words
 # The filters that the side bar's own links set. A list that is empty under one of them says what that means.
 USUAL_FILTERS = {
     ("open", "yes"),
-    ("unseen", "yes"),
     ("waiting", "yes"),
     ("undelivered", "yes"),
     ("active", "yes"),
@@ -34,7 +33,24 @@ USUAL_FILTERS = {
 }
 
 
-class BoundedChangeList(ChangeList):
+class CountedChangeList(ChangeList):
+    """A list that writes how many rows it has with separators between thousands."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        for name in ("result_count", "full_result_count"):
+            found = getattr(self, name)
+            setattr(self, name, Counted(found) if type(found) is int else found)  # `AtLeast` is kept
+
+
+class CountedAdmin(ModelAdmin):
+    """An admin with such a list."""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return CountedChangeList
+
+
+class BoundedChangeList(CountedChangeList):
     """A list that never offers to count or show everything."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -60,6 +76,13 @@ class BoundedChangeList(ChangeList):
         if set(self.params.items()) - USUAL_FILTERS:
             return _("No entry matches these filters.")
         return self.model_admin.empty_means
+
+
+class Labelled(tuple[str, Any]):
+    """A value that gives a column its colour, and its words. On the row's own page, which has no colours, it is the words alone."""
+
+    def __str__(self) -> str:
+        return str(self[1])
 
 
 class FlagFilter(SimpleListFilter):

@@ -42,7 +42,7 @@ from supervision.models import Alert, DeadLetter, Heartbeat, LeaderLease, Pause,
 from supervision.models.labels import RUN_LABELS
 from supervision.operations import pauses
 from supervision.operations.resource_limits import figures
-from supervision.runtime.humanize import age_in_words
+from supervision.runtime.humanize import age_in_words, number
 from supervision.states import FINAL_RUN_STATES, RunState
 
 ALERTS_SHOWN = 8
@@ -200,7 +200,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "pulse": pulse(request.GET.get("pulse")),
             "states": state_counts(),
             "tallies": [
-                (_("overdue steps"), overdue, list_address(at="overdue"), overdue > 0),
+                (_("overdue steps"), number(overdue), list_address(at="overdue"), overdue > 0),
                 (_("open alerts"), *_tally(alert_count(request), Alert, "?open=yes")),
                 (_("waiting submissions"), *_tally(count_up_to(waiting_submissions()), Submission, "?waiting=yes", calm=True)),
                 (_("open dead letters"), *_tally(count_up_to(open_dead_letters()), DeadLetter, "?open=yes")),

@@ -62,8 +62,8 @@ def _bars(title: str, found: Sequence[Point], whole: Point, value: Value, words:
 
 
 def _lines(title: str, now: str, found: Sequence[Point], series: Sequence[tuple[str, Value]]) -> Chart:
-    top = max((number for _name, value in series for point in found if (number := value(point)) is not None), default=0) or 1
-    chart = Chart(title, now, seconds(top))
+    top = max((number for _name, value in series for point in found if (number := value(point)) is not None), default=None)
+    chart, top = Chart(title, now, seconds(top)), top or 1
     for name, value in series:
         parts, open_ = [], False
         for place, point in enumerate(found):

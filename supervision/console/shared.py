@@ -11,14 +11,15 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from django.contrib.auth.base_user import AbstractBaseUser
-from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.urls import reverse
 
 from supervision.incidents.lifecycle import INFO
-from supervision.models import Alert, DeadLetter, Incident, Submission
+from supervision.models import Alert, DeadLetter, Incident, Run, Submission
 from supervision.runtime.humanize import age_in_words as age_in_words
+from supervision.runtime.humanize import number
 from supervision.runtime.retold import retold as retold
 from supervision.states import RunState
 
@@ -82,14 +83,22 @@ def since(field: str) -> ExpressionWrapper:
 
 
 def count_up_to(rows: QuerySet[Any], limit: int = COUNTED_UP_TO) -> str:
-    """A number for display whose cost is bounded: `1000+` says that there are more."""
+    """A number for display whose cost is bounded: `1,000+` says that there are more."""
     found = rows.order_by().values("pk")[: limit + 1].count()
-    return f"{limit}+" if found > limit else str(found)
+    return f"{number(limit)}+" if found > limit else number(found)
 
 
-def open_alerts() -> QuerySet[Alert]:
-    """The alerts that wait for an operator. Those of severity info wait for a customer."""
-    return Alert.objects.filter(closed_at__isnull=True, acknowledged_at__isnull=True).exclude(severity=INFO)
+def open_alerts(alerts: QuerySet[Alert] | None = None) -> QuerySet[Alert]:
+    """Those of these alerts that wait for an operator.
+
+    One of severity info waits for a customer, and an acknowledged one has its operator."""
+    every = Alert.objects.all() if alerts is None else alerts
+    return every.filter(closed_at__isnull=True, acknowledged_at__isnull=True).exclude(severity=INFO)
+
+
+def stopped_for_operators(listed: Q) -> QuerySet[Run]:
+    """The runs in Error that wait for an operator, by the rule of `open_alerts`. listed: which runs the list has."""
+    return Run.objects.filter(listed, process_state=RunState.ERROR, pk__in=open_alerts().values("run_id"))
 
 
 def count_alerts(request: Any) -> str:

@@ -12,7 +12,8 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from supervision.approvals import waiting
-from supervision.console.shared import count_alerts, count_up_to, waiting_incidents
+from supervision.console.shared import count_alerts, count_up_to, stopped_for_operators, waiting_incidents
+from supervision.insight.filters import Filters
 from supervision.models import (
     Alert,
     ApiRequest,
@@ -38,7 +39,6 @@ from supervision.models import (
     Telling,
     WebhookEndpoint,
 )
-from supervision.states import RunState
 
 SEES_JOBS = "supervision.view_run"  # an account that may see all orders may see what jobs do to them
 
@@ -59,12 +59,14 @@ def entry(
     return [item]
 
 
-def badges(request: HttpRequest) -> dict[str, str]:
-    """The counts that the side bar shows on every page."""
+def badges(request: HttpRequest, filters: Filters) -> dict[str, str]:
+    """The counts that the side bar shows on every page. filters: of the list of the daily work; `error` counts what this list has.
+
+    Each counts what an operator has to act on, by the landing page's rule: a refused card waits for its customer."""
     if not request.user.has_perm("supervision.view_run"):
         return {"error": "", "alerts": "", "incidents": ""}
     return {
-        "error": count_up_to(Run.objects.filter(process_state=RunState.ERROR)),
+        "error": count_up_to(stopped_for_operators(filters.listed("pk"))),
         "alerts": count_alerts(request),
         "incidents": count_up_to(waiting_incidents()),
     }
@@ -134,7 +136,7 @@ def engine_groups(request: HttpRequest, shown: dict[str, str], schedules: Sequen
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """The side bar of an installation without an application's own entries: its runs are the daily work."""
-    shown = badges(request)
+    shown = badges(request, Filters())
     daily = [
         overview_entry(shown),
         *entry(request, Run, "receipt_long", badge=shown["error"]),

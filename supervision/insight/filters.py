@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
@@ -31,9 +31,11 @@ MANY = 20_000  # so many unfinished runs are found through their indexes
 _UNFINISHED = [str(state) for state in RunState if state not in FINAL_RUN_STATES]
 STATES = [str(state) for state in RunState]
 _OF_STEPS = frozenset({"step", "error_text", "resource"})  # filters that only steps of unfinished runs fit
+# A step in Error where its run has stopped. It stays in Error when its order is cancelled, and the order is not there any more.
+_STOPPED = Q(process_state=ProcessState.ERROR, run__process_state__in=_UNFINISHED, run__direction=F("direction"))
 # The steps where runs are now. Each part is read through a partial index of its own: the planner does not see that of all three.
 _HERE = (
-    Q(process_state=ProcessState.ERROR),
+    _STOPPED,
     Q(process_state=ProcessState.PROCESSING),
     Q(process_state=ProcessState.PENDING, not_before__isnull=False),
 )
@@ -125,7 +127,7 @@ class Filters:
         "process_state": Field(gettext_lazy("State"), state, "state"),
         "step": Field(gettext_lazy("Step"), text, help=gettext_lazy("orders that are at this step now")),
         "error_code": Field(gettext_lazy("Error code"), text, help=gettext_lazy("the code of what holds the order, exactly")),
-        "error_text": Field(gettext_lazy("Error text"), text, help=gettext_lazy("a part of the failed step's error")),
+        "error_text": Field(gettext_lazy("Error text"), text, help=gettext_lazy("a part of the error that stops the order now")),
         "resource": Field(gettext_lazy("Resource"), text, help=gettext_lazy("the service of the step where the order is now")),
         "created_after": Field(gettext_lazy("Placed after"), moment, "time"),
         "created_before": Field(gettext_lazy("Placed before"), moment, "time"),
@@ -233,7 +235,7 @@ class Filters:
             if name == "error_code":
                 rows = Alert.objects.filter(closed_at__isnull=True, code=values[name])
             elif name == "error_text":
-                rows = StepState.objects.filter(process_state=ProcessState.ERROR, last_error__icontains=values[name])
+                rows = StepState.objects.filter(_STOPPED, last_error__icontains=values[name])
             else:
                 rows = StepState.objects.filter(Q(*_HERE, _connector=Q.OR), getattr(self, f"at_{name}")(values[name]))
             if runs:
@@ -293,12 +295,12 @@ class Filters:
         return Alert.objects.filter(closed_at__isnull=True, code=value).values_list("run_id", flat=True)
 
     def by_error_text(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
-        """A part of the error of a step in Error."""
+        """A part of the error that the order is stopped with."""
         return self.of_runs(rows, self.source("error_text", value))
 
     def runs_by_error_text(self, value: str) -> QuerySet[Any]:
-        """The steps in Error whose error has this part."""
-        return StepState.objects.filter(process_state=ProcessState.ERROR, last_error__icontains=value).values_list("run_id", flat=True)
+        """The steps in Error where orders are stopped, and whose error has this part."""
+        return StepState.objects.filter(_STOPPED, last_error__icontains=value).values_list("run_id", flat=True)
 
     def by_resource(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """The resource of the step where the run is now: the one it was routed to, else its agent's."""

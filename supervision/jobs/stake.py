@@ -36,10 +36,15 @@ def budget(job: Job) -> gate.Budget:
 
 def left_to_ask(job: Job) -> dict[str, Decimal]:
     """What the job has moved and would move by its other orders as they are now, if another operator has to approve that; else empty."""
-    rest = list(JobResult.objects.filter(job=job.pk, number__gt=job.position).order_by("number").values_list("run_id", flat=True))
     allowed = budget(job)
-    money = allowed.after(at_stake(job.verb, rest, job.filter.get("step", "")))
+    money = allowed.after(of_the_rest(job))
     return money if allowed.is_beyond(money) else {}
+
+
+def of_the_rest(job: Job, *, always: bool = False) -> dict[str, Decimal]:
+    """What the job would move by its other orders as they are now. always: see `at_stake`."""
+    rest = list(JobResult.objects.filter(job=job.pk, number__gt=job.position).order_by("number").values_list("run_id", flat=True))
+    return at_stake(job.verb, rest, job.filter.get("step", ""), always=always)
 
 
 def _read(amounts: Sequence[Sequence[str]]) -> dict[str, Decimal]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from supervision.approvals import gate, rights, stakes
@@ -161,10 +162,10 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
     def work() -> AwaitsApproval | None:
         job = _job(pk)
         rights.demand(by, job.verb)
-        if job.held and gate.proof_is_old(by):
+        if gate.proof_is_old(by) and stake.of_the_rest(job, always=True):
             raise ProofNeeded(job.verb)
-        if job.approval is not None and not Approval.objects.filter(pk=job.approval, state=Approval.State.APPROVED).exists():
-            raise Refused(_("Another operator has to approve request %(number)s first.") % {"number": job.approval}, "not_approved")
+        if job.approval is not None:
+            _demand_approval(job.approval)
         if job.state == Job.State.STOPPED and not isinstance(by, Exempt) and (money := stake.left_to_ask(job)):
             return _await(job, money, by)
         if not db.fetch(job_sql.RESUME, {"job": pk, "account": account_of(by), "by": name_of(by)}):
@@ -175,6 +176,17 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
 
     if waits := db.transact(work):
         raise waits
+
+
+def _demand_approval(number: int) -> None:
+    """Raise Refused unless this request is approved; the words say whether it still can be."""
+    asked = Approval.objects.filter(pk=number)
+    if asked.filter(state=Approval.State.APPROVED).exists():
+        return
+    words = _("Another operator has to approve request %(number)s first.")
+    if not asked.filter(state=Approval.State.PENDING, expires_at__gt=Now()).exists():
+        words = _("Request %(number)s was not approved, and cannot be any more. Start another job for these orders.")
+    raise Refused(words % {"number": number}, "not_approved")
 
 
 def _job(pk: int) -> Job:

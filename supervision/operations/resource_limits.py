@@ -36,7 +36,7 @@ WITH work AS (
      WHERE process_state = 'Processing' OR (process_state = 'Pending' AND not_before IS NOT NULL AND turn_at IS NOT NULL)
      GROUP BY agent),
 calls AS (
-    SELECT v.service, coalesce(sum(w.running), 0) AS running, coalesce(sum(w.waiting), 0) AS waiting
+    SELECT v.service, coalesce(sum(w.running), 0)::bigint AS running, coalesce(sum(w.waiting), 0)::bigint AS waiting
       FROM unnest(%(agents)s::text[], %(services)s::text[]) v(agent, service) LEFT JOIN work w ON w.agent = v.agent
      GROUP BY v.service),
 r AS (

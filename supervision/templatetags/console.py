@@ -31,6 +31,7 @@ _LABELS = {state.value: label for labels in (STEP_LABELS, RUN_LABELS) for state,
 
 
 _CELL = re.compile(r'^<(t[dh]) class="([\w-]+)[^"]*"( data-label="[^"]*")?>(<a href="[^"]*") class="[^"]*" ')
+_LABEL = re.compile(r'(?<= data-label=")\w')  # a phone shows it before the cell: with a capital, as the column's header has
 _PLAIN = re.compile(r'^<(t[dh]) class="([\w-]+)[^"]*"( data-label="[^"]*")?')
 
 
@@ -38,7 +39,7 @@ _PLAIN = re.compile(r'^<(t[dh]) class="([\w-]+)[^"]*"( data-label="[^"]*")?')
 def lean(cell: SafeString, one_line: bool = False) -> SafeString:
     """A cell of a list without the theme's classes: of 50 rows they were three quarters of the page. one_line: nor its label."""
     label = "" if one_line else r"\3"
-    shorter = _CELL.sub(rf'<\1 class="\2"{label}>\4', cell, count=1)
+    shorter = _LABEL.sub(lambda found: found[0].upper(), _CELL.sub(rf'<\1 class="\2"{label}>\4', cell, count=1), count=1)
     return mark_safe(_PLAIN.sub(rf'<\1 class="\2"{label}', shorter, count=1))  # noqa: S308 - only attributes go  # nosemgrep: text-marked-safe
 
 

@@ -79,8 +79,11 @@ def test_orders_above_the_limit_do_not_ask_again_once_the_job_is_approved(olga: 
 
 
 @pytest.mark.usefixtures("limit")
-@pytest.mark.parametrize("ended", ["pending", "refused", "expired"])
-def test_a_job_that_is_not_approved_cannot_be_resumed(olga: User, bob: User, ended: str):
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [("pending", "has to approve request"), ("refused", "cannot be any more. Start another job"), ("expired", "Start another job")],
+)
+def test_a_job_that_is_not_approved_cannot_be_resumed(olga: User, bob: User, ended: str, words: str):
     orders = console.fail(2)
     job = start(olga)
     if ended == "refused":
@@ -88,7 +91,7 @@ def test_a_job_that_is_not_approved_cannot_be_resumed(olga: User, bob: User, end
     elif ended == "expired":
         Approval.objects.update(expires_at="2026-01-01T00:00:00Z")
 
-    with pytest.raises(Refused, match="has to approve") as refused:
+    with pytest.raises(Refused, match=words) as refused:
         steering.resume(job.pk, by=bob, reason="go on")
     finish()
 

@@ -12,8 +12,8 @@ from django.urls import reverse
 from orders.models import Order
 from supervision import testing
 from supervision.incidents import pulse
-from supervision.jobs import working
-from supervision.models import Alert, Resource
+from supervision.jobs import steering, working
+from supervision.models import Alert, Job, Resource
 from supervision.operations import operator_verbs, pauses
 from tests.support.console import ATTACK, fail, person, place
 
@@ -150,6 +150,23 @@ def test_all_orders_that_a_filter_finds_are_resubmitted_after_a_look(open_consol
     watched(page, failed)
 
 
+def test_what_an_operator_types_outlives_the_updates_of_the_page(open_console: Open):
+    fail(2)
+    job = steering.start("resubmit", {"error_code": "refused"}, by="command (olga)", reason="the bank is back")
+    page = open_console("operator")
+    page.goto(f"/admin/supervision/job/{job.pk}/change/")
+    Job.objects.filter(pk=job.pk).update(position=1, done=1)
+    page.get_by_text("1 of 2 orders").wait_for()  # the page brings itself up to date
+
+    page.locator("[name=reason]").fill("the service still refuses")
+    page.evaluate("document.activeElement.blur()")
+    page.wait_for_timeout(5000)  # two updates
+
+    assert page.locator("[name=reason]").input_value() == "the service still refuses"
+    page.get_by_role("button", name="Stop the job").click()
+    page.get_by_text("The job is stopped.").wait_for()
+
+
 def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
     fail()
     page = open_console("operator")
@@ -180,6 +197,11 @@ def test_every_page_fits_its_screen_and_runs_nothing_that_others_wrote(open_cons
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
         assert page.evaluate("document.documentElement.classList.contains('dark')") is dark
         assert page.evaluate("window.pwned") is None, address
+        cut = page.evaluate(
+            "[...document.querySelectorAll('td.action-checkbox')]"
+            ".filter(e => e.offsetParent && e.clientWidth < e.firstElementChild.offsetWidth).length"
+        )
+        assert cut == 0, f"{address}: the boxes that select rows are cut off"
         nameless = page.evaluate(
             "[...document.querySelectorAll('#content a, #content button')].filter(e => e.offsetParent"
             " && !(e.innerText || e.getAttribute('aria-label') || e.title).trim()).map(e => e.outerHTML)"

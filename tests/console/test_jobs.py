@@ -36,7 +36,7 @@ def test_the_list_says_how_far_each_job_is(operator: Client, viewer: Client):
 
     assert f"{job.pk}: Resubmit" in html
     assert "0 of 2, 0 not done" in html
-    assert "error_code=refused" in html
+    assert "Error code: refused" in html
 
 
 def test_the_page_shows_progress_and_a_result_for_each_order(operator: Client):
@@ -95,3 +95,21 @@ def test_texts_of_a_job_are_shown_as_texts(operator: Client):
 
     assert "<script>window.pwned" not in html
     assert "{{ 7|add:7 }}" in html
+
+
+def test_a_jobs_numbers_and_conditions_are_written_for_people(operator: Client):
+    job = Job.objects.create(
+        verb="resubmit",
+        filter={"incident": "7", "email": "ada@example.com"},
+        total=15_000,
+        position=1_425,
+        done=1_425,
+        started_by="olga",
+        reason="x",
+    )
+
+    listed, page = operator.get("/admin/supervision/job/").content.decode(), operator.get(f"{JOBS}{job.pk}/change/").content.decode()
+
+    assert "1,425 of 15,000, 0 not done" in listed
+    assert "E-mail: ada@example.com, Incident: 7" in listed
+    assert "E-mail: ada@example.com, Incident: 7" in page

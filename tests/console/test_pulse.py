@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from supervision.console import pulse_charts
 from supervision.incidents import lifecycle, pulse
 from supervision.insight.pulse import points
 from supervision.models import Incident, IncidentNote, Job, Pulse, Run
@@ -289,3 +290,11 @@ def test_the_page_never_counts_the_runs_themselves(operator: Client):
     assert Run.objects.count() == 1
     assert statements
     assert not [sql for sql in statements if "percentile" in sql or "finished_at >" in sql]
+
+
+def test_a_chart_without_figures_names_no_highest(operator: Client):
+    lifecycle.look()
+
+    charts = pulse_charts.pulse("hour")["charts"]
+
+    assert charts[-1].top == "–"

@@ -16,7 +16,7 @@ from orders.admin import navigation
 from orders.models import Order, Return
 from supervision.console import sidebar
 from supervision.incidents import lifecycle
-from supervision.models import Notification
+from supervision.models import Alert, Notification
 from tests.support.console import fail
 
 pytestmark = pytest.mark.django_db
@@ -75,6 +75,23 @@ def test_the_first_entry_counts_the_open_incidents(operator: Client):
     assert alerts["badge"] == "2"
 
 
+def test_the_orders_are_counted_that_an_operator_must_act_on(operator: Client):
+    request = RequestFactory().get("/admin/")
+    request.user = User.objects.get(username="olga")
+    mine, seen, refund = fail(3)
+    fail(for_customer=True)  # its customer can pay again
+    Alert.objects.filter(run=seen.run).update(acknowledged_at=timezone.now())
+    Order.objects.filter(pk=refund.pk).update(run_id=10**9)  # as the run of a refund is: the list has no row for it
+
+    orders = {str(item["title"]): item.get("badge") for item in navigation(request)[0]["items"]}
+    runs = {str(item["title"]): item.get("badge") for item in sidebar.navigation(request)[0]["items"]}
+
+    assert orders["Orders"] == "1"
+    assert runs["Runs"] == "2"
+    Alert.objects.filter(run=mine.run).update(closed_at=timezone.now())
+    assert "badge" not in next(item for item in navigation(request)[0]["items"] if item["title"] == "Orders")
+
+
 def test_notifications_say_whether_they_are_due(operator: Client):
     tomorrow, past = timezone.now() + timedelta(days=1), timezone.now() - timedelta(hours=1)
     Notification.objects.create(kind="reminder", not_before=tomorrow)
@@ -127,7 +144,11 @@ def test_returns_are_listed_with_the_state_of_their_run(operator: Client, client
     assert html.index("R-2") < html.index("R-1")
     assert re.search(rf'href="[^"]*of-run/{order.run_id}/"[^>]*>R-1<', html)
     assert "Error" in html
-    assert row.number in operator.get("/admin/orders/return/?q=o-1").content.decode()
+    Return.objects.filter(number="R-2").update(order_key=order.public_id)
+    for said, found in (("o-1", ["R-1"]), ("R-2", ["R-2"]), (order.number, ["R-2"]), (order.public_id, ["R-2"]), ("R-9", [])):
+        shown = operator.get("/admin/orders/return/", {"q": said}).context["cl"].result_list
+        assert [one.number for one in shown] == found, said
+    assert row.order_key == "o-1"
     assert Order.objects.count() == 1
 
 

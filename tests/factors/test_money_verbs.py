@@ -133,6 +133,16 @@ def test_a_stopped_job_is_asked_for_before_it_goes_on(olga: User) -> None:
         steering.resume(job.pk, by=olga_with_an_old_proof(olga), reason="r")
 
 
+def test_a_stopped_job_that_moves_no_money_goes_on_as_it_was_started(olga: User) -> None:
+    _failed()
+    job = steering.start("resubmit", {"process_state": "Error"}, by=olga_with_an_old_proof(olga), reason="r")
+    steering.stop(job.pk, by=olga, reason="r")
+
+    steering.resume(job.pk, by=olga_with_an_old_proof(olga), reason="r")
+
+    assert Job.objects.get(pk=job.pk).state == "running"
+
+
 def olga_with_an_old_proof(account: User) -> User:
     account.proof_is_old = lambda: True  # type: ignore[attr-defined]
     return account

@@ -19,6 +19,8 @@ from orders.filters import OrderFilters
 from orders.models import Order, Parcel
 from supervision.insight.filters import BadFilter
 from supervision.models import Alert, Incident, Run, StepState
+from supervision.operations import operator_verbs
+from supervision.operations.ending.abandoning import abandon
 from tests.support.console import ORDERS, fail, place
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
@@ -69,6 +71,31 @@ def test_each_filter_finds_what_fits_and_nothing_else(shelf: dict[str, Any]):
         others = set() if name not in ("created_after", "max_total") else {shelf["fresh"]}
         assert set(FILTERS.found({name: fits})) == {shelf["failed"]} | others, name
         assert shelf["failed"] not in set(FILTERS.found({name: fails})), name
+
+
+@pytest.mark.parametrize("given", [{"step": "charge-payment"}, {"error_text": "refused"}, {"resource": "payment"}])
+def test_an_order_that_is_cancelled_after_an_error_is_not_stuck_with_it(operator: Client, given: dict[str, str]):
+    stuck, left, undone = fail(3)
+    abandon(left.public_id, by="olga", reason="the customer left")
+    Run.objects.filter(pk=left.run_id).update(process_state="Cancelled", finished_at=timezone.now())  # its pieces went back
+    operator_verbs.compensate(undone.public_id, by="olga", reason="sold out")
+    states = dict(Run.objects.values_list("pk", "process_state"))
+    assert states == {stuck.run_id: "Error", left.run_id: "Cancelled", undone.run_id: "Compensating"}
+
+    for more in ({}, {"min_total": "0"}):
+        assert list(FILTERS.found({**given, **more})) == [stuck]
+        listed = operator.get(ORDERS, {**given, **more}).context["cl"].result_list
+        assert [row.pk for row in listed] == [stuck.pk]
+
+
+def test_an_order_whose_undo_fails_is_found_by_that_error(operator: Client):
+    (order,) = fail()
+    operator_verbs.compensate(order.public_id, by="olga", reason="sold out")
+    StepState.objects.filter(run=order.run, direction="undo").update(process_state="Error", last_error="the shelf is locked")
+    Run.objects.filter(pk=order.run_id).update(process_state="Error")
+
+    assert list(FILTERS.found({"error_text": "locked"})) == list(FILTERS.found({"step": "reserve-stock"})) == [order]
+    assert list(FILTERS.found({"error_text": "refused"})) == list(FILTERS.found({"step": "charge-payment"})) == []
 
 
 def test_filters_narrow_together(shelf: dict[str, Any]):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from supervision.models import Channel, Telling
 from supervision.outbox import channels
@@ -140,3 +141,13 @@ def test_a_channel_is_deleted_with_the_log_of_its_messages_which_is_not_listed(a
     assert "opened 719" not in asked
     assert list(Channel.objects.values_list("name", flat=True)) == ["other"]
     assert not Telling.objects.exists()
+
+
+def test_the_page_of_a_channel_says_its_state_in_words():
+    operator = _operator()
+    channel = Channel.objects.create(name="ops", kind="mail", address="ops@example.com", failing_since=timezone.now())
+
+    html = operator.get(f"/admin/supervision/channel/{channel.pk}/change/").content.decode()
+
+    assert "failing since" in html
+    assert "(&#x27;failing&#x27;" not in html

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth import get_user_model
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import Truncator
@@ -53,7 +54,7 @@ def names_of(accounts: Iterable[int | None]) -> dict[int | None, str]:
 class ApiRequestAdmin(PageAdmin):
     """What API clients changed and what they were refused, the newest first."""
 
-    list_display = ["moment", "asked", "answered", "problem", "took", "account", "repeated"]
+    list_display = ["moment", "asked", "order", "answered", "problem", "took", "account", "repeated"]
     list_filter = [ListFilters]
     filters = RequestFilters()
     run_path = ""
@@ -61,8 +62,8 @@ class ApiRequestAdmin(PageAdmin):
     list_before_template = "admin/supervision/requests_missing.html"
     ordering = ["-pk"]
     search_fields = ["=request_id"]
-    found_by = ("request_id", "order_key")
-    search_help_text = _("request id, public id of an order")
+    search_help_text = _("request id, number or public id of an order")
+    order_of = attrgetter("order_key")
 
     @property
     def empty_means(self) -> Any:  # type: ignore[override]
@@ -86,6 +87,12 @@ class ApiRequestAdmin(PageAdmin):
         page: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "missing": missing})
         return page
 
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        if not (term := search_term.strip()):
+            return queryset, False
+        found = directory.find(term)
+        return queryset.filter(Q(request_id=term) | Q(order_key=term if found is None else found.key)), False
+
     @display(description=_("Time"))
     def moment(self, obj: ApiRequest) -> str:
         return humanize.moment(obj.at, exact=True)
@@ -94,7 +101,12 @@ class ApiRequestAdmin(PageAdmin):
     def asked(self, obj: ApiRequest) -> str:
         if obj.missing:
             return str(_("%(n)d requests are missing here.") % {"n": obj.missing})
-        return Truncator(str(obj)).chars(70)
+        # The column beside it has the order's number. The request's own page has the whole path.
+        return Truncator(str(obj).replace(f"/{obj.order_key}/", "/…/") if obj.order_key else str(obj)).chars(70)
+
+    @display(description=_("Order"), empty_value="")
+    def order(self, obj: ApiRequest) -> str | None:
+        return self.called(obj) or None
 
     @display(description=_("Status"), label=TONES)
     def answered(self, obj: ApiRequest) -> tuple[str, Any]:

@@ -29,6 +29,7 @@ from supervision.insight import queries
 from supervision.insight.filters import Filters
 from supervision.jobs import selection, steering
 from supervision.models import Job, Run
+from supervision.runtime.humanize import number
 from supervision.states import RunState
 
 
@@ -102,7 +103,7 @@ class BulkPages(PageAdmin):
         return self._address("changelist") + (f"?{query}" if query else "")
 
     def _started(self, request: HttpRequest, job: Job) -> HttpResponse:
-        words = {"number": job.pk, "total": job.total}
+        words = {"number": job.pk, "total": number(job.total)}
         if job.state == Job.State.STOPPED:  # another operator has to approve it
             messages.warning(request, job.stop_reason)
         else:

@@ -13,17 +13,25 @@ from typing import Any
 from django.db.models import Case, IntegerField, Q, QuerySet, When
 
 from supervision.models import Run
+from supervision.runtime import humanize
 from supervision.states import RunState
 
 COUNTED_UP_TO = 10_000
 COUNTED_AHEAD = 250  # rows behind the page that the reader looks at
 
 
-class AtLeast(int):
+class Counted(int):
+    """A number of rows. A page writes it with the separators of the reader's language."""
+
+    def __str__(self) -> str:
+        return humanize.number(int(self))
+
+
+class AtLeast(Counted):
     """A number of rows when there may be more."""
 
     def __str__(self) -> str:
-        return f"{int(self)}+"
+        return f"{super().__str__()}+"
 
 
 class FewRows:
