@@ -169,11 +169,11 @@ def _first_under_key(item: NewSubmission) -> Accepted:
 
 
 def waiting(older_than_seconds: float = 0.0) -> bool:
-    """Whether a submission has been waiting for longer than this."""
+    """Whether a submission has been waiting for longer than this, or for an unknown time: the clock has been put back since."""
     return bool(
         db.run(
             "SELECT 1 FROM supervision_submission WHERE consumed_at IS NULL"
-            " AND created_at <= now() - %(age)s::float8 * interval '1 s' LIMIT 1",
+            " AND (created_at <= now() - %(age)s::float8 * interval '1 s' OR created_at > now() + interval '1 min') LIMIT 1",
             {"age": older_than_seconds},
         )
     )
