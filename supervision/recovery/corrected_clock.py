@@ -5,7 +5,7 @@ A row of the outbox, a breaker or a slot whose time to go on was set before the 
 lies further ahead than its own longest delay is due now. A row that was put off when it was made counts its delay from now.
 The minutes of `incidents.pulse` are the witness: a leading supervisor writes one each minute, and a minute in the future was
 written by a clock that ran ahead. So the plain sweep costs one look at an index. While such a minute is there, each sweep asks all
-tables, because the first could not take a row that was locked.
+tables. It waits for no row that another process has locked: the next sweep takes it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,23 @@ UPDATE supervision_delivery d SET not_before = now()
 """  # noqa: S608
 _TELLINGS = f"""
 UPDATE supervision_telling t SET not_before = now()
- WHERE t.delivered_at IS NULL AND t.given_up_at IS NULL
-   AND t.not_before > now() + {_again("t.attempt", channels.LONGEST_WAIT_SECONDS, channels.LEASE_SECONDS)}
+ WHERE t.id = ANY (ARRAY(
+    SELECT id FROM supervision_telling
+     WHERE delivered_at IS NULL AND given_up_at IS NULL
+       AND not_before > now() + {_again("attempt", channels.LONGEST_WAIT_SECONDS, channels.LEASE_SECONDS)}
+       FOR UPDATE SKIP LOCKED))
+   AND t.delivered_at IS NULL AND t.given_up_at IS NULL
 """  # noqa: S608
 _ENDPOINTS = """
-UPDATE supervision_webhookendpoint SET retry_at = now() WHERE retry_at > now() + %(webhook)s::float8 * interval '1 s'
+UPDATE supervision_webhookendpoint SET retry_at = now()
+ WHERE id = ANY (ARRAY(SELECT id FROM supervision_webhookendpoint WHERE retry_at > now() + %(webhook)s::float8 * interval '1 s'
+                          FOR UPDATE SKIP LOCKED))
 """
-_CHANNELS = "UPDATE supervision_channel SET retry_at = now() WHERE retry_at > now() + %(channel)s::float8 * interval '1 s'"
+_CHANNELS = """
+UPDATE supervision_channel SET retry_at = now()
+ WHERE id = ANY (ARRAY(SELECT id FROM supervision_channel WHERE retry_at > now() + %(channel)s::float8 * interval '1 s'
+                          FOR UPDATE SKIP LOCKED))
+"""
 # What has happened is moved to now: a failure in the future would outlast every later success. The rate keeps its pace from now on.
 _RESOURCES = """
 UPDATE supervision_resource r
@@ -67,7 +77,7 @@ UPDATE supervision_resource r
   FROM (SELECT name, (%(slack)s::float8 + 2 / coalesce(rate_per_second, 1)) * interval '1 s' AS far,
                coalesce((SELECT jsonb_agg(at) FROM jsonb_array_elements(successes) at
                           WHERE at::float8 <= extract(epoch FROM now())), '[]') AS successes
-          FROM supervision_resource) f
+          FROM supervision_resource FOR UPDATE SKIP LOCKED) f
  WHERE f.name = r.name
    AND (r.retry_at > now() + (r.cool_down_seconds + 1) * interval '1 s' OR r.probes_until > now() + %(probe)s::float8 * interval '1 s'
         OR r.next_call_at > now() + f.far OR r.opened_at > now() OR r.last_error_at > now()
@@ -76,14 +86,19 @@ RETURNING r.name
 """
 _SLOTS = """
 UPDATE supervision_slot SET until = until - (taken_at - now()), taken_at = now()
- WHERE taken_at > now() + %(slack)s::float8 * interval '1 s'
+ WHERE id = ANY (ARRAY(SELECT id FROM supervision_slot WHERE taken_at > now() + %(slack)s::float8 * interval '1 s' FOR UPDATE SKIP LOCKED))
 """
 _CACHED = """
 UPDATE supervision_cachedresult SET refresh_at = now(), expires_at = expires_at - (fetched_at - now()), fetched_at = now()
- WHERE fetched_at > now() + %(slack)s::float8 * interval '1 s'
+ WHERE id = ANY (ARRAY(SELECT id FROM supervision_cachedresult WHERE fetched_at > now() + %(slack)s::float8 * interval '1 s'
+                          FOR UPDATE SKIP LOCKED))
 """
 # A process that died would look alive, and the canaries would have no next round.
-_HEARTBEATS = "UPDATE supervision_heartbeat SET seen_at = now() WHERE seen_at > now() + %(slack)s::float8 * interval '1 s'"
+_HEARTBEATS = """
+UPDATE supervision_heartbeat SET seen_at = now()
+ WHERE incarnation = ANY (ARRAY(SELECT incarnation FROM supervision_heartbeat
+                                 WHERE seen_at > now() + %(slack)s::float8 * interval '1 s' FOR UPDATE SKIP LOCKED))
+"""
 
 _ALL = (_NOTIFICATIONS, _DELIVERIES, _TELLINGS, _ENDPOINTS, _CHANNELS, _RESOURCES, _SLOTS, _CACHED, _HEARTBEATS)
 

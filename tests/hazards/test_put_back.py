@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from supervision import testing
 from supervision.governance import circuit_breaker, rate_limiter, resources
@@ -195,3 +196,27 @@ def test_a_job_whose_process_died_is_hinted_at_again():
     jump()
 
     assert working.relay()
+
+
+def test_a_row_that_another_process_has_locked_holds_no_other_up():
+    tables = [f"supervision_{name}" for name in ("resource", "slot", "channel", "telling", "webhookendpoint")]
+    Resource.objects.create(name="alpha", breaker_threshold=1, capacity=1)
+    circuit_breaker.failed("alpha", [circuit_breaker.FailedCall(1, unreachable=True)])
+    rate_limiter.take("alpha", [(1, "do", 0, 1)], lease_seconds=30)
+    channel = Channel.objects.create(name="ops", kind="webhook", address="http://127.0.0.1:9/", retry_at=Now())
+    Telling.objects.create(channel=channel, event="test", attempt=1)
+    WebhookEndpoint.objects.create(public_id="wh_1", client="user:1", url="http://127.0.0.1:9/", secret="", retry_at=Now())
+    kit.fetch("INSERT INTO supervision_heartbeat (incarnation, role) VALUES ('held', 'agents'), ('free', 'agents')")
+    jump()
+    with kit.another_connection() as other:
+        for table in tables:
+            other.execute(f"SELECT FROM {table} FOR UPDATE")
+        other.execute("SELECT FROM supervision_heartbeat WHERE incarnation = 'held' FOR UPDATE")
+        kit.fetch("SET lock_timeout = '1 s'")
+        try:
+            corrected_clock.look(100)
+        finally:
+            kit.fetch("RESET lock_timeout")
+
+    seen = dict(kit.fetch("SELECT incarnation, seen_at > now() FROM supervision_heartbeat"))
+    assert seen == {"held": True, "free": False}
