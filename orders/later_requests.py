@@ -10,8 +10,7 @@ from typing import Any
 
 from orders.services import InvalidOrder, KeyReused
 from orders.validation import key_problem
-from supervision.intake.submission import NewSubmission, new_public_id
-from supervision.models import Submission
+from supervision.intake.submission import NewSubmission, new_public_id, under_key
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def digest_of(*said: Any) -> str:
 
 def seen(client: str, key: str, digest: str) -> Asked | None:
     """The request that was accepted under this key before. Raises KeyReused if it asked for something else."""
-    known = Submission.objects.filter(client=client, client_key=key).values_list("public_id", "request_hash").first()
+    known = under_key(client, key).values_list("public_id", "request_hash").first()
     if known is None:
         return None
     if known[1] != digest:

@@ -23,8 +23,7 @@ from orders import queries
 from orders.payments.codes import AFTER_BOOKING, BANK_TRANSFER
 from orders.validation import MAX_QUANTITY, MAX_TOTAL, key_problem, merged, read_order
 from supervision.approvals import rights
-from supervision.intake.submission import Accepted, NewSubmission, accept, new_public_id
-from supervision.models import Submission
+from supervision.intake.submission import Accepted, NewSubmission, accept, new_public_id, under_key
 from supervision.operations import operator_verbs
 from supervision.operations.audit_log import Exempt
 from supervision.outbox import subscriptions
@@ -136,7 +135,7 @@ def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> 
 
 def placed_before(idempotency_key: str) -> bool:
     """Whether a guest has placed an order under this key."""
-    return Submission.objects.filter(client=client_of(None, idempotency_key), client_key=idempotency_key).exists()
+    return under_key(client_of(None, idempotency_key), idempotency_key).exists()
 
 
 def cancel_order(public_id: str, *, by: Any, reason: str) -> str:
@@ -308,7 +307,7 @@ def _seen_before(item: Item, account: AbstractBaseUser | None) -> Placed | KeyRe
     """The first answer, if a refused request repeats one that was accepted before prices, stock or permissions changed."""
     if item.idempotency_key is None or key_problem(item.idempotency_key):
         return None
-    known = Submission.objects.filter(client=client_of(account, item.idempotency_key), client_key=item.idempotency_key).first()
+    known = under_key(client_of(account, item.idempotency_key), item.idempotency_key).first()
     if known is None:
         return None
     accepted = Accepted(

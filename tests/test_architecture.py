@@ -57,6 +57,7 @@ FOR_THE_SHOP = {FACADE} | {
 }
 WRITERS = {
     "epochs",
+    "put_back",
     "held_time",
     "step_verbs",
     "step_sql",

@@ -31,6 +31,12 @@ UPDATE orders_parcel p SET looks = least(p.looks + 1, 1000), look_at = now() + %
  WHERE p.key = d.key
 RETURNING p.key, p.order_key, p.shipment
 """
+# No pause is longer: such a time was set by a clock that ran ahead and has been put back since.
+_TOO_FAR = """
+UPDATE orders_parcel SET look_at = now()
+ WHERE key = ANY (ARRAY(SELECT key FROM orders_parcel WHERE look_at > now() + 2 * %(longest)s::float8 * interval '1 s'
+                         ORDER BY look_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED))
+"""
 # A webhook may have come since the claim: the state never goes back, and a journey that has ended gets no new look.
 _SEEN = f"""
 UPDATE orders_parcel p
@@ -58,6 +64,7 @@ def turn() -> int:
     while watch.look_at_orders() == watch.BATCH and time.monotonic() < end:
         pass
     asked = 0
+    db.run(_TOO_FAR, {"longest": max(LEASE, settings.PARCEL_LOOK_AFTER * 2**SLOWEST), "batch": BATCH})
     while time.monotonic() < end:
         due = db.run(_CLAIM, {"lease": LEASE, "batch": BATCH})
         with http.budget(end):

@@ -36,8 +36,7 @@ def _use(account: Any, code: str) -> bool:
         return False
     for one in Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.WEBAUTHN).order_by("pk"):
         if _is_of(one, account, code):
-            Authenticator.objects.filter(pk=one.pk).update(last_used_at=Now())
-            return True
+            return bool(Authenticator.objects.filter(pk=one.pk).update(last_used_at=Now()))  # not if it was removed meanwhile
     return False
 
 

@@ -23,7 +23,6 @@ from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAu
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth import login
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
@@ -75,10 +74,9 @@ class Console(DefaultSocialAccountAdapter):
         account = _account(sociallogin.account, {**more, **token}, groups)
         if not groups or account is None:
             _refuse(request, _("You are in none of the provider's groups that may enter this console. Ask for it, and sign in again."))
-        if not account.is_active:
+        second = settings.OIDC_TRUSTS_MFA and _by_several_factors(token)
+        if not account.is_active or not proofs.sign_in(request, account, BACKEND, second=second, at=_asked_at(token)):
             _refuse(request, _("Your account is not active. Ask an administrator."))
-        login(request, account, backend=BACKEND)
-        proofs.prove(request, account, second=settings.OIDC_TRUSTS_MFA and _by_several_factors(token), at=_asked_at(token))
         raise ImmediateHttpResponse(redirect(safe_next(request, sociallogin.state.get("next"))))
 
     def on_authentication_error(
@@ -110,7 +108,8 @@ def _asked_at(token: Mapping[str, Any]) -> float | None:
 @transaction.atomic
 def _account(said: SocialAccount, claims: Mapping[str, Any], groups: set[str]) -> User | None:
     """The account of this person, with the groups that the provider names now; None for a stranger who is in none."""
-    known = SocialAccount.objects.select_related("user").filter(provider=said.provider, uid=said.uid).first()
+    same = SocialAccount.objects.filter(provider=said.provider, uid=said.uid)
+    known = same.select_related("user").select_for_update(no_key=True).first()  # neither can be removed meanwhile
     if known is None and not groups:
         return None
     mail = str(claims.get("email") or "")[:254] if claims.get("email_verified") is True else ""

@@ -7,7 +7,6 @@ from typing import Any
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth import login
 from django.contrib.auth.backends import ModelBackend
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
@@ -98,11 +97,10 @@ def passkey_sign_in(request: HttpRequest) -> HttpResponse:
     if done.wait:
         return show(request, "refused.html", 429, title=_("Not signed in"), why=wait_in_words(done))
     account = passkeys.owner(request.POST.get("credential", ""))
-    if account is None or not ModelBackend().user_can_authenticate(account) or not proofs.enters_the_console(account):
+    known = account is not None and ModelBackend().user_can_authenticate(account) and proofs.enters_the_console(account)
+    if not known or not proofs.sign_in(request, account, BACKEND, second=True):
         return show(request, "refused.html", 403, title=_("Not signed in"), why=_("The passkey was not accepted. Try again."))
     forgive(done)
-    login(request, account, backend=BACKEND)
-    proofs.prove(request, account, second=True)
     return HttpResponseRedirect(safe_next(request, request.POST.get("next")))
 
 

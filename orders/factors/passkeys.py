@@ -12,6 +12,7 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.webauthn.internal import auth
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
 
 from orders.factors import telling
 
@@ -64,12 +65,13 @@ def _proved(account: Any, said: str) -> Any | None:
     try:
         credential = _read(said)
         auth.parse_authentication_response(credential)
-        auth.complete_authentication(account, credential).record_usage()
+        used = auth.complete_authentication(account, credential)
     except _UNREADABLE:
         return None
     finally:
         auth.clear_state()  # a challenge is good for one answer
-    return account
+    # Another session may have removed it since it was read: it proves nothing then.
+    return account if Authenticator.objects.filter(pk=used.pk).update(last_used_at=Now()) else None
 
 
 def _read(said: str) -> Any:

@@ -11,9 +11,12 @@ from typing import Any
 
 from allauth.mfa.models import Authenticator
 from django.conf import settings
-from django.contrib.auth import SESSION_KEY
+from django.contrib.auth import SESSION_KEY, login
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.exceptions import SessionInterrupted
+from django.contrib.sessions.models import Session
+from django.db import transaction
 from django.dispatch import receiver
 from django.http import HttpRequest
 
@@ -58,11 +61,30 @@ def prove(request: HttpRequest, account: Any, *, second: bool, at: float | None 
     The session gets a new identifier.
     """
     second = second or passed(request)
-    request.session.cycle_key()
+    with transaction.atomic():
+        _still_there(request)
+        request.session.cycle_key()
     request.session[_KEPT] = [time.time() if at is None else at, second]
     security_log.note("proved", account=account.pk, request=request, second_factor="yes" if second else "no")
     if second:
         devices.remember(request, account, proved=True)
+
+
+def sign_in(request: HttpRequest, account: Any, backend: str, *, second: bool, at: float | None = None) -> bool:
+    """Sign this account in, with what has been proved; False if it was removed or deactivated meanwhile."""
+    with transaction.atomic():
+        if not User.objects.select_for_update(no_key=True).filter(pk=account.pk, is_active=True):
+            return False
+        login(request, account, backend=backend)
+    prove(request, account, second=second, at=at)
+    return True
+
+
+def _still_there(request: HttpRequest) -> None:
+    """Raise SessionInterrupted if another request has ended this session: a new identifier would begin it anew."""
+    key = request.session.session_key
+    if key is not None and not Session.objects.select_for_update().filter(session_key=key):
+        raise SessionInterrupted("The session was ended by another request.")
 
 
 def limited(request: HttpRequest, account: Any) -> Any:

@@ -42,6 +42,12 @@ UPDATE orders_parcelcursor
        seen_before = pg_snapshot_xmax(pg_current_snapshot())::text::bigint
  WHERE id = 1
 """
+# No pause is longer: such a time was set by a clock that ran ahead and has been put back since.
+_TOO_FAR = """
+UPDATE orders_parcelwatch SET look_at = now()
+ WHERE order_key = ANY (ARRAY(SELECT order_key FROM orders_parcelwatch WHERE look_at > now() + 2 * %(longest)s::float8 * interval '1 s'
+                               ORDER BY look_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED))
+"""
 _DUE = """
 SELECT order_key, run_id FROM orders_parcelwatch WHERE look_at <= now() ORDER BY look_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
 """
@@ -105,6 +111,7 @@ def look_at_orders() -> int:
 
 
 def _look_at_orders() -> int:
+    db.fetch(_TOO_FAR, {"longest": LONGEST_PAUSE, "batch": BATCH})
     due = db.fetch(_DUE, {"batch": BATCH})
     if due:
         orders = {"orders": [order for order, _ in due], "runs": [run for _, run in due]}

@@ -123,20 +123,33 @@ def yes_or_no(request: Request, name: str) -> bool | None:
 
 
 def answer_of(
-    queryset: QuerySet[Any], request: Request, show: Callable[[Any], Mapping[str, Any]], *, field: str, filters: Sequence[str] = ()
+    queryset: QuerySet[Any],
+    request: Request,
+    show: Callable[[Any], Mapping[str, Any]],
+    *,
+    field: str,
+    filters: Sequence[str] = (),
+    within: str = "",
 ) -> Response:
     """One page of a list, the newest first, each row as `show` says. Refuses parameters other than these filters and the page's."""
     refuse_unknown(request, [*filters, "cursor", "page_size"])
-    rows, links = page_of(queryset, request, field=field)
+    rows, links = page_of(queryset, request, field=field, within=within)
     return Response({"results": [show(row) for row in rows], **links})
 
 
-def page_of(queryset: QuerySet[Any], request: Request, *, field: str, descending: bool = True) -> tuple[list[Any], dict[str, Any]]:
-    """One page of rows ordered by (field, id), and the envelope's links."""
+def page_of(
+    queryset: QuerySet[Any], request: Request, *, field: str, descending: bool = True, within: str = ""
+) -> tuple[list[Any], dict[str, Any]]:
+    """One page of rows ordered by (field, id), and the envelope's links.
+
+    within: a column in which all rows are alike, and with which the index of the list begins. The order names it first, so that no
+    other index has this order: by that of the primary key the planner would go through the rows of all others.
+    """
     size = _size(request)
     back, place = _decode(request.query_params.get("cursor"), queryset.model, field)
     falling = descending != back
-    order = [f"-{field}", "-pk"] if falling else [field, "pk"]
+    names = [within, field, "pk"] if within else [field, "pk"]
+    order = [f"-{name}" for name in names] if falling else names
     if place is not None:
         value, pk = place
         side = "lt" if falling else "gt"

@@ -149,7 +149,9 @@ class DeliveriesView(Door):
     )
     def get(self, request: Request) -> Response:
         """The account's deliveries (for operators and viewers: all deliveries), newest first."""
-        return answer_of(_filtered(_visible(request), request), request, _delivery, field="id", filters=["state", "order", "webhook"])
+        filters = ["state", "order", "webhook"]
+        within = "" if sees_all(request.user) or {"order", "webhook"} & set(request.query_params) else "client"
+        return answer_of(_filtered(_visible(request), request), request, _delivery, field="id", filters=filters, within=within)
 
 
 class DeliveryView(Door):

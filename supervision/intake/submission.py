@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Q
+from django.db.models import QuerySet
 
+from supervision.intake import erased_keys
 from supervision.models import Submission
 from supervision.postgres import db
 from supervision.runtime import failpoints
@@ -68,8 +69,10 @@ _ACCEPT = """
 INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
 SELECT public_id, workflow, payload, client, client_key, request_hash, session_key
   FROM unnest(%(ids)s::text[], %(workflows)s::text[], %(payloads)s::text[], %(clients)s::text[],
-              %(client_keys)s::text[], %(hashes)s::text[], %(sessions)s::text[])
-       WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, session_key, n)
+              %(client_keys)s::text[], %(hashes)s::text[], %(sessions)s::text[], %(erased)s::text[])
+       WITH ORDINALITY v(public_id, workflow, payload, client, client_key, request_hash, session_key, erased, n)
+ WHERE v.client_key IS NULL OR NOT EXISTS (
+       SELECT FROM supervision_submission s WHERE s.client = v.client AND s.client_key = ANY (string_to_array(v.erased, ' ')))
  ORDER BY n
 ON CONFLICT DO NOTHING
 RETURNING public_id, created_at, id
@@ -78,7 +81,8 @@ RETURNING public_id, created_at, id
 
 _ACCEPT_ONE = """
 INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
-VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s)
+SELECT %(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s
+ WHERE NOT EXISTS (SELECT FROM supervision_submission WHERE client = %(client)s AND client_key = ANY (%(erased)s::text[]))
 RETURNING public_id, created_at, id
 """
 _ACCEPT_AND_NOTIFY = _ACCEPT_ONE.rstrip() + f", {notify.NOTIFY}"
@@ -88,14 +92,16 @@ def _accept_one(item: NewSubmission, *, announces: bool) -> list[tuple[Any, ...]
     """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
     if connection.in_atomic_block:
         return None
+    facts = {**vars(item), "erased": erased_keys.names(item.client, item.client_key)}
     try:
-        return [row[:3] for row in db.run(_ACCEPT_AND_NOTIFY if announces else _ACCEPT_ONE, vars(item), patience=PATIENCE_SECONDS)]
+        return [row[:3] for row in db.run(_ACCEPT_AND_NOTIFY if announces else _ACCEPT_ONE, facts, patience=PATIENCE_SECONDS)] or None
     except IntegrityError:
         return None
 
 
 def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
     facts = {
+        "erased": [" ".join(erased_keys.names(item.client, item.client_key)) for item in submissions],
         "ids": [item.public_id for item in submissions],
         "workflows": [item.workflow for item in submissions],
         "payloads": [item.payload for item in submissions],
@@ -156,8 +162,7 @@ def _tell(accepted: Sequence[NewSubmission]) -> None:
 
 
 def _first_under_key(item: NewSubmission) -> Accepted:
-    known = Q(public_id=item.public_id) if item.client_key is None else Q(client=item.client, client_key=item.client_key)
-    first = Submission.objects.get(known)
+    first = Submission.objects.get(public_id=item.public_id) if item.client_key is None else under_key(item.client, item.client_key).get()
     return Accepted(
         id=first.pk,
         public_id=first.public_id,
@@ -168,12 +173,17 @@ def _first_under_key(item: NewSubmission) -> Accepted:
     )
 
 
+def under_key(client: str, key: str) -> QuerySet[Submission]:
+    """The submission under this client's key, also where the key has been erased with a person."""
+    return Submission.objects.filter(client=client, client_key__in=[key, *erased_keys.names(client, key)])
+
+
 def waiting(older_than_seconds: float = 0.0) -> bool:
-    """Whether a submission has been waiting for longer than this."""
+    """Whether a submission has been waiting for longer than this, or for an unknown time: the clock has been put back since."""
     return bool(
         db.run(
             "SELECT 1 FROM supervision_submission WHERE consumed_at IS NULL"
-            " AND created_at <= now() - %(age)s::float8 * interval '1 s' LIMIT 1",
+            " AND (created_at <= now() - %(age)s::float8 * interval '1 s' OR created_at > now() + interval '1 min') LIMIT 1",
             {"age": older_than_seconds},
         )
     )

@@ -78,7 +78,8 @@ RETURNING j.id
 GIVE_BACK = "UPDATE supervision_job SET leased_by = '', leased_until = NULL WHERE id = %(job)s AND leased_by = %(me)s"
 STANDING = """
 SELECT EXISTS (SELECT FROM supervision_job
-                WHERE state = 'running' AND (leased_until IS NULL OR leased_until < clock_timestamp()))
+                WHERE state = 'running' AND (leased_until IS NULL OR leased_until < clock_timestamp()
+                       OR leased_until > clock_timestamp() + 3 * %(lease)s::float8 * interval '1 s'))
 """
 BOUND = "SELECT set_config('idle_in_transaction_session_timeout', %(milliseconds)s, true)"
 

@@ -75,13 +75,13 @@ def _turn(until: float, rest: float) -> bool:
             time.sleep(max(0.0, min(rest * (time.monotonic() - began), until - time.monotonic())))
         db.run(job_sql.GIVE_BACK, {"job": job, "me": me()})
         if time.monotonic() >= until:
-            return bool(db.run(job_sql.STANDING)[0][0])
+            return bool(db.run(job_sql.STANDING, {"lease": _lease()})[0][0])
     return False
 
 
 def relay() -> bool:
     """Send the hint again if a running job waits for a process: its last one was lost, or died. True if it does."""
-    waits = bool(db.run(job_sql.STANDING)[0][0])
+    waits = bool(db.run(job_sql.STANDING, {"lease": _lease()})[0][0])
     if waits:
         hints.publish(hints.JOBS)
     return waits

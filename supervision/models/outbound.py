@@ -135,6 +135,9 @@ class Delivery(models.Model):
             ),
             models.Index(name="delivery_of_a_client", fields=["client", "id"]),
             models.Index(name="delivery_of_a_webhook", fields=["endpoint", "id"], condition=Q(endpoint__isnull=False)),
+            models.Index(
+                name="delivery_waiting", fields=["client", "id"], condition=Q(delivered_at__isnull=True, given_up_at__isnull=True)
+            ),
             models.Index(name="delivery_given_up", fields=["client", "id"], condition=Q(given_up_at__isnull=False)),
         ]
 

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 THREADS = 8
 LEASE_SECONDS = 60
+LONGEST_WAIT_SECONDS, LONGEST_SILENCE_SECONDS = 3600, 300  # of a message, and of a channel that fails
 LOGGED = 20  # tries that a row keeps
 TIDY_SECONDS = 300.0
 AT_ONCE = 5_000  # given up in one commit
@@ -59,7 +60,7 @@ WITH done AS (
     UPDATE supervision_telling t
        SET delivered_at = CASE WHEN %(delivered)s THEN now() END,
            given_up_at = CASE WHEN NOT %(delivered)s AND (created_at < now() - interval '3 days' OR event = 'test') THEN now() END,
-           not_before = now() + least(5 * 2 ^ least(attempt - 1, 12), 3600) * interval '1 s',
+           not_before = now() + least(5 * 2 ^ least(attempt - 1, 12), %(longest)s) * interval '1 s',
            status_code = %(status)s::int, last_error = %(error)s,
            log = (CASE WHEN jsonb_array_length(log) >= %(logged)s THEN log - 0 ELSE log END)
                  || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'try', attempt,
@@ -69,7 +70,7 @@ WITH done AS (
 UPDATE supervision_channel c
    SET failures = CASE WHEN %(delivered)s THEN 0 ELSE failures + 1 END,
        failing_since = CASE WHEN %(delivered)s THEN NULL ELSE coalesce(failing_since, now()) END,
-       retry_at = CASE WHEN %(delivered)s THEN NULL ELSE now() + least(5 * 2 ^ least(failures, 6), 300) * interval '1 s' END,
+       retry_at = CASE WHEN %(delivered)s THEN NULL ELSE now() + least(5 * 2 ^ least(failures, 6), %(silence)s) * interval '1 s' END,
        last_error = %(error)s, sent_at = CASE WHEN %(delivered)s THEN now() ELSE sent_at END
   FROM done WHERE c.id = done.channel_id
 RETURNING c.id
@@ -153,6 +154,8 @@ def send_next(channel: int, only: int | None = None) -> bool:
         "error": json_safe.text(outcome.error)[:500],
         "seconds": outcome.seconds,
         "logged": LOGGED,
+        "longest": LONGEST_WAIT_SECONDS,
+        "silence": LONGEST_SILENCE_SECONDS,
     }
     db.run(_RECORD, facts)
     return outcome.delivered

@@ -48,10 +48,11 @@ RETURNING n.id, n.tries
 # A try whose lease is over may fail while the next one is under way: `tries` tells them apart.
 _FAILED = """
 UPDATE supervision_notification
-   SET last_error = %(error)s, not_before = now() + least(5 * 2 ^ least(tries - 1, 12), 3600) * interval '1 s',
+   SET last_error = %(error)s, not_before = now() + least(5 * 2 ^ least(tries - 1, 12), %(longest)s) * interval '1 s',
        given_up_at = CASE WHEN %(refused)s OR created_at < now() - %(within)s::float8 * interval '1 s' THEN now() END
  WHERE id = %(id)s AND tries = %(tries)s AND delivered_at IS NULL
 """
+LONGEST_WAIT_SECONDS = 3600
 LEASE_SECONDS = 120.0  # longer than a try takes: a mail server may answer each command late, a handler may call several services
 
 
@@ -113,6 +114,7 @@ def _deliver(notification: Notification, tries: int) -> bool:
             "error": words[:2000],
             "refused": within is not None and _is_refusal(error),
             "within": None if within is None else within.total_seconds(),
+            "longest": LONGEST_WAIT_SECONDS,
         }
         db.run(_FAILED, facts)
         return False

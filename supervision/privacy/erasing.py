@@ -18,7 +18,8 @@ from django.contrib.admin.models import LogEntry
 from django.db.models import JSONField
 
 from supervision.deadletters.dead_letters import blank
-from supervision.models import ArchivedRun, Child, DeadLetter
+from supervision.intake import erased_keys
+from supervision.models import ArchivedRun, Child, DeadLetter, Submission
 from supervision.operations import archive
 from supervision.postgres import db
 from supervision.privacy.words import MASK, Words
@@ -74,12 +75,7 @@ class Place:
 
 # What is left of an archived run, beside the archive.
 LEFT = (
-    Place(
-        "supervision_submission",
-        "public_id",
-        ("client_key", "cancelled_by", "cancel_reason", "session_key"),
-        own=("client_key", "public_id"),
-    ),
+    Place("supervision_submission", "public_id", ("cancelled_by", "cancel_reason", "session_key")),
     Place("supervision_strayreply", "run_id", ("detail", "actor")),
     Place("supervision_notification", "run_id", ("payload", "last_error")),
     Place("supervision_delivery", "run_id", ("body", "last_error", "log")),
@@ -120,7 +116,7 @@ def runs(keys: Sequence[str], words: Words, fields: Collection[str], actors: Col
     """
     every = [*keys, *_below(keys)]
     run_ids = list(ArchivedRun.objects.filter(key__in=every).values_list("run_id", flat=True))
-    changed = _say_nothing(every, actors) + _clean(BODY, "key = ANY (%(keys)s)", {"keys": every}, words, fields)
+    changed = _keys(every, words) + _say_nothing(every, actors) + _clean(BODY, "key = ANY (%(keys)s)", {"keys": every}, words, fields)
     for place in LEFT:
         belongs = f"{place.by} = ANY (%({'runs' if place.by == 'run_id' else 'keys'})s)"
         changed += _clean(place, belongs, {"keys": every, "runs": run_ids}, words, fields)
@@ -138,6 +134,17 @@ def runs(keys: Sequence[str], words: Words, fields: Collection[str], actors: Col
     for letter in DeadLetter.objects.filter(public_id__in=every, blanked_at=None).select_for_update():
         blank(letter, words.out_of)
         changed += 1
+    return changed
+
+
+def _keys(keys: Sequence[str], words: Words) -> int:
+    """Keep a digest in the place of a client's key that names the person: a repetition under the key makes no second order."""
+    changed = 0
+    for row in Submission.objects.filter(public_id__in=keys, client_key__isnull=False).select_for_update():
+        if not row.client_key.startswith(erased_keys.MARK) and words.out_of(row.client_key) != row.client_key:
+            row.client_key = erased_keys.kept(row.client, row.client_key)
+            row.save(update_fields=["client_key"])
+            changed += 1
     return changed
 
 

@@ -18,7 +18,7 @@ from supervision.incidents import lifecycle
 from supervision.intake import schedules, submission
 from supervision.plans import unknown_versions
 from supervision.postgres import db
-from supervision.recovery import failures, held_time
+from supervision.recovery import corrected_clock, failures, held_time
 from supervision.recovery.decisions import Tally
 from supervision.runtime import failpoints
 from supervision.runtime.identity import me
@@ -69,6 +69,7 @@ def sweep_once() -> SweepReport:
     for part in (
         epochs.look,
         lambda: failures.recall(size),
+        lambda: corrected_clock.look(size),
         lambda: _recover(report, size),
         lambda: _stop_overdue_runs(report, size),
         lambda: _close_undone(size),

@@ -36,7 +36,7 @@ def seal(secret: str) -> str:
     """The secret as it is stored, under the first key. An empty text stays empty."""
     if not secret:
         return ""
-    name, key = next(iter(_ring(_keys()).items()))
+    name, key = next(iter(_ring(secret_keys()).items()))
     return f"{MARK}{name}§{key.encrypt(secret.encode()).decode()}"
 
 
@@ -45,7 +45,7 @@ def opened(stored: str) -> str:
     if not is_sealed(stored):
         return stored
     name, _sign, token = stored.removeprefix(MARK).partition("§")
-    key = _ring(_keys()).get(name)
+    key = _ring(secret_keys()).get(name)
     if key is None:
         said = _("the secret cannot be decrypted: FIELD_ENCRYPTION_KEYS and SECRET_KEY lack its key %(key)s")
         raise Unreadable(said % {"key": name[:20]})
@@ -70,10 +70,11 @@ def is_sealed(stored: str) -> bool:
 
 def is_current(stored: str) -> bool:
     """Whether this stored text needs no other encryption: it is empty, or sealed under the first key."""
-    return not stored or stored.startswith(f"{MARK}{next(iter(_ring(_keys())))}§")
+    return not stored or stored.startswith(f"{MARK}{next(iter(_ring(secret_keys())))}§")
 
 
-def _keys() -> tuple[str, ...]:
+def secret_keys() -> tuple[str, ...]:
+    """The texts of this installation's keys, the newest first."""
     own = getattr(settings, "FIELD_ENCRYPTION_KEYS", ())
     return (*own, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
 

@@ -185,7 +185,7 @@ def test_what_a_frozen_process_delivers_after_another_gave_it_up_is_no_incident(
     def slow(notification):
         later(notification.pk)
         (claimed,) = kit.fetch(notifications._CLAIM, {"limit": 1, "only": None, "but": [], "lease": 120.0})  # another process tries
-        refused = {"id": claimed[0], "tries": claimed[1], "error": "unknown user", "refused": True, "within": 1.0}
+        refused = {"id": claimed[0], "tries": claimed[1], "error": "unknown user", "refused": True, "within": 1.0, "longest": 3600}
         kit.fetch(notifications._FAILED, refused)
 
     make("slow")

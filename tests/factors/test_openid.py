@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from jwt.algorithms import RSAAlgorithm
 
+from orders.factors import openid
 from sasproject.factors import OIDC_PROVIDER
 
 provider_mock = pytest.importorskip("oidc_provider_mock")
@@ -196,3 +197,18 @@ def test_without_a_provider_there_is_no_way_to_one(client, settings) -> None:
     assert client.get(BEGIN).status_code == 404
     assert "Sign in with a passkey" in client.get("/admin/login/").text
     assert "oidc" not in client.get("/admin/login/").text
+
+
+def test_an_account_that_is_removed_while_it_comes_back_is_refused(client, provider, monkeypatch) -> None:
+    person(provider, "ina", preferred_username="ina", groups=["order-desk"])
+    account_of = openid._account
+
+    def removed(*args: Any) -> Any:
+        account = account_of(*args)
+        User.objects.filter(pk=account.pk).delete()
+        return account
+
+    monkeypatch.setattr(openid, "_account", removed)
+
+    assert come_back(client, "ina").status_code == 403
+    assert "_auth_user_id" not in client.session

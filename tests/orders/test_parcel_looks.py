@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 
 import pytest
@@ -56,6 +56,20 @@ def test_an_order_that_has_not_ended_is_looked_at_again_and_an_old_one_never(sho
     settings.PARCEL_WATCHED_FOR = 0.0
     gather()
     assert not Parcel.objects.exists()
+
+
+def test_a_look_that_a_clock_that_was_put_back_has_set_too_far_ahead_is_due(shop, sent, settings):
+    """No pause between two looks is so long (H26)."""
+    watch.read_orders()
+    far = 3 * max(watch.LONGEST_PAUSE, settings.PARCEL_LOOK_AFTER * 2**parcel_news.SLOWEST)
+    ParcelWatch.objects.update(look_at=datetime.now(UTC) + timedelta(seconds=far))
+
+    parcel_news.turn()
+
+    assert [one.order_key for one in Parcel.objects.all()] == [sent]
+    Parcel.objects.update(look_at=datetime.now(UTC) + timedelta(seconds=far))
+
+    assert parcel_news.turn() == 1
 
 
 def test_an_order_whose_row_becomes_visible_late_is_not_passed_by(shop):

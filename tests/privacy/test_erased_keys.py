@@ -55,3 +55,22 @@ def test_two_persons_whose_mail_addresses_are_in_the_keys_of_their_orders_are_er
     assert [one.state for one in erased] == ["done", "done"], [one.step for one in erased]
     assert hits().keys() <= KEPT
     assert Submission.objects.values("client_key").distinct().count() == 2
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_repetition_under_a_key_that_named_the_person_makes_no_second_order(shop, erp, settings, many):
+    key = f"{EMAIL}:1"
+    first = bought(shop, erp, EMAIL, key)
+    erase(people.by_email(EMAIL))
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key " * 5  # rotated meanwhile
+    request = a_request(email=EMAIL, shipping_address=ADDRESS)
+
+    items = [Item(data=request, idempotency_key=key), Item(data={**request, "priority": 1}, idempotency_key=key)]
+    [again, *refused] = place_orders(items if many else items[:1], account=erp)
+
+    assert isinstance(again, Placed)
+    assert (again.public_id, again.replayed) == (first.public_id, True)
+    assert [type(one) for one in refused] == [KeyReused] * many
+    assert Submission.objects.count() == 1
+    place_order(request, account=an_account("another", "client"), idempotency_key=key)
+    assert Submission.objects.count() == 2

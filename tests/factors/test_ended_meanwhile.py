@@ -1,0 +1,117 @@
+"""What a sign-in rests on may end in another session while it is under way: it is refused then, as if it had ended before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+
+from orders.factors import codes, passkeys, proofs, tries
+from tests.factors.conftest import code, sign_in
+
+pytestmark = pytest.mark.django_db
+ASK = "/admin/second-factor/"
+
+
+@pytest.fixture(autouse=True)
+def _required(settings: Any) -> None:
+    settings.CONSOLE_SECOND_FACTOR = "required"
+
+
+def ends(monkeypatch: Any, account: User) -> None:
+    """The account has a passkey, which answers rightly and is removed in another session before its use is noted."""
+    passkey = Authenticator.objects.create(user=account, type="webauthn", data={"name": "key", "credential": {}})
+
+    def complete(_account: Any, _credential: Any) -> Authenticator:
+        Authenticator.objects.filter(pk=passkey.pk).delete()
+        return passkey
+
+    monkeypatch.setattr(passkeys.auth, "extract_user_from_response", lambda said: account)
+    monkeypatch.setattr(passkeys.auth, "parse_authentication_response", lambda said: None)
+    monkeypatch.setattr(passkeys.auth, "complete_authentication", complete)
+    monkeypatch.setattr(passkeys.auth, "get_credentials", lambda user: [])
+
+
+def test_a_passkey_that_is_removed_meanwhile_signs_no_one_in(client, ops, monkeypatch) -> None:
+    ends(monkeypatch, ops)
+
+    answer = client.post("/admin/second-factor/passkey/", {"credential": "{}"})
+
+    assert answer.status_code == 403
+    assert "_auth_user_id" not in client.session
+
+
+def test_a_passkey_that_is_removed_meanwhile_is_no_second_factor(client, ops, enrolled, monkeypatch) -> None:
+    sign_in(client)
+    ends(monkeypatch, ops)
+
+    answer = client.post(ASK, {"credential": "{}"})
+
+    assert answer.status_code == 400
+    assert not client.session["proved"][1]
+
+
+def test_an_app_that_is_removed_meanwhile_is_no_second_factor(client, ops, enrolled, monkeypatch) -> None:
+    sign_in(client)
+    first_use = tries.first_use
+
+    def removed(*args: Any) -> bool:
+        Authenticator.objects.filter(user=ops).delete()
+        return first_use(*args)
+
+    monkeypatch.setattr(tries, "first_use", removed)
+
+    assert client.post(ASK, {"code": code()}).status_code == 400
+    assert not client.session["proved"][1]
+
+
+def test_recovery_codes_that_are_removed_meanwhile_stay_removed(client, ops, enrolled, monkeypatch) -> None:
+    sign_in(client)
+    validate = RecoveryCodes.validate_code
+
+    def before(self: RecoveryCodes, given: str) -> bool:
+        Authenticator.objects.filter(user=ops).delete()
+        return validate(self, given)
+
+    monkeypatch.setattr(RecoveryCodes, "validate_code", before)
+
+    answer = client.post(ASK, {"code": enrolled[0]})
+
+    assert (answer.status_code, client.session["proved"][1]) == (400, False)
+    assert not Authenticator.objects.filter(user=ops).exists()
+
+
+def test_a_session_that_is_ended_meanwhile_stays_ended(client, ops, enrolled, monkeypatch) -> None:
+    sign_in(client)
+    use = codes._use
+
+    def ended(*args: Any) -> bool:
+        Session.objects.all().delete()
+        return use(*args)
+
+    monkeypatch.setattr(codes, "_use", ended)
+
+    answer = client.post(ASK, {"code": code()})
+
+    assert answer.status_code == 400
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("end", [User.delete, lambda account: User.objects.filter(pk=account.pk).update(is_active=False)])
+def test_an_account_that_ends_meanwhile_is_not_signed_in_by_its_passkey(client, ops, monkeypatch, end) -> None:
+    monkeypatch.setattr(passkeys, "owner", lambda said: ops)
+    enters = proofs.enters_the_console
+
+    def ended(account: Any) -> bool:
+        answer = enters(account)
+        end(User.objects.get(pk=ops.pk)) if User.objects.filter(pk=ops.pk, is_active=True) else None
+        return answer
+
+    monkeypatch.setattr(proofs, "enters_the_console", ended)
+
+    assert client.post("/admin/second-factor/passkey/", {"credential": "{}"}).status_code == 403
+    assert "_auth_user_id" not in client.session
