@@ -292,6 +292,9 @@ class OnceForm(ReasonForm):
     token = forms.CharField(required=False, max_length=64, initial=partial(secrets.token_urlsafe, 16), widget=forms.HiddenInput)
 
 
+LONGEST_ATTEMPT = 9  # digits
+
+
 class BulkForm(OnceForm):
     """`chosen`: pairs of public id and the attempt that was shown."""
 
@@ -302,6 +305,8 @@ class BulkForm(OnceForm):
         pairs: list[tuple[str, int | None]] = []
         for word in self.cleaned_data["chosen"].split()[:BULK_LIMIT]:
             key, _colon, attempt = word.rpartition(":")
+            if len(attempt) > LONGEST_ATTEMPT:
+                raise forms.ValidationError(word[:100], "invalid")
             pairs.append((key, int(attempt) if attempt.isdecimal() else None))
         return pairs
 

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.urls import reverse
 
 from orders.models import Order
 from supervision.jobs import working
@@ -252,3 +253,14 @@ def test_orders_that_cannot_be_treated_so_are_counted(operator: Client):
 
     assert "Resubmit: 1 order" in html
     assert "2 fit, but cannot be treated so now" in left
+
+
+def test_what_no_form_of_ours_sends_starts_nothing(operator: Client):
+    (order,) = fail()
+    page = reverse("admin:orders_order_bulk", args=["resubmit"])
+
+    huge = operator.post(page, {"chosen": f"{order.public_id}:{'9' * 30}", "reason": "r"})
+    unprintable = operator.get(page, {"step": "\0"})
+
+    assert huge.status_code == unprintable.status_code == 302
+    assert not Job.objects.exists()
