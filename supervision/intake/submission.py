@@ -92,7 +92,7 @@ def _accept_one(item: NewSubmission, *, announces: bool) -> list[tuple[Any, ...]
     """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
     if connection.in_atomic_block:
         return None
-    facts = {**vars(item), "erased": erased_keys.names(item.client, item.client_key)}
+    facts = {**vars(item), "erased": [] if item.client_key is None else erased_keys.names(item.client, item.client_key)}
     try:
         return [row[:3] for row in db.run(_ACCEPT_AND_NOTIFY if announces else _ACCEPT_ONE, facts, patience=PATIENCE_SECONDS)] or None
     except IntegrityError:
@@ -101,7 +101,7 @@ def _accept_one(item: NewSubmission, *, announces: bool) -> list[tuple[Any, ...]
 
 def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
     facts = {
-        "erased": [" ".join(erased_keys.names(item.client, item.client_key)) for item in submissions],
+        "erased": ["" if item.client_key is None else " ".join(erased_keys.names(item.client, item.client_key)) for item in submissions],
         "ids": [item.public_id for item in submissions],
         "workflows": [item.workflow for item in submissions],
         "payloads": [item.payload for item in submissions],
