@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from orders.formats import money
-from orders.parcels import shown, states
+from orders.parcels import extent, shown, states
 from orders.payments import codes
 from orders.payments.state import ACTION_REQUIRED, REFUSED, has_lapsed
 from orders.queries import OrderView
@@ -150,6 +150,17 @@ STATE_WORDS: dict[str, tuple[Any, str]] = {
 }
 
 
+_BOOKED_WORDS = {
+    extent.PART: (gettext_lazy("Partly on its way"), "good"),
+    extent.NONE: (gettext_lazy("Not sent yet"), "warn"),
+}
+
+
+def in_short(process_state: str, booked: str) -> tuple[Any, str]:
+    """An order's state in two or three words, and its tone. booked: how much of it was booked, if it is Processed."""
+    return _BOOKED_WORDS.get(booked, STATE_WORDS[process_state]) if process_state == RunState.PROCESSED else STATE_WORDS[process_state]
+
+
 def standing(view: OrderView) -> Standing:
     """The order's progress, in words for its customer."""
     done = {step.name: step for step in view.steps if step.direction == Direction.DO}
@@ -212,6 +223,13 @@ def _processed(view: OrderView) -> tuple[str, str, str]:
     if states.RETURNED in where:
         lead = _("It could not be delivered and comes back to us. Our team takes care of it.")
         return ngettext("Your parcel comes back", "A parcel of yours comes back", len(view.parcels)), lead, "warn"
+    booked = extent.of(view.steps)
+    if booked == extent.NONE and not view.parcels:
+        return _("Your order is not sent yet"), _("Our team takes care of it."), "warn"
+    if booked == extent.PART and where == {states.DELIVERED}:
+        return _("A part of your order is delivered"), _("Our team takes care of the rest."), "good"
+    if booked == extent.PART:
+        return _("A part of your order is on its way"), _("Our team takes care of the rest."), "good"
     if where == {states.DELIVERED}:
         return _("Your order is delivered"), _processed_lead(view), "good"
     return _("Your order is on its way"), _processed_lead(view), "good"
@@ -233,6 +251,11 @@ def _stage(view: OrderView, name: str, do: Any, undo: Any) -> Stage:
         return _undo_stage(name, words, undo)
     ending = view.process_state in (RunState.COMPENSATING, RunState.CANCELLED)
     state = do.process_state if do is not None else ProcessState.PENDING
+    booked = extent.of(view.steps) if name == SHIPMENT and state in (ProcessState.PROCESSED, ProcessState.SKIPPED) else extent.ALL
+    if booked == extent.PART and not ending:
+        return Stage(name=name, title=_("A part of the delivery is booked"), look="done", note=_("Our team takes care of the rest."))
+    if booked == extent.NONE and not ending:
+        return Stage(name=name, title=str(words.dropped), look="dropped", note=_("Our team takes care of it."))
     if state == ProcessState.PROCESSED:
         was_reserved = known is WORDS_OF_RESERVING[AUTHORISE] and not view.payment.reserved  # charged since, or lapsed
         title = _("The amount was reserved on your card") if was_reserved else str(words.done)

@@ -22,7 +22,9 @@ from orders import keypages, queries
 from orders.accounts.signing_in import is_verified
 from orders.cart import Cart
 from orders.models import Order
-from orders.progress import STATE_WORDS
+from orders.parcels import extent
+from orders.progress import in_short
+from supervision.states import RunState
 
 PAGE = 10
 NEWEST_FIRST = keypages.Order(fields=("created_at", "id"), types=(DateTimeField(), BigAutoField()), falling=True)
@@ -39,7 +41,9 @@ def history(request: HttpRequest) -> HttpResponse:
     if said:
         mine = [rows.filter(number=number_of(said)) for rows in mine]
     page = keypages.page(mine, request.GET, NEWEST_FIRST, size=PAGE)
-    rows = [(one, *STATE_WORDS[one.run.process_state]) for one in queries.with_runs(page.rows)]
+    found = queries.with_runs(page.rows)
+    booked = extent.of_runs(one.run.pk for one in found if one.run.process_state == RunState.PROCESSED)
+    rows = [(one, *in_short(one.run.process_state, booked.get(one.run.pk, extent.ALL))) for one in found]
     return render(request, "orders/history.html", {"page": page, "rows": rows, "number": said, "verified": verified})
 
 

@@ -32,6 +32,7 @@ from django.utils.translation import gettext as _
 from orders.formats import speaking
 from orders.intake import number_of
 from orders.mails.codes import SEND as SEND_AGAIN
+from orders.parcels import extent
 from orders.parcels.splitting import BOOKING, trackings
 from orders.refunds import mail as refund_mail
 from orders.refunds.codes import TELL as REFUND_STEP
@@ -137,15 +138,23 @@ def _written(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
         return EmailMultiAlternatives(subject=subject, body=text, to=[payload["email"]], headers=headers)
     again = request.step == SEND_AGAIN
     number = payload["number"] if again else number_of(payload, request.run_id)
-    facts = {**payload, "number": number, "trackings": payload["trackings"] if again else trackings(request.results.get(BOOKING))}
+    booked = payload.get("extent", extent.ALL) if again else extent.of_run(request.run_id)
+    numbers = payload["trackings"] if again else trackings(request.results.get(BOOKING))
+    facts = {**payload, "number": number, "trackings": numbers, "extent": booked}
     message = EmailMultiAlternatives(
-        subject=_("Your order %(number)s is on its way") % {"number": number},
+        subject=_subject(booked) % {"number": number},
         body=render_to_string("orders/mail/on_its_way.txt", facts),
         to=[payload["email"]],
         headers={"Message-ID": message_id, "X-Order-ID": payload["order"] if again else request.run_key},
     )
     message.attach_alternative(render_to_string("orders/mail/on_its_way.html", facts), "text/html")
     return message
+
+
+def _subject(booked: str) -> str:
+    if booked == extent.ALL:
+        return _("Your order %(number)s is on its way")
+    return _("A part of your order %(number)s is on its way") if booked == extent.PART else _("Your order %(number)s is paid")
 
 
 def _close(connection: Any) -> None:

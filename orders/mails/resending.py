@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from orders.later_requests import Asked, check_key, digest_of, seen, submission
 from orders.mails.codes import MOST, NOT_SENT, SEND, TOO_OFTEN, WORKFLOW
 from orders.models import MailAgain, Order
+from orders.parcels import extent
 from orders.parcels.splitting import BOOKING, trackings
 from orders.queries import OrderView, order_view, with_runs
 from orders.returns.intake import AfterIntake
@@ -68,4 +69,4 @@ def _payload(order: Order, view: OrderView, to: str) -> dict[str, Any]:
     facts = {name: payload[name] for name in ("lines", "total", "currency", "shipping_address", "language") if name in payload}
     booked = [step.result or {} for step in view.steps if step.name == BOOKING and step.direction == Direction.DO]
     numbers = trackings(booked[-1]) if booked else []
-    return {**facts, "order": view.public_id, "number": view.number, "email": to, "trackings": numbers}
+    return {**facts, "order": view.public_id, "number": view.number, "email": to, "trackings": numbers, "extent": extent.of(view.steps)}

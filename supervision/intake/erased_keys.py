@@ -19,9 +19,9 @@ def kept(client: str, key: str) -> str:
     return _digest(texts.secret_keys()[0], client, key)
 
 
-def names(client: str, key: str | None) -> list[str]:
+def names(client: str, key: str) -> list[str]:
     """What may be kept in the place of this client's key: under each key of the installation."""
-    return [] if key is None else [_digest(secret, client, key) for secret in texts.secret_keys()]
+    return [_digest(secret, client, key) for secret in texts.secret_keys()]
 
 
 def _digest(secret: str, client: str, key: str) -> str:

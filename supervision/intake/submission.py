@@ -81,27 +81,35 @@ RETURNING public_id, created_at, id
 
 _ACCEPT_ONE = """
 INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
+VALUES (%(public_id)s, %(workflow)s, %(payload)s, %(client)s, NULL, %(request_hash)s, %(session_key)s)
+RETURNING public_id, created_at, id
+"""
+_ACCEPT_UNDER_A_KEY = """
+INSERT INTO supervision_submission (public_id, workflow, payload, client, client_key, request_hash, session_key)
 SELECT %(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(request_hash)s, %(session_key)s
  WHERE NOT EXISTS (SELECT FROM supervision_submission WHERE client = %(client)s AND client_key = ANY (%(erased)s::text[]))
 RETURNING public_id, created_at, id
 """
-_ACCEPT_AND_NOTIFY = _ACCEPT_ONE.rstrip() + f", {notify.NOTIFY}"
 
 
 def _accept_one(item: NewSubmission, *, announces: bool) -> list[tuple[Any, ...]] | None:
     """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
     if connection.in_atomic_block:
         return None
-    facts = {**vars(item), "erased": erased_keys.names(item.client, item.client_key)}
+    statement, facts = _ACCEPT_ONE, vars(item)
+    if item.client_key is not None:
+        statement, facts = _ACCEPT_UNDER_A_KEY, {**facts, "erased": erased_keys.names(item.client, item.client_key)}
+    if announces:
+        statement = statement.rstrip() + f", {notify.NOTIFY}"
     try:
-        return [row[:3] for row in db.run(_ACCEPT_AND_NOTIFY if announces else _ACCEPT_ONE, facts, patience=PATIENCE_SECONDS)] or None
+        return [row[:3] for row in db.run(statement, facts, patience=PATIENCE_SECONDS)] or None
     except IntegrityError:
         return None
 
 
 def _accept_all(submissions: Sequence[NewSubmission]) -> list[tuple[Any, ...]]:
     facts = {
-        "erased": [" ".join(erased_keys.names(item.client, item.client_key)) for item in submissions],
+        "erased": ["" if item.client_key is None else " ".join(erased_keys.names(item.client, item.client_key)) for item in submissions],
         "ids": [item.public_id for item in submissions],
         "workflows": [item.workflow for item in submissions],
         "payloads": [item.payload for item in submissions],

@@ -141,8 +141,9 @@ def _keys(keys: Sequence[str], words: Words) -> int:
     """Keep a digest in the place of a client's key that names the person: a repetition under the key makes no second order."""
     changed = 0
     for row in Submission.objects.filter(public_id__in=keys, client_key__isnull=False).select_for_update():
-        if not row.client_key.startswith(erased_keys.MARK) and words.out_of(row.client_key) != row.client_key:
-            row.client_key = erased_keys.kept(row.client, row.client_key)
+        key = row.client_key or ""
+        if not key.startswith(erased_keys.MARK) and words.out_of(key) != key:
+            row.client_key = erased_keys.kept(row.client, key)
             row.save(update_fields=["client_key"])
             changed += 1
     return changed

@@ -9,6 +9,8 @@ from orders.intake import number_of
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
 from tests.support.requests import StepOfOrder
 
+pytestmark = pytest.mark.django_db
+
 agent = EmailAgent()
 
 
