@@ -90,19 +90,22 @@ SELECT %(public_id)s, %(workflow)s, %(payload)s, %(client)s, %(client_key)s, %(r
  WHERE NOT EXISTS (SELECT FROM supervision_submission WHERE client = %(client)s AND client_key = ANY (%(erased)s::text[]))
 RETURNING public_id, created_at, id
 """
+_ONE = {  # (under a key, and notify)
+    (keyed, notifies): f"{statement.rstrip()}, {notify.NOTIFY}" if notifies else statement
+    for keyed, statement in enumerate((_ACCEPT_ONE, _ACCEPT_UNDER_A_KEY))
+    for notifies in (False, True)
+}
 
 
 def _accept_one(item: NewSubmission, *, announces: bool) -> list[tuple[Any, ...]] | None:
     """Insert one row without ON CONFLICT. A conflict is rare: then the result is None, and the general statement decides."""
     if connection.in_atomic_block:
         return None
-    statement, facts = _ACCEPT_ONE, vars(item)
+    facts = vars(item)
     if item.client_key is not None:
-        statement, facts = _ACCEPT_UNDER_A_KEY, {**facts, "erased": erased_keys.names(item.client, item.client_key)}
-    if announces:
-        statement = statement.rstrip() + f", {notify.NOTIFY}"
+        facts = {**facts, "erased": erased_keys.names(item.client, item.client_key)}
     try:
-        return [row[:3] for row in db.run(statement, facts, patience=PATIENCE_SECONDS)] or None
+        return [row[:3] for row in db.run(_ONE[item.client_key is not None, announces], facts, patience=PATIENCE_SECONDS)] or None
     except IntegrityError:
         return None
 
