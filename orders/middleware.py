@@ -1,5 +1,5 @@
 """Headers on each answer: its name (`Request-Id`), what is left of a client's rate, what a page may load and run, and who stores it.
-And the check of the request's host, which the probes leave out.
+And the check of the request's host, which the probes leave out, and of what the console's lists cannot look for.
 
 The storefront and the API use only this site's files, and no inline scripts or styles. The admin's theme needs inline
 scripts and styles, so the paths in THEMED_PATHS get a looser policy. They too load nothing from other sites, and no page evaluates
@@ -15,9 +15,13 @@ from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponseBase, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext as _
 
 _COMMON = "base-uri 'none'; frame-ancestors 'none'; form-action 'self'; object-src 'none'"
 STRICT = (
@@ -94,3 +98,19 @@ class Common(CommonMiddleware):
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         """None: go on. A redirect is the answer."""
         return None if request.path_info.strip("/") in settings.PROBES else super().process_request(request)
+
+
+class NoNul(MiddlewareMixin):
+    """Refuses a NUL in the address of a page of the console, or among the rows selected there: 400.
+
+    PostgreSQL keeps no NUL and refuses to look for one, so Django's lists would answer 500. Forms name the field themselves.
+    """
+
+    def process_view(self, request: HttpRequest, *view: Any) -> None:
+        """Raises BadRequest."""
+        if not request.path_info.startswith(THEMED_PATHS):
+            return
+        selected = request.POST.getlist(ACTION_CHECKBOX_NAME) if request.method == "POST" else []
+        asked = (text for name, values in request.GET.lists() for text in (name, *values))
+        if any("\0" in text for text in (request.path_info, *asked, *selected)):
+            raise BadRequest(_("The address must not contain a NUL character."))

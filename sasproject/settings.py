@@ -103,6 +103,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "orders.factors.middleware.SecondFactor",
     "django_htmx.middleware.HtmxMiddleware",
+    "orders.middleware.NoNul",
 ]
 
 ROOT_URLCONF = "sasproject.urls"

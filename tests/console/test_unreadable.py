@@ -1,0 +1,25 @@
+"""What no page of the console can look for is refused: it is no fault of the server."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
+
+
+@pytest.mark.parametrize(
+    ("address", "selected"),
+    [
+        ("/admin/supervision/heartbeat/1%00/change/", None),
+        ("/admin/supervision/alert/?run%00=1", None),
+        ("/admin/supervision/deadletter/?kind__exact=%00", None),
+        ("/admin/orders/order/?q=a%00", None),
+        ("/admin/supervision/alert/", "1\0"),
+    ],
+)
+def test_a_nul_is_refused(operator: Client, address: str, selected: str | None) -> None:
+    form = {"action": "acknowledge_selected", "_selected_action": selected, "reason": "x"}
+    answer = operator.get(address) if selected is None else operator.post(address, form)
+
+    assert answer.status_code == 400
