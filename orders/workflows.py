@@ -63,6 +63,7 @@ FULFIL_ORDER = register(
                 complete_within=timedelta(seconds=30),
                 retry=RetryPolicy(on_permanent=OnPermanent.SKIP, on_exhausted=OnExhausted.SKIP),
                 amendable=("email",),
+                reads=("book-shipment",),
             ),
         ),
         intake=OrderIntake(),

@@ -138,7 +138,7 @@ def _written(request: StepRequest, message_id: str) -> EmailMultiAlternatives:
         return EmailMultiAlternatives(subject=subject, body=text, to=[payload["email"]], headers=headers)
     again = request.step == SEND_AGAIN
     number = payload["number"] if again else number_of(payload, request.run_id)
-    booked = payload.get("extent", extent.ALL) if again else extent.of_run(request.run_id)
+    booked = payload.get("extent", extent.ALL) if again else extent.of_results(request.results)
     numbers = payload["trackings"] if again else trackings(request.results.get(BOOKING))
     facts = {**payload, "number": number, "trackings": numbers, "extent": booked}
     message = EmailMultiAlternatives(

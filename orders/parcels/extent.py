@@ -15,12 +15,14 @@ ALL, PART, NONE = "all", "part", "none"
 def of(steps: Iterable[StepState]) -> str:
     """ALL, PART or NONE, from the steps of an order whose booking has ended."""
     booking = next((step for step in steps if step.name == BOOKING and step.direction == Direction.DO), None)
-    return ALL if booking is None else _of(booking.process_state, booking.result)
+    if booking is None:
+        return ALL
+    return NONE if booking.process_state == ProcessState.SKIPPED else _of_result(booking.result)
 
 
-def of_run(run_id: int) -> str:
-    """The same of the order with this run."""
-    return of(StepState.objects.filter(run_id=run_id, name=BOOKING, direction=Direction.DO))
+def of_results(results: Mapping[str, Any]) -> str:
+    """The same from the results that a later step reads: a booking that was skipped has none."""
+    return _of_result(results[BOOKING]) if BOOKING in results else NONE
 
 
 def of_runs(run_ids: Iterable[int]) -> dict[int, str]:
@@ -29,9 +31,7 @@ def of_runs(run_ids: Iterable[int]) -> dict[int, str]:
     return {step.run_id: of([step]) for step in bookings}
 
 
-def _of(process_state: str, result: Any) -> str:
-    if process_state == ProcessState.SKIPPED:
-        return NONE
+def _of_result(result: Any) -> str:
     results = result.get("results") if isinstance(result, Mapping) else None
     if not isinstance(results, list) or not results:  # one parcel, or a result by hand
         return ALL

@@ -49,7 +49,7 @@ SHIP_PARCEL = Workflow(
 
 
 def split(order: Workflow) -> Workflow:
-    """The version of this workflow whose orders travel in several parcels: only the booking differs, and the mail lists them all."""
+    """The version of this workflow whose orders travel in several parcels: only the booking differs."""
     booking = ForEach(
         splitting.BOOKING,
         workflow=splitting.PARCEL_WORKFLOW,
@@ -57,6 +57,5 @@ def split(order: Workflow) -> Workflow:
         parent=splitting.shared,
         at_once=AT_ONCE,
     )
-    steps = [booking if step.name == splitting.BOOKING else step for step in order.steps]
-    steps[-1] = replace(steps[-1], reads=(*steps[-1].reads, splitting.BOOKING))
-    return replace(order, version=splitting.SPLIT + order.version, by_choice=True, steps=tuple(steps))
+    steps = tuple(booking if step.name == splitting.BOOKING else step for step in order.steps)
+    return replace(order, version=splitting.SPLIT + order.version, by_choice=True, steps=steps)

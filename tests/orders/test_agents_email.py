@@ -9,8 +9,6 @@ from orders.intake import number_of
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
 from tests.support.requests import StepOfOrder
 
-pytestmark = pytest.mark.django_db
-
 agent = EmailAgent()
 
 

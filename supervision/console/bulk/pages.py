@@ -121,8 +121,7 @@ class BulkPages(PageAdmin):
             raise Refused(str(_("Filter the list first: a verb for every order is never meant.")), "filter_required")
         rows = self.get_changelist_instance(request).get_queryset(request).order_by()
         runs = rows.values_list(f"{self.run_path}pk", flat=True)
-        step = said.get("step", "")
-        chosen = selection.of_runs(runs, step if step.isprintable() else "")  # then the list has no rows
+        chosen = selection.of_runs(runs, said.get("step", ""))
         shown = selection.preview(verb.name, chosen)
         if not shown.orders:
             raise Refused(str(_("No order that fits can be treated so now; nothing was started.")), "no_orders")
