@@ -66,7 +66,7 @@ class JobAdmin(PageAdmin):
         return _in_words(obj)
 
     def show(self, request: HttpRequest, row: Any, /) -> HttpResponse:
-        """One job with its progress and results; the form stops it, or lets it go on."""
+        """One job with its progress and results; the form stops it, lets it go on, or ends it."""
         may_act = rights.may(request.user, row.verb)
         said = request.POST if request.method == "POST" else None
         form = ReasonForm(said)
@@ -105,13 +105,16 @@ class JobAdmin(PageAdmin):
         return [(value, label, count, value == chosen) for value, label, count in words if count or value == chosen]
 
     def _act(self, request: HttpRequest, job: Job, verb: str, reason: str) -> bool:
-        """Stop it, or let it go on; False if the verb is not known."""
-        if verb not in ("stop", "resume"):
+        """Stop it, let it go on, or end it; False if the verb is not known."""
+        if verb not in ("stop", "resume", "end"):
             return False
         try:
             if verb == "stop":
                 steering.stop(job.pk, by=person(request), reason=reason)
                 messages.success(request, _("The job is stopped. What is done stays done."))
+            elif verb == "end":
+                steering.end(job.pk, by=person(request), reason=reason)
+                messages.success(request, _("The job is ended. The orders that were left stay as they are."))
             else:
                 steering.resume(job.pk, by=person(request), reason=reason)
                 messages.success(request, _("The job goes on."))

@@ -74,6 +74,7 @@ patterns: list[URLPattern | URLResolver] = [
     path("jobs/", job_views.JobsView.as_view(), name="jobs"),
     path("jobs/<rowid:pk>/", job_views.JobView.as_view(), name="job"),
     path("jobs/<rowid:pk>/stop/", job_views.StopJobView.as_view(), name="stop-job"),
+    path("jobs/<rowid:pk>/end/", job_views.EndJobView.as_view(), name="end-job"),
     path("jobs/<rowid:pk>/resume/", job_views.ResumeJobView.as_view(), name="resume-job"),
     path("approvals/", approvals.ApprovalsView.as_view(), name="approvals"),
     path("approvals/<rowid:pk>/", approvals.ApprovalView.as_view(), name="approval"),

@@ -117,6 +117,20 @@ UPDATE supervision_job
  WHERE id = %(job)s AND state = 'stopped'
 RETURNING id
 """
+# The orders that wait get a result in the same statement. No batch is under way in a stopped job: a batch holds the job's row.
+END = """
+WITH j AS (
+    UPDATE supervision_job
+       SET state = 'done', finished_at = clock_timestamp(), failed = failed + total - position, position = total,
+           stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s
+     WHERE id = %(job)s AND state = 'stopped'
+    RETURNING id),
+r AS (
+    UPDATE supervision_jobresult t
+       SET outcome = 'refused', code = 'job_ended', message = %(message)s, acted_at = clock_timestamp()
+      FROM j WHERE t.job_id = j.id AND t.outcome = 'waiting')
+SELECT id FROM j
+"""
 AWAIT = """
 UPDATE supervision_job
    SET approval = %(approval)s, state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s

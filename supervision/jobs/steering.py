@@ -1,4 +1,4 @@
-"""Starting, stopping and resuming jobs. Each says who and why; the entry in the admin's log commits with the change."""
+"""Starting, stopping, resuming and ending jobs. Each says who and why; the entry in the admin's log commits with the change."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from supervision.approvals import gate, rights, stakes
 from supervision.approvals.actors import Exempt
@@ -176,6 +177,24 @@ def resume(pk: int, *, by: Actor, reason: str) -> None:
 
     if waits := db.transact(work):
         raise waits
+
+
+def end(pk: int, *, by: Actor, reason: str) -> None:
+    """End a stopped job: the orders that have no result yet are left as they are, and it cannot be resumed.
+
+    Raises Refused where there is no such job, ChangedMeanwhile where it runs or is done.
+    """
+    demand_reason(reason)
+
+    def work() -> None:
+        job = _job(pk)
+        rights.demand(by, job.verb)
+        message = gettext_noop("The job was ended before its turn: %(reason)s") % {"reason": reason}
+        if not db.fetch(job_sql.END, {"job": pk, "by": name_of(by), "reason": reason, "message": message}):
+            raise ChangedMeanwhile(_("The job is %(state)s: only a stopped one can be ended.") % {"state": job.get_state_display()})
+        log(by, job, f"ended: {reason}")
+
+    db.transact(work)
 
 
 def _demand_approval(number: int) -> None:

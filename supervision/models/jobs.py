@@ -15,8 +15,8 @@ class Job(models.Model):
     """One verb for many orders. The orders are chosen when the job starts; each has a `JobResult`.
 
     running: a supervisor works on it. stopped: by an operator, or because its account lost its permission (`stopped_by` is empty
-    then); an operator may resume it. done: every order has a result. Jobs that have been stopped or done for JOB_KEEP_DAYS are
-    deleted.
+    then); an operator may resume or end it. done: every order has a result. Jobs that have been stopped or done for JOB_KEEP_DAYS
+    are deleted.
 
     filter: the filters of the list that chose the orders; empty where an operator chose them one by one. changes: corrections to
     each order's payload. account: the primary key of the account on whose behalf it acts, empty for a command; started_by: its

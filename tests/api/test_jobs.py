@@ -114,6 +114,20 @@ def test_a_job_is_stopped_and_resumed(operator):
     assert operator.post(f"{job}resume/", {"reason": "again"}).status_code == 409
 
 
+def test_a_stopped_job_is_ended(operator):
+    (order,) = fail()
+    job = f"{JOBS}{operator.post(JOBS, body()).json()['id']}/"
+    assert operator.post(f"{job}end/", {"reason": "too soon"}).status_code == 409
+    operator.post(f"{job}stop/", {"reason": "wait"})
+
+    ended = operator.post(f"{job}end/", {"reason": "by hand"})
+
+    finish()
+    assert (ended.status_code, ended.json()["state"], ended.json()["failed"]) == (200, "done", 1)
+    assert operator.get(job).json()["results"][0]["code"] == "job_ended"
+    assert state(order) == "Error"
+
+
 def test_orders_are_corrected_by_a_job(operator):
     (order,) = fail()
 

@@ -167,6 +167,26 @@ def test_what_an_operator_types_outlives_the_updates_of_the_page(open_console: O
     page.get_by_text("The job is stopped.").wait_for()
 
 
+def test_a_result_of_a_job_takes_a_line_on_a_phone_and_a_stopped_job_is_ended(open_console: Open):
+    fail(3)
+    job = steering.start("resubmit", {"error_code": "refused"}, by="command (olga)", reason="the bank is back")
+    working.turn(rest=0.0)
+    page = open_console("operator", viewport=PHONE)
+    page.goto(f"/admin/supervision/job/{job.pk}/change/")
+
+    rows = page.locator("#console tbody tr")
+    heights = [rows.nth(number).bounding_box()["height"] for number in range(rows.count())]
+
+    assert len(heights) == 3
+    assert max(heights) < 50
+    job = steering.start("cancel", {"process_state": "Processing"}, by="command (olga)", reason="gone")
+    steering.stop(job.pk, by="olga", reason="wait")
+    page.goto(f"/admin/supervision/job/{job.pk}/change/")
+    page.locator("[name=reason]").fill("by hand")
+    page.get_by_role("button", name="End the job").click()
+    page.get_by_text("The job is ended.").wait_for()
+
+
 def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
     fail()
     page = open_console("operator")

@@ -139,6 +139,18 @@ def test_a_job_is_stopped_resumed_and_worked_off(manage: Manage):
     assert state(order) == "Processing"
 
 
+def test_a_stopped_job_is_ended(manage: Manage):
+    (order,) = fail()
+    manage("resubmit", "--where", "error_code=refused", "--reason", "r")
+    job = Job.objects.get()
+    manage("jobs", job.pk, "--stop", "--reason", "wait")
+
+    ended = manage("jobs", job.pk, "--end", "--reason", "by hand")
+
+    assert "0 done (0 of them in Error again), 1 not done, 0 left" in ended.out
+    assert state(order) == "Error"
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -76,6 +76,22 @@ def test_a_job_is_stopped_and_let_go_on_with_a_reason(operator: Client):
     assert "<textarea" not in page(operator, job)
 
 
+def test_a_stopped_job_is_ended(operator: Client):
+    (order,) = fail()
+    job = a_job()
+    address = f"{JOBS}{job.pk}/change/"
+    assert 'value="end"' not in page(operator, job)
+    operator.post(address, {"verb": "stop", "reason": "wait"})
+    assert 'value="end"' in page(operator, job)
+
+    assert "The job is ended" in operator.post(address, {"verb": "end", "reason": "by hand"}, follow=True).content.decode()
+
+    finish()
+    job.refresh_from_db()
+    assert (job.state, job.failed, state(order)) == ("done", 1, "Error")
+    assert "<textarea" not in page(operator, job)
+
+
 def test_a_viewer_sees_a_job_and_cannot_act(viewer: Client, client: Client):
     fail()
     job = a_job()

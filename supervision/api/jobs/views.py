@@ -112,6 +112,19 @@ class StopJobView(Door):
         return Response(reading.facts(Job.objects.get(pk=pk)), status=202)
 
 
+class EndJobView(Door):
+    """Ending a stopped job."""
+
+    permission_classes = [AnyOperators]
+
+    @extend_schema(operation_id="end_job", request=ReasonSerializer, responses={200: JobAnswer})
+    def post(self, request: Request, pk: int) -> Response:
+        """End a stopped job: the orders that have no result yet are left as they are. It cannot be resumed."""
+        job = get_object_or_404(Job, pk=pk)
+        steering.end(job.pk, by=account_of(request), **self.read(request, ReasonSerializer))
+        return Response(reading.facts(Job.objects.get(pk=pk)))
+
+
 class ResumeJobView(Door):
     """Resuming a stopped job."""
 

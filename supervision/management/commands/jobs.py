@@ -1,4 +1,4 @@
-"""Show bulk jobs; stop one or let it go on."""
+"""Show bulk jobs; stop one, let it go on, or end it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Command(Base):
 
     help = (
         "List the bulk jobs, the newest first, or show one with what became of its orders. `resubmit --where ...` and its like "
-        "start jobs. --stop lets a job rest after the batch under way; --resume lets it go on with the orders that are left."
+        "start jobs. --stop lets a job rest after the batch under way; --resume lets it go on with the orders that are left, and --end "
+        "leaves these as they are."
     )
     moves_orders = True
 
@@ -29,6 +30,7 @@ class Command(Base):
         group = parser.add_mutually_exclusive_group()
         group.add_argument("--stop", action="store_true", help="stop it; with --reason")
         group.add_argument("--resume", action="store_true", help="let it go on; with --reason")
+        group.add_argument("--end", action="store_true", help="end it, once it is stopped; with --reason")
         parser.add_argument("--reason", metavar="TEXT", default="", help="why; kept")
         parser.add_argument("--by", metavar="USER", help="the account that acts (default: the shell's user)")
         parser.add_argument("--wait", action="store_true", help="work on the job here until it rests, and show its progress")
@@ -39,13 +41,14 @@ class Command(Base):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["id"] is None:
-            if any(options[name] for name in ("stop", "resume", "wait", "outcome", "again")):
-                raise CommandError("--stop, --resume, --wait, --outcome and --again are about one job: give its ID")
+            if any(options[name] for name in ("stop", "resume", "end", "wait", "outcome", "again")):
+                raise CommandError("--stop, --resume, --end, --wait, --outcome and --again are about one job: give its ID")
             self._list(options)
             return
-        if options["stop"] or options["resume"]:
-            by, reason = actor(options)
-            (steering.stop if options["stop"] else steering.resume)(options["id"], by=by, reason=reason)
+        for name, verb in (("stop", steering.stop), ("resume", steering.resume), ("end", steering.end)):
+            if options[name]:
+                by, reason = actor(options)
+                verb(options["id"], by=by, reason=reason)
         job = Job.objects.filter(pk=options["id"]).first()
         if job is None:
             raise CommandError(f"no job {options['id']}: `manage.py jobs` lists them")
