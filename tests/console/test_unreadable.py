@@ -12,9 +12,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
     ("address", "selected"),
     [
         ("/admin/supervision/heartbeat/1%00/change/", None),
-        ("/admin/supervision/alert/?run%00=1", None),
-        ("/admin/supervision/deadletter/?kind__exact=%00", None),
-        ("/admin/orders/order/?q=a%00", None),
+        ("/admin/orders/order/bulk/resubmit/?step=%00", None),
         ("/admin/supervision/alert/", "1\0"),
     ],
 )

@@ -60,7 +60,7 @@ def test_an_order_that_has_not_ended_is_looked_at_again_and_an_old_one_never(sho
 
 def test_a_look_that_a_clock_that_was_put_back_has_set_too_far_ahead_is_due(shop, sent, settings):
     """No pause between two looks is so long (H26)."""
-    watch.read_orders()
+    until(all_read, what="the end of every earlier transaction of the server")
     far = 3 * max(watch.LONGEST_PAUSE, settings.PARCEL_LOOK_AFTER * 2**parcel_news.SLOWEST)
     ParcelWatch.objects.update(look_at=datetime.now(UTC) + timedelta(seconds=far))
 
