@@ -16,13 +16,11 @@ from uuid import uuid4
 
 from django.conf import settings
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import BadRequest
 from django.db import DataError
 from django.http import HttpRequest, HttpResponseBase, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
-from django.utils.translation import gettext as _
 
 from orders.api import errors
 
@@ -117,4 +115,4 @@ class NoNul(MiddlewareMixin):
         asked = (text for name, values in request.GET.lists() for text in (name, *values))
         if not any("\0" in text for text in (request.path_info, *asked, *selected)):
             return None
-        return errors.bad_request(request, BadRequest(_("The address must not contain a NUL character.")))
+        return errors.bad_request(request, exception)

@@ -2,7 +2,8 @@
 behind, or by an operator who corrects a clock that ran ahead.
 
 A row of the outbox, a breaker or a slot whose time to go on was set before the jump would wait for as long as the jump is. What
-lies further ahead than its own longest delay is due now. A row that was put off when it was made counts its delay from now.
+lies further ahead than its own longest delay is due now. A row that was put off when it was made counts its delay from now, and
+is as if made now, so that the next sweep leaves it.
 The minutes of `incidents.pulse` are the witness: a leading supervisor writes one each minute, and a minute in the future was
 written by a clock that ran ahead. So the plain sweep costs one look at an index. While such a minute is there, each sweep asks all
 tables. It waits for no row that another process has locked: the next sweep takes it.
@@ -30,7 +31,8 @@ def _again(tries: str, longest: int | float, least: float) -> str:
 
 
 _NOTIFICATIONS = f"""
-UPDATE supervision_notification n SET not_before = CASE n.tries WHEN 0 THEN n.not_before - (n.created_at - now()) ELSE now() END
+UPDATE supervision_notification n
+   SET not_before = CASE n.tries WHEN 0 THEN n.not_before - (n.created_at - now()) ELSE now() END, created_at = least(n.created_at, now())
  WHERE n.id = ANY (ARRAY(
     SELECT id FROM supervision_notification
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND not_before > now()

@@ -56,6 +56,24 @@ def test_a_retry_that_was_put_off_begins_after_its_own_delay():
     assert 15 < left <= 21
 
 
+@pytest.mark.parametrize(("delay", "sweeps"), [(300, 1), (300, 3), (2 * HOUR, 3)])
+def test_however_many_sweeps_see_the_jump_the_delay_is_what_is_waited(delay: float, sweeps: int):
+    """A delay that is longer than the jump is left as it is: it becomes no more than twice as long."""
+    key, _, _ = kit.started()
+    kit.expire_and_sweep(key)
+    kit.fetch("UPDATE supervision_stepstate SET not_before = now() + %s * interval '1 s' WHERE attempt = 1", [delay])
+    kit.fetch("INSERT INTO supervision_notification (kind, payload, not_before) VALUES ('job', '{}', now() + %s * interval '1 s')", [delay])
+    jump()
+
+    for _ in range(sweeps):
+        kit.supervisor.sweep_once()
+
+    [[left]] = kit.fetch("SELECT extract(epoch FROM not_before - now()) FROM supervision_stepstate WHERE attempt = 1")
+    [[later]] = kit.fetch("SELECT extract(epoch FROM not_before - now()) FROM supervision_notification WHERE kind = 'job'")
+    assert delay - 30 < left <= (delay + 1 if delay < HOUR else 2 * delay)
+    assert delay - 30 < later <= delay + 1
+
+
 def test_a_retry_that_is_put_off_for_long_by_a_clock_that_is_right_keeps_its_delay():
     key, _, _ = kit.started()
     kit.expire_and_sweep(key)

@@ -1,8 +1,9 @@
 """Steps that may not begin yet, because a clock that ran ahead said so. It has been put back since, and they would wait for the jump.
 
 Such a step's own newest event lies in the future, or, before its first attempt, which is never put off, its moment itself. What was
-left of its wait then counts from now. Too early is safe: a claim makes a new attempt under the same idempotency key, and an agent
-that waits looks at the end of its wait, which stays as it is.
+left of its wait then counts from now. A wait that has been brought forward ends before that event, so the next sweep leaves it. One
+that is longer than the jump is left too: it becomes at most twice as long. Too early is safe: a claim makes a new attempt under the
+same idempotency key, and an agent that waits looks at the end of its wait, which stays as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ WITH c AS MATERIALIZED (
             WHERE e.run_id = s.run_id AND e.direction = s.direction AND e.position = s.position
             ORDER BY e.seq DESC LIMIT 1) e ON true
      WHERE s.process_state = 'Pending' AND s.not_before > now() + %(slack)s::float8 * interval '1 s'
-       AND (s.attempt = 0 OR e.at > now() + %(slack)s::float8 * interval '1 s')
+       AND (s.attempt = 0 OR (e.at > now() + %(slack)s::float8 * interval '1 s'
+                              AND s.not_before > e.at - %(slack)s::float8 * interval '1 s' AND s.not_before < e.at + (e.at - now())))
      LIMIT %(limit)s
        FOR UPDATE OF s SKIP LOCKED)
 UPDATE supervision_stepstate s
