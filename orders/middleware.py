@@ -101,10 +101,14 @@ class Common(CommonMiddleware):
         return None if request.path_info.strip("/") in settings.PROBES else super().process_request(request)
 
 
-class NoNul(MiddlewareMixin):
-    """Answers 400 instead of 500 where a page of the console looks for a NUL: in its address, or among the rows selected there.
+_NO_NUMBER = "expected a number"  # Django's words for a key that cannot be one
 
-    PostgreSQL keeps no NUL and refuses to look for one. The lists' own filters and searches, and forms, name the field themselves.
+
+class UnreadableAddress(MiddlewareMixin):
+    """Answers 400 instead of 500 where a page of the console was asked for what it cannot look for.
+
+    That is a NUL in its address or among the rows selected there (PostgreSQL keeps none), and a selected row that is no number.
+    The lists' own filters and searches, and forms, name the field themselves.
     """
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
@@ -113,6 +117,9 @@ class NoNul(MiddlewareMixin):
             return None
         selected = request.POST.getlist(ACTION_CHECKBOX_NAME) if request.method == "POST" else []
         asked = (text for name, values in request.GET.lists() for text in (name, *values))
-        if not any("\0" in text for text in (request.path_info, *asked, *selected)):
+        unreadable = any("\0" in text for text in (request.path_info, *asked, *selected))
+        if isinstance(exception, ValueError) and _NO_NUMBER in str(exception):
+            unreadable = unreadable or any(not text.isdecimal() for text in selected)
+        if not unreadable:
             return None
         return errors.bad_request(request, exception)

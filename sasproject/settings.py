@@ -103,7 +103,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "orders.factors.middleware.SecondFactor",
     "django_htmx.middleware.HtmxMiddleware",
-    "orders.middleware.NoNul",
+    "orders.middleware.UnreadableAddress",
 ]
 
 ROOT_URLCONF = "sasproject.urls"

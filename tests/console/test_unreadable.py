@@ -14,9 +14,10 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
         ("/admin/supervision/heartbeat/1%00/change/", None),
         ("/admin/orders/order/bulk/resubmit/?step=%00", None),
         ("/admin/supervision/alert/", "1\0"),
+        ("/admin/supervision/alert/", "first"),
     ],
 )
-def test_a_nul_is_refused(operator: Client, address: str, selected: str | None) -> None:
+def test_it_is_refused(operator: Client, address: str, selected: str | None) -> None:
     form = {"action": "acknowledge_selected", "_selected_action": selected, "reason": "x"}
     answer = operator.get(address) if selected is None else operator.post(address, form)
 
