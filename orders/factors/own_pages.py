@@ -53,27 +53,28 @@ def own(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and "new-codes" in request.POST:
         return _with_codes(request, codes.new_recovery_codes(account), "recovery codes made anew")
     if request.method == "POST":
-        return _removed(request, account, request.POST.get("remove", ""), last=len(mine) == 1)
+        return _removed(request, account, request.POST.get("remove", ""))
     return show(
         request, "own.html", title=_("Your second factors"), mine=mine, left=codes.left(account),
         app=any(one.type == Authenticator.Type.TOTP for one in mine),
     )  # fmt: skip
 
 
-def _removed(request: HttpRequest, account: Any, key: str, *, last: bool) -> HttpResponse:
-    if last and settings.CONSOLE_SECOND_FACTOR == REQUIRED:
-        messages.error(request, _("It is your only second factor, and the console requires one. Add another one first."))
-        return redirect("factors:own")
-    mine = Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES)
-    gone = mine.filter(pk=int(key)).first() if key.isascii() and key.isdigit() and len(key) < 19 else None
-    if gone is not None:
-        with transaction.atomic():
+def _removed(request: HttpRequest, account: Any, key: str) -> HttpResponse:
+    with transaction.atomic():
+        every = Authenticator.objects.select_for_update().filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES)
+        mine = list(every.order_by("pk"))  # locked: two sessions may each remove one of the last two
+        gone = next((one for one in mine if str(one.pk) == key), None)
+        last = len(mine) == 1
+        if gone is not None and last and settings.CONSOLE_SECOND_FACTOR == REQUIRED:
+            messages.error(request, _("It is your only second factor, and the console requires one. Add another one first."))
+        elif gone is not None:
             log(account, account, f"second factor removed: {gone.type}")
             telling.tell(account, telling.PASSKEY_REMOVED if gone.type == Authenticator.Type.WEBAUTHN else telling.APP_REMOVED)
             gone.delete()
             if last:
                 Authenticator.objects.filter(user_id=account.pk).delete()  # recovery codes alone are no second factor
-        messages.success(request, _("The second factor is removed."))
+            messages.success(request, _("The second factor is removed."))
     return redirect("factors:own")
 
 

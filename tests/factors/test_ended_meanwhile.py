@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db import connection, transaction
+from django.test import Client
 
 from orders.factors import codes, passkeys, proofs, tries
+from tests.engine.kit import blocked_backends
 from tests.factors.conftest import code, sign_in
+from tests.support.shop import until
 
 pytestmark = pytest.mark.django_db
 ASK = "/admin/second-factor/"
@@ -115,3 +120,34 @@ def test_an_account_that_ends_meanwhile_is_not_signed_in_by_its_passkey(client, 
 
     assert client.post("/admin/second-factor/passkey/", {"credential": "{}"}).status_code == 403
     assert "_auth_user_id" not in client.session
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("rule", "left"), [("required", 1), ("off", 0)])
+def test_two_sessions_that_remove_the_last_two_factors_at_once_remove_one_after_the_other(ops, enrolled, settings, rule, left) -> None:
+    """Where the console requires one, one stays. Where it does not, the recovery codes go with the last one."""
+    passkey = Authenticator.objects.create(user=ops, type="webauthn", data={"name": "key", "credential": {}})
+    app = Authenticator.objects.get(user=ops, type="totp")
+    clients = [Client(), Client()]
+    for ahead, one in enumerate(clients):
+        sign_in(one)
+        one.post(ASK, {"code": code(ahead)})
+    settings.CONSOLE_SECOND_FACTOR = rule
+
+    with ThreadPoolExecutor(2) as threads:
+        removing = [threads.submit(_remove, *pair) for pair in zip(clients, (passkey.pk, app.pk), strict=True)]
+        with transaction.atomic():
+            list(Authenticator.objects.select_for_update().order_by("pk"))  # so that both have begun before one of them deletes
+            until(lambda: blocked_backends() == 2, within=20, what="both sessions to wait")
+        answers = [one.result(30) for one in removing]
+
+    assert answers == [302, 302]
+    factors = Authenticator.objects.exclude(type="recovery_codes")
+    assert (factors.count(), Authenticator.objects.filter(type="recovery_codes").count()) == (left, left)
+
+
+def _remove(client: Client, key: int) -> int:
+    try:
+        return client.post(f"{ASK}own/", {"remove": key}).status_code
+    finally:
+        connection.close()
