@@ -147,6 +147,11 @@ NOTIFY = """
 INSERT INTO supervision_notification (kind, payload) VALUES ('job', jsonb_build_object('job', %(job)s::bigint))
 """
 
+# Whether so many steps are under way: claimed, or running.
+BUSY = """
+SELECT count(*) >= %(many)s FROM (SELECT 1 FROM supervision_stepstate WHERE process_state = 'Processing' LIMIT %(many)s) s
+"""
+
 # Orders of a job that its verb has set going and that stand in Error now.
 IN_ERROR_AGAIN = """
 SELECT count(*) FROM supervision_jobresult t JOIN supervision_run r ON r.id = t.run_id

@@ -4,7 +4,8 @@
 2. A batch is one transaction: it locks the job's row, then its orders in the engine's usual order, acts on each, and writes
    their results and the job's counts. A process that is killed in it has done nothing; one that is killed after it has done all.
    So no order is forgotten and none is treated twice.
-3. Between two batches it rests three times as long as the batch took, so that the orders under way keep the processors.
+3. Between two batches it rests: three times as long as the batch took while many steps are under way, so that those keep the
+   processors, and half as long while few are. The orders that it has set going count, too: it goes no faster than the agents.
 4. After TURN_SECONDS it sends itself a hint and returns, so that sweeps and deliveries are not held up. If that hint is lost or
    the process dies, the next sweep of any supervisor finds the job (`relay`) once its lease is over.
 
@@ -44,7 +45,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 25  # orders that one transaction treats; their rows are locked for so long
 TURN_SECONDS = 2.0
-REST = 3.0  # times the time that a batch took: a job gets at most a quarter of one process
+BUSY = 100  # steps in Processing
+REST, SHORT_REST = 3.0, 0.5  # times the time that a batch took, while so many are and while they are fewer
 FREEZE_SECONDS = 30.0  # a process that is frozen in a batch loses its transaction after so long
 FROZEN = "25P03"  # the SQLSTATE of that
 TELL_AFTER_SECONDS = 60.0  # the end of a job that took longer is mailed to the operator who started it
@@ -53,9 +55,10 @@ MOST_ERROR = 400  # characters of an error's text
 _at_work = threading.Lock()  # the lease is the process's, and its threads would share a job
 
 
-def turn(seconds: float = TURN_SECONDS, rest: float = REST) -> bool:
+def turn(seconds: float = TURN_SECONDS, rest: float | None = None) -> bool:
     """Work for so long on the job that has waited longest, and on others once it is done. True if there is more to do.
 
+    rest: after each batch, in times of what it took; None: by how busy the engine is (`_rest`).
     False, too, if another thread of this process is at it: that one sends the next hint, and one of the two is enough.
     """
     if not _at_work.acquire(blocking=False):
@@ -66,13 +69,18 @@ def turn(seconds: float = TURN_SECONDS, rest: float = REST) -> bool:
         _at_work.release()
 
 
-def _turn(until: float, rest: float) -> bool:
+def _rest() -> float:
+    return REST if db.run(job_sql.BUSY, {"many": BUSY})[0][0] else SHORT_REST
+
+
+def _turn(until: float, rest: float | None) -> bool:
     while (job := _take()) is not None:
         while time.monotonic() < until:
             began = time.monotonic()
             if not _batch(job):
                 break
-            time.sleep(max(0.0, min(rest * (time.monotonic() - began), until - time.monotonic())))
+            took = time.monotonic() - began
+            time.sleep(max(0.0, min(took * (_rest() if rest is None else rest), until - time.monotonic())))
         db.run(job_sql.GIVE_BACK, {"job": job, "me": me()})
         if time.monotonic() >= until:
             return bool(db.run(job_sql.STANDING, {"lease": _lease()})[0][0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from types import SimpleNamespace
 
 import pytest
 from django.core import mail
@@ -32,6 +34,26 @@ def test_two_jobs_share_the_time(monkeypatch):
 
     assert first == long.pk
     assert working._take() == short.pk
+
+
+def test_a_job_rests_long_between_its_batches_while_many_steps_are_under_way_and_else_shortly(monkeypatch):
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        for _ in range({1: 1, 2: 10}.get(len(naps), 0)):
+            kit.started()
+
+    clock = itertools.count()
+    monkeypatch.setattr(working, "BATCH", 1)
+    monkeypatch.setattr(working, "BUSY", 10)
+    monkeypatch.setattr(working, "time", SimpleNamespace(sleep=nap, monotonic=lambda: float(next(clock))))
+    refused(5)
+    start()
+
+    working.turn(seconds=1000.0)
+
+    assert naps == [0.5, 0.5, 3.0, 3.0]  # nothing is left after the fifth order
 
 
 def test_two_hints_in_one_process_are_one_piece_of_work(monkeypatch):
