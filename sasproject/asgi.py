@@ -20,6 +20,9 @@ os.environ.setdefault("DATABASE_POOL", "1")
 identity.set_role(os.environ.get("SAS_ROLE") or "web")
 failpoints.load()  # Celery workers load them when they start
 django.setup(set_prefix=False)
+
+from sasproject import warming  # noqa: E402 - it imports models
+
 pooling.refuse_lost_sessions()
 guard.refuse_other_plans()
 for name in ("gunicorn.error", "gunicorn.access"):  # in the form of all other lines
@@ -28,4 +31,5 @@ for name in ("gunicorn.error", "gunicorn.access"):  # in the form of all other l
 spans.start("web")
 measures.keep_flushing()
 atexit.register(spans.stop)
+warming.warm()
 application = ThreadedHandler(settings.WEB_THREADS)
