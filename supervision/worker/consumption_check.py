@@ -4,7 +4,8 @@
 2. A process that receives a canary notes it. Processes share a queue, so one may get a second canary of the same round.
    After a moment it sends that one to the queue again, so that it reaches a process that has had none.
 3. A process ends itself if it has received nothing at all from one of its queues for DEAF_ROUNDS rounds, although it had
-   a free thread and the database shows that canaries were sent all that time. Its process manager starts it again.
+   a free thread and the database shows that canaries were sent all that time. Its process manager starts it again. On a machine
+   that is too slow, rounds are late: MISSED_ROUNDS must have been sent since the process first noticed the silence.
 
 While the broker is away no canary is sent, and no process ends. Correctness does not depend on any of this: a deaf worker
 costs capacity, and its claims expire.
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 
 TASK = "supervision.canary"
 NAME = "the canaries"  # their row among the heartbeats
-DEAF_ROUNDS = 3.5
+DEAF_ROUNDS = 3.5  # the silence in usual times between two rounds
+QUIET_ROUNDS, MISSED_ROUNDS = 1.5, 2  # the silence after which rounds are counted by their numbers, and how many must be missed
 EXIT_CODE = 75  # "temporary failure; try again"
 
 # Starts a new round if the last one is old enough; a second sender gets no row. `since`: when the unbroken series of
@@ -53,7 +55,8 @@ SELECT queue, count(*) FROM supervision_heartbeat h, jsonb_array_elements_text(h
  WHERE h.seen_at > now() - interval '30 s' AND jsonb_typeof(h.detail->'queues') = 'array' GROUP BY queue
 """
 _SERIES = """
-SELECT extract(epoch FROM now() - (detail->>'since')::timestamptz)::float8, extract(epoch FROM now() - seen_at)::float8
+SELECT extract(epoch FROM now() - (detail->>'since')::timestamptz)::float8, extract(epoch FROM now() - seen_at)::float8,
+       (detail->>'round')::int
   FROM supervision_heartbeat WHERE incarnation = %(name)s
 """
 
@@ -94,6 +97,7 @@ class Watch:
         self._busy = 0
         self._heard = dict.fromkeys(queues, time.monotonic())
         self._rounds: dict[str, int] = {}
+        self._quiet_since: dict[str, int] = {}  # the round that was the newest when the queue was first found quiet
 
     def received(self, queue: str) -> None:
         """Note a message from this queue; a thread is busy with it."""
@@ -101,6 +105,7 @@ class Watch:
             self._busy += 1
             if queue in self._heard:
                 self._heard[queue] = time.monotonic()
+                self._quiet_since.pop(queue, None)
 
     def done(self) -> None:
         """Note that a message is done. A process without a free thread can receive nothing: then the clocks start anew."""
@@ -112,6 +117,7 @@ class Watch:
     def reset(self) -> None:
         """Start the clocks of all queues anew."""
         self._heard = dict.fromkeys(self._heard, time.monotonic())
+        self._quiet_since.clear()
 
     def is_second(self, queue: str, number: int) -> bool:
         """Note a canary. Returns whether this process has already had one of this round."""
@@ -129,13 +135,19 @@ class Watch:
         with self._lock:
             return max(self._rounds.values(), default=0)
 
-    def silent(self) -> list[str]:
-        """The queues from which this process has received nothing for too long, although it had a free thread."""
+    def silent(self, rounds: float) -> list[str]:
+        """The queues from which this process has received nothing for the time of so many rounds, although it had a free thread."""
         with self._lock:
             if self._busy >= self._threads:
                 return []
             now = time.monotonic()
-            return [queue for queue, at in self._heard.items() if now - at > DEAF_ROUNDS * every()]
+            return [queue for queue, at in self._heard.items() if now - at > rounds * every()]
+
+    def deaf(self, newest: int) -> list[str]:
+        """The queues that are silent for DEAF_ROUNDS and have missed MISSED_ROUNDS. newest: the number of the newest round sent."""
+        for queue in self.silent(QUIET_ROUNDS):
+            self._quiet_since.setdefault(queue, newest)
+        return [queue for queue in self.silent(DEAF_ROUNDS) if newest - self._quiet_since.get(queue, newest) >= MISSED_ROUNDS]
 
     def rounds(self) -> dict[str, int]:
         """The newest round received, by queue; for the heartbeat."""
@@ -177,10 +189,10 @@ def _pass_on(queue: str, number: int, hops: int) -> None:
         log.info("could not pass a canary on: %s", error)
 
 
-def are_sent() -> bool:
-    """Whether the database shows that canaries were sent all through the last DEAF_ROUNDS rounds."""
+def newest_sent() -> int | None:
+    """The number of the newest round; None unless the database shows that canaries were sent all through the last DEAF_ROUNDS."""
     rows = db.run(_SERIES, {"name": NAME}, patience=0)
-    return bool(rows) and rows[0][0] > DEAF_ROUNDS * every() and rows[0][1] < 2 * every()
+    return int(rows[0][2]) if rows and rows[0][0] > DEAF_ROUNDS * every() and rows[0][1] < 2 * every() else None
 
 
 def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any] = os._exit) -> Watch:
@@ -195,8 +207,8 @@ def keep_watching(queues: Sequence[str], threads: int, end: Callable[[int], Any]
         before, checked = checked, time.monotonic()
         if checked - before > 3 * pause:
             mine.reset()  # the process was frozen, not deaf
-        elif (silent := mine.silent()) and are_sent():
-            log.critical("nothing has come from %s though canaries are sent: this process ends", ", ".join(silent))
+        elif mine.silent(QUIET_ROUNDS) and (newest := newest_sent()) is not None and (deaf := mine.deaf(newest)):
+            log.critical("nothing has come from %s though canaries are sent: this process ends", ", ".join(deaf))
             end(EXIT_CODE)
 
     PeriodicLoop("watchdog", pause, check).start()

@@ -28,7 +28,7 @@ import atexit, sys
 from manage import main
 pages = ("sasproject.urls", "supervision.admin", "orders.admin", "orders.api.urls", "fontTools")
 told = sys.stdout  # a worker sends what is printed to its log
-atexit.register(lambda: print("imported:", *[name for name in pages if name in sys.modules], file=told))
+atexit.register(lambda: told.write("\\n" + " ".join(["imported:", *[name for name in pages if name in sys.modules]]) + "\\n"))
 sys.argv[0] = "manage.py"
 main()
 """
