@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from decimal import Decimal
 from typing import Any
 
@@ -68,14 +69,31 @@ class OrderFilters(Filters):
 
     def by_tracking_number(self, rows: QuerySet[Order], value: str) -> QuerySet[Order]:
         """An order of several parcels is found by each of them."""
-        return rows.filter(public_id__in=Parcel.objects.filter(tracking_number=value).values("order_key"))
+        return rows.filter(public_id__in=Parcel.objects.filter(tracking_number__in=tracking_numbers(value)).values("order_key"))
 
 
 def named(rows: QuerySet[Any], name: str) -> QuerySet[Any]:
     """The orders with a customer of this name."""
-    words = re.findall(r"\w+", name.lower())
+    words = [word for word in name.lower().split() if re.search(r"\w", word)]
     if not words:
         return rows.none()
-    query = SearchQuery(" & ".join(f"'{word}':*" for word in words), search_type="raw", config="simple")
+    query = SearchQuery(" & ".join(map(_word, words)), search_type="raw", config="simple")
     found: QuerySet[Any] = rows.alias(name_words=NAMES).filter(name_words=query)
     return found
+
+
+def _word(word: str) -> str:
+    """The condition for one word. Only the database knows where it has divided a name: at which apostrophes, signs and accents.
+
+    So either all parts of the word begin words of the name, or the word as the database divides it does. The apostrophe of a
+    phone's keyboard is not that of a desk's, and some keyboards write an accent as a sign of its own."""
+    ways = [" & ".join(f"'{part}':*" for part in re.findall(r"\w+", word))]
+    for said in dict.fromkeys((word, unicodedata.normalize("NFC", word), word.replace("'", "’"))):
+        quoted = said.replace("\\", " ").replace("'", "''")
+        ways.append(f"'{quoted}':*")
+    return f"({' | '.join(f'({way})' for way in ways)})"
+
+
+def tracking_numbers(said: str) -> list[str]:
+    """As it was typed, and as carriers write it: in capitals and without the spaces of a printed label."""
+    return list(dict.fromkeys((said, "".join(said.split()), "".join(said.split()).upper())))

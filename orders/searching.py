@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from orders.filters import named
+from orders.filters import named, tracking_numbers
 from orders.models import Order, Parcel, PaymentAdjustment, PaymentEvent
 from supervision.console.lists.searching import Way
 
@@ -19,7 +19,7 @@ def ways() -> Iterator[Way]:
     yield Way(_("order number"), by_number)
     yield Way(_("public id"), lambda term: _runs(Q(public_id=term)))
     yield Way(_("e-mail"), by_mail)
-    yield Way(_("tracking number"), lambda term: _of_keys(Parcel.objects.filter(tracking_number=term)))
+    yield Way(_("tracking number"), lambda term: _of_keys(Parcel.objects.filter(tracking_number__in=tracking_numbers(term))))
     yield Way(_("payment"), by_payment)
     yield Way(_("customer"), by_customer)
 
@@ -33,11 +33,14 @@ def by_number(term: str) -> QuerySet[Any] | None:
 
 
 def by_mail(term: str) -> QuerySet[Any] | None:
-    """The beginning of an address, as it was typed or in small letters; a word alone has to be followed by an at sign."""
+    """The beginning of an address, as it was typed, in small letters, or with the capital that a phone's keyboard begins with.
+
+    A word alone has to be followed by an at sign."""
     if " " in term:
         return None
     start = term if "@" in term else f"{term}@"
-    return _runs(Q(email__startswith=start) | Q(email__startswith=start.lower()))
+    small = start.lower()
+    return _runs(Q(email__startswith=start) | Q(email__startswith=small) | Q(email__startswith=small.capitalize()))
 
 
 def by_payment(term: str) -> QuerySet[Any] | None:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.api.base import Door
+from orders.api.base import Door, replay_mark
 from orders.api.refunds import AcceptedRefund
 from orders.api.serializers import ProblemAnswer
 from orders.refunds.again import failed_of, pay_again
@@ -80,4 +80,4 @@ class FailedRefundsView(Door):
         said = self.read(request, PayRefundAgainSerializer)
         key = request.headers.get("Idempotency-Key") or secrets.token_urlsafe(16)
         made = pay_again(public_id, said["refund"], reason=said["reason"], by=account_of(request), idempotency_key=key)
-        return Response({"id": made.public_id}, status=202)
+        return Response({"id": made.public_id}, status=202, headers=replay_mark(made.replayed))

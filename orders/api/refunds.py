@@ -14,7 +14,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.api.base import Door
+from orders.api.base import Door, replay_mark
 from orders.api.serializers import ProblemAnswer
 from orders.models import Refund
 from orders.refunds import asking
@@ -90,7 +90,7 @@ class OrderRefundsView(Door):
         made = asking.refund(
             public_id, amount=Decimal(said["amount"]), reason=said["reason"], by=account_of(request), idempotency_key=key
         )  # fmt: skip
-        return Response({"id": made.public_id}, status=202)
+        return Response({"id": made.public_id}, status=202, headers=replay_mark(made.replayed))
 
 
 def shown(rows: Sequence[Refund]) -> list[dict[str, object]]:

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders import queries
-from orders.api.base import Door
+from orders.api.base import Door, replay_mark
 from orders.api.serializers import ProblemAnswer, ReturnAnswer
 from orders.returns import answers, codes, goods
 from orders.returns.answers import ReturnView
@@ -100,7 +100,8 @@ class OrderReturnsView(Door):
         key = request.headers.get("Idempotency-Key")
         operator = operates(request.user)
         made = ask(order, asked["lines"], asked["reason"], by=account_of(request), by_operator=operator, idempotency_key=key)
-        return Response({"id": made.public_id}, status=202, headers={"Location": f"/api/v1/returns/{made.public_id}/"})
+        headers = {"Location": f"/api/v1/returns/{made.public_id}/", **replay_mark(made.replayed)}
+        return Response({"id": made.public_id}, status=202, headers=headers)
 
 
 class ReturnDoor(Door):

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders import queries, services
-from orders.api.base import Door
+from orders.api.base import Door, replay_mark
 from orders.api.errors import refusal
 from orders.api.events import first_events, reader_of
 from orders.api.permissions import ReadOrBuy
@@ -49,7 +49,7 @@ PAGES = ("ordering", "cursor", "page_size")
 def accepted(answer: dict[str, Any], *, replayed: bool = False) -> Response:
     """202 with the order's address. replayed: an earlier request with the same key has placed it, and a header says so."""
     headers = {"Location": reverse("api:order", args=[answer["id"]])}
-    return Response(answer, status=202, headers=headers | ({"Idempotent-Replayed": "true"} if replayed else {}))
+    return Response(answer, status=202, headers=headers | replay_mark(replayed))
 
 
 class OrdersView(Door):
@@ -109,7 +109,8 @@ class BatchView(Door):
             else:
                 status, members = refusal(outcome)
                 results.append({"index": index, "status": status, **members})
-        return Response({"results": results}, status=202)
+        placed = [outcome.replayed for outcome in outcomes if isinstance(outcome, services.Placed)]
+        return Response({"results": results}, status=202, headers=replay_mark(bool(placed) and all(placed)))
 
 
 class OrderDetailView(Door):

@@ -24,6 +24,7 @@ from supervision.console.shared import may_operate
 from supervision.models import Channel, Telling
 from supervision.outbox import address_policy, channels
 from supervision.outbox.channel_texts import receivers
+from supervision.runtime.humanize import at_of, moment
 from supervision.sealing.texts import Unopened, Unreadable, usable
 
 LOG_SHOWN = 20
@@ -210,7 +211,7 @@ class ChannelAdmin(ModelAdmin):
         if isinstance(obj.secret, Unopened) or isinstance(obj.address, Unopened):
             return Labelled(("failing", _("its secret cannot be decrypted")))
         if obj.failing_since:
-            return Labelled(("failing", _("failing since %(since)s") % {"since": f"{obj.failing_since:%Y-%m-%d %H:%M} UTC"}))
+            return Labelled(("failing", _("failing since %(since)s") % {"since": moment(obj.failing_since)}))
         return Labelled(("works", _("works")) if obj.sent_at else ("new", _("nothing sent yet")))
 
     @display(description=_("Test"))
@@ -220,7 +221,7 @@ class ChannelAdmin(ModelAdmin):
     @display(description=_("Sent"))
     def sent(self, obj: Channel) -> str:
         rows = obj.tellings.order_by("-pk")[:LOG_SHOWN]
-        lines = ((f"{row.created_at:%Y-%m-%d %H:%M:%S} UTC", str(row), _outcome(row)) for row in rows)
+        lines = ((moment(row.created_at), str(row), _outcome(row)) for row in rows)
         return format_html_join("", "<div>{}: {}, {}</div>", lines) or "–"
 
     def get_urls(self) -> list[URLPattern]:
@@ -261,7 +262,7 @@ class TellingAdmin(ReadOnlyAdmin):
 
     @display(description=_("Tries"))
     def history(self, obj: Telling) -> str:
-        lines = ((each["at"], each["status"] or "–", each["error"] or _("delivered"), each["seconds"]) for each in obj.log)
+        lines = ((at_of(each), each["status"] or "–", each["error"] or _("delivered"), each["seconds"]) for each in obj.log)
         return format_html_join("", "<div>{}: {} {} ({} s)</div>", lines) or "–"
 
 

@@ -21,6 +21,7 @@ from supervision.console.shared import may_operate, person, run_address
 from supervision.insight import directory
 from supervision.models import Delivery, ReplyToken, WebhookEndpoint
 from supervision.outbox import subscriptions
+from supervision.runtime.humanize import at_of
 from supervision.runtime.retold import retold
 from supervision.sealing.texts import Unopened
 
@@ -180,7 +181,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     @display(description=_("Tries"))
     def history(self, obj: Delivery) -> str:
-        lines = ((entry["at"], _outcome(entry)) for entry in obj.log)
+        lines = ((at_of(entry), _outcome(entry)) for entry in obj.log)
         return format_html_join("", "<div>{} &nbsp; {}</div>", lines) or "-"
 
     @action(description=_("Deliver the selected again"), permissions=["operate"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from django.utils import timezone
 from django.utils.formats import number_format
@@ -43,6 +44,11 @@ def moment(at: datetime, *, exact: bool = False) -> str:
     local = timezone.localtime(at)
     milliseconds = f".{local.microsecond // 1000:03d}" if exact else ""
     return f"{local:%Y-%m-%d %H:%M:%S}{milliseconds} {local:%Z}"
+
+
+def at_of(entry: Mapping[str, Any]) -> str:
+    """The moment of an entry in a log of tries, which keeps it as ISO 8601."""
+    return moment(datetime.fromisoformat(entry["at"]))
 
 
 def clock(at: datetime | None) -> str:

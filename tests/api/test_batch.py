@@ -40,7 +40,10 @@ def test_a_batch_sent_again_under_its_key_places_nothing_twice(shop_server):
     again = shop_server.post(BATCH, {"orders": orders}, headers={"Idempotency-Key": "b-1"})
 
     assert first.content == again.content
+    assert [one.headers.get("Idempotent-Replayed") for one in (first, again)] == [None, "true"]
     assert Submission.objects.count() == 2
+    more = shop_server.post(BATCH, {"orders": [*orders, a_request()]}, headers={"Idempotency-Key": "b-1"})
+    assert "Idempotent-Replayed" not in more.headers
 
 
 def test_five_hundred_orders_are_one_commit(shop_server, django_assert_max_num_queries):

@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import get_resolver, reverse
 from django.utils import timezone, translation
 
+from supervision.models import Channel, Delivery, Telling, WebhookEndpoint
 from supervision.operations import operator_verbs, pauses
 from supervision.runtime.humanize import moment
 from supervision.worker import heartbeats
@@ -83,6 +84,22 @@ class TestPages:
             html = boss.get(address).content.decode()
             assert other_formats(html) == [], address
             assert OURS.search(text_of(html)), address
+
+    def test_the_pages_of_channels_and_deliveries_with_their_tries(self, boss: Client):
+        at, tries = timezone.now(), [{"at": "2026-07-01T10:00:00Z", "try": 1, "status": 503, "error": "busy", "seconds": 0.5}]
+        channel = Channel.objects.create(name="ops", kind="mail", address="a@b.example", failing_since=at)
+        telling = Telling.objects.create(channel=channel, event="test", log=tries)
+        hook = WebhookEndpoint.objects.create(public_id="wh_1", client="user:1", url="https://shop.example/hook", secret="whsec_c2VjcmV0")
+        delivery = Delivery.objects.create(
+            public_id="dlv_1", client="user:1", endpoint=hook, run=self.order.run, seq=1, event="order.error", message_id="m",
+            body='{"type":"order.error","data":{"order":"o","seq":1,"status":"error"}}',
+            log=[*tries, {"at": "2026-07-01T10:00:05Z", "asked_by": "ada"}],
+        )  # fmt: skip
+
+        for row in (channel, telling, delivery):
+            html = boss.get(f"/admin/supervision/{row._meta.model_name}/{row.pk}/change/").content.decode()
+            assert other_formats(html) == [], row
+            assert OURS.search(text_of(html)), row
 
     def test_what_is_about_steps_has_milliseconds(self, boss: Client):
         html = boss.get(page(self.order)).content.decode()

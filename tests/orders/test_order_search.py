@@ -57,6 +57,42 @@ def test_the_search_field_understands_whatever_names_an_order_and_says_what_it_u
         assert f"Understood as {meaning}: <b>{term}</b>." in page.content.decode(), term
 
 
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        ("Siobhan O’Brien", ["O’Brien", "O'Brien", "o’b", "Siobhan O’Brien", "\u00a0Siobhan\u00a0O’Brien\u200b"]),
+        ("Siobhan O'Brien", ["O’Brien", "O'Brien", "brien"]),
+        ("Chloé L’Été", ["L’Été", "Chloe\u0301", "chloé"]),
+        ("हिन्दी नाम", ["हिन्दी", "हिन्दी नाम"]),
+        ("مُحَمَّد علي", ["مُحَمَّد", "\u200fمُحَمَّد علي\u200f", "علي"]),
+        ("علی\u200cرضا نوری", ["علی\u200cرضا"]),
+        ("Anne-Marie \\ 'Oak' & Co:*", ["anne-m", "marie", "'Oak' & Co:*", "\\ oak"]),
+    ],
+)
+def test_a_name_is_found_as_it_is_written_whatever_its_apostrophe_accents_and_direction(
+    operator: Client, failed: Order, name: str, terms: list[str]
+):
+    Order.objects.filter(pk=failed.pk).update(customer=name)
+
+    for term in terms:
+        assert found(operator, q=term) == [failed.public_id], ascii(term)
+
+
+def test_a_tracking_number_is_found_as_a_label_prints_it(operator: Client, failed: Order):
+    Parcel.objects.filter(order_key=failed.public_id).update(tracking_number="1Z999AA10123456784")
+
+    for term in ("1Z 999 AA1 01 2345 6784", "1z999aa10123456784", "1Z999AA1\u00a00123456784"):
+        assert found(operator, q=term) == [failed.public_id], ascii(term)
+    assert found(operator, tracking_number="1z 999 AA1 01 2345 6784") == [failed.public_id]
+
+
+def test_a_mail_address_is_found_although_a_phone_began_it_with_a_capital(operator: Client, failed: Order):
+    Order.objects.filter(pk=failed.pk).update(email="Grace+shop@example.com")
+
+    for term in ("grace+shop@example.com", "Grace+Shop@Example.com", "grace+shop"):
+        assert found(operator, q=term) == [failed.public_id], term
+
+
 def test_a_search_that_finds_nothing_says_so_and_one_with_a_filter_keeps_to_it(operator: Client, failed: Order):
     for term in ("nothing of the kind", "' OR 1=1", "x" * 500, "%", "_"):
         page = operator.get(ORDERS, {"q": term})

@@ -45,6 +45,7 @@ def test_the_api_pays_once_for_one_key_and_lists_the_refund(shop, delivered, ser
     shop.run()
 
     assert (first.status_code, again.status_code, again.json()) == (202, 202, first.json())
+    assert ["Idempotent-Replayed" in answer.headers for answer in (first, again)] == [False, True]
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")
     assert refunds_made(services, delivered) == [1000]
     (listed,) = olga.get(path(delivered)).json()["results"]

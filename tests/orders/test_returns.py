@@ -199,6 +199,7 @@ def test_the_same_key_is_the_same_return(shop, delivered, ada):
     answers = [client.post(path(delivered), body(mugs=1), headers={"Idempotency-Key": "k"}) for _ in range(3)]
 
     assert len({one.json()["id"] for one in answers}) == 1
+    assert [one.headers.get("Idempotent-Replayed") for one in answers] == [None, "true", "true"]
     assert held(delivered)["MUG-BLUE"] == 1
     other = client.post(path(delivered), body(mugs=2), headers={"Idempotency-Key": "k"})
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")

@@ -5,6 +5,7 @@ The ways are tried from the most particular to the most general. The first that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,11 @@ from django.utils.translation import gettext_lazy as _
 
 from supervision.insight.filters import FEW, LONGEST, Filters
 from supervision.models import Run
+
+# What comes along when text is copied: marks of the direction of writing, and other signs without a width. Joiners belong to names.
+_MARKS = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_JOINERS = re.compile("[\u200c\u200d]")
+_SPACES = re.compile(r"[^\S ]+")
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ def ways(filters: Filters) -> Iterator[Way]:
 
 def understood(term: str, offered: Sequence[Way]) -> Understood | None:
     """What this term means: the first way that finds a run. None if no way does."""
-    said = term.strip()
-    if not said or len(said) > LONGEST or not said.isprintable():
+    said = _SPACES.sub(" ", _MARKS.sub("", term)).strip()
+    if not said or len(said) > LONGEST or not _JOINERS.sub("", said).isprintable():
         return None
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")  # as in `Filters.fewest`
