@@ -109,7 +109,7 @@ def moment(value: Any) -> Any:
 
 @register.filter
 def exact(value: Any) -> Any:
-    """The same to the millisecond, for what is about steps."""
+    """The same to the millisecond, for the page of an order."""
     return humanize.moment(value, exact=True) if isinstance(value, datetime) else value
 
 
