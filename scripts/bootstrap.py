@@ -35,6 +35,7 @@ LONG = {
         "tests/simulation",
         "tests/engine/test_outage_of_a_day.py",
         "tests/e2e/test_payments_under_fire.py",
+        "tests/e2e/test_recovery_times.py",
         "tests/browser/test_outage_story_browser.py",
         "tests/browser/test_console_axe.py",
     ),

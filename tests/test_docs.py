@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
-import pytest
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
@@ -65,6 +65,10 @@ def named_in_procfile() -> set[str]:
     return set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "Procfile").read_text()))
 
 
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
 def in_code(text: str) -> set[str]:
     return set(re.findall(r"`([^`\n]+)`", text))
 
@@ -80,43 +84,53 @@ def test_the_drawing_names_every_state():
         assert f"| {state} |" in page
 
 
-@pytest.mark.parametrize("name", sorted({"SECRET_KEY", *PROMISED, *read_by_settings(), *named_in_procfile()}))
-def test_every_variable_is_explained(name: str):
-    assert f"`{name}`" in OPERATIONS
+def test_every_variable_is_explained():
+    assert [name for name in {"SECRET_KEY", *PROMISED, *read_by_settings(), *named_in_procfile()} if f"`{name}`" not in OPERATIONS] == []
 
 
-@pytest.mark.parametrize("key", conf.DEFAULTS)
-def test_every_setting_of_the_engine_is_explained_with_its_default(key: str):
+def test_every_setting_of_the_engine_is_explained_with_its_default():
     section = OPERATIONS.partition("## The engine's settings")[2].partition("\n## ")[0]
-    row = next((line for line in section.splitlines() if line.startswith("|") and f"`{key}`" in line), None)
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    told = {key: next((row.split("|")[2].strip() for row in rows if f"`{key}`" in row), None) for key in conf.DEFAULTS}
 
-    assert row, f"{key} is not in the table"
-    default = conf.DEFAULTS[key]
-    assert row.split("|")[2].strip() == (f"{default:g}" if isinstance(default, float) else str(default))
-
-
-@pytest.mark.parametrize("kind", Alert.Kind.values)
-def test_every_kind_of_alert_has_its_advice(kind: str):
-    assert f"| `{kind}` |" in OPERATIONS.partition("## Other alerts")[2]
+    assert told == {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in conf.DEFAULTS.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_and_option_in_a_document_exists(name: str):
-    known = get_commands()
-    for command, rest in re.findall(r"(?:manage\.py|run manage) ([a-z_]+)([^`\n|#;]*)", (ROOT / name).read_text()):
-        assert command in known, f"{name}: there is no command {command}"
-        app = known[command]
-        loaded = load_command_class(app, command) if isinstance(app, str) else app
-        options = loaded.create_parser("manage.py", command)._option_string_actions
-        for option in re.findall(r"--[a-z-]+", rest):
-            assert option in options, f"{name}: {command} has no {option}"
+def test_every_kind_of_alert_has_its_advice():
+    section = OPERATIONS.partition("## Other alerts")[2]
+
+    assert [kind for kind in Alert.Kind.values if f"| `{kind}` |" not in section] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_of_run_in_a_document_exists(name: str):
+@cache
+def options_of(command: str) -> frozenset[str] | None:
+    """The options of a command; None if there is no such command."""
+    app = get_commands().get(command)
+    if app is None:
+        return None
+    loaded = load_command_class(app, command) if isinstance(app, str) else app
+    return frozenset(loaded.create_parser("manage.py", command)._option_string_actions)
+
+
+def test_every_command_and_option_in_a_document_exists():
+    wrong = []
+    for name in NAMES:
+        for command, rest in re.findall(r"(?:manage\.py|run manage) ([a-z_]+)([^`\n|#;]*)", text_of(name)):
+            options = options_of(command)
+            if options is None:
+                wrong.append(f"{name}: there is no command {command}")
+            else:
+                wrong += [f"{name}: {command} has no {option}" for option in re.findall(r"--[a-z-]+", rest) if option not in options]
+
+    assert wrong == []
+
+
+def test_every_command_of_run_in_a_document_exists():
     usage = (ROOT / "scripts" / "bootstrap.py").read_text()
-    for command in re.findall(r"\./run ([a-z]+)", (ROOT / name).read_text()):
-        assert f"\n  {command} " in usage, f"{name}: ./run has no {command}"
+    named = [(name, command) for name in NAMES for command in re.findall(r"\./run ([a-z]+)", text_of(name))]
+
+    assert named
+    assert [(name, command) for name, command in named if f"\n  {command} " not in usage] == []
 
 
 def test_every_command_of_ours_is_in_the_readme():
@@ -130,29 +144,28 @@ def test_every_command_of_ours_is_in_the_readme():
 NAMED = r"[\w./-]+\.(py|md|txt|toml)|[\w.-]+(/[\w.-]+)+\.ya?ml|[\w-]+(/[\w-]+)*/"  # files and directories
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_file_named_in_a_document_exists(name: str):
-    text = (ROOT / name).read_text()
-    paths = {code for code in in_code(text) if re.fullmatch(NAMED, code)}
-    bases = [ROOT, ROOT / "deploy", ROOT / "supervision", (ROOT / name).parent]
+def test_every_file_named_in_a_document_exists():
     made_later = {"var/", "var/mutants/", "adr/"}
-
-    missing = [path for path in paths - made_later if not any((base / path).exists() for base in bases)]
     # Modules that an application may have and need not have; and the example of a new agent.
-    allowed = ("workflows.py", "audit_checks.py", "doctor_probes.py", "orders/gateways/wrapping.py", "orders/agents/wrapping.py")
-    assert [path for path in missing if path not in allowed] == []
+    allowed = {"workflows.py", "audit_checks.py", "doctor_probes.py", "orders/gateways/wrapping.py", "orders/agents/wrapping.py"}
+    missing = []
+    for name in NAMES:
+        paths = {code for code in in_code(text_of(name)) if re.fullmatch(NAMED, code)}
+        bases = [ROOT, ROOT / "deploy", ROOT / "supervision", (ROOT / name).parent]
+        missing += [(name, path) for path in paths - made_later - allowed if not any((base / path).exists() for base in bases)]
+
+    assert missing == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_link_to_another_document_leads_somewhere(name: str):
-    here = (ROOT / name).parent
-    for target in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()):
-        if not target.startswith(("http://", "https://")):
-            assert (here / target).exists(), f"{name}: {target}"
+def test_every_link_to_another_document_leads_somewhere():
+    targets = [(name, target) for name in NAMES for target in re.findall(r"\]\(([^)#]+)", text_of(name))]
+    ours = [(name, target) for name, target in targets if not target.startswith(("http://", "https://"))]
+
+    assert ours
+    assert [(name, target) for name, target in ours if not ((ROOT / name).parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_document_keeps_to_its_line_length(name: str):
-    for number, line in enumerate((ROOT / name).read_text().splitlines(), start=1):
-        if not line.lstrip().startswith("|"):
-            assert len(line) <= 130, f"{name}:{number}"
+def test_a_document_keeps_to_its_line_length():
+    lines = [(name, number, line) for name in NAMES for number, line in enumerate(text_of(name).splitlines(), start=1)]
+
+    assert [f"{name}:{number}" for name, number, line in lines if len(line) > 130 and not line.lstrip().startswith("|")] == []

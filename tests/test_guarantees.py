@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from supervision.runtime import failpoints
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,9 +32,9 @@ def left_out() -> set[str]:
 NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE)))
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_every_test_that_the_guarantees_name_exists(name: str) -> None:
-    assert name in known()
+def test_every_test_that_the_guarantees_name_exists() -> None:
+    assert len(NAMED) > 100
+    assert set(NAMED) - known() == set()
 
 
 def test_the_suite_contains_a_test_of_every_row():
@@ -47,11 +45,10 @@ def test_the_suite_contains_a_test_of_every_row():
     assert [number for number, names in proofs.items() if names and names <= nightly] == []
 
 
-@pytest.mark.parametrize("number", range(1, HAZARDS + 1))
-def test_every_hazard_is_met_and_proven_or_does_not_apply(number: int) -> None:
-    _, _, how, proof = ROWS[f"H{number}"]
+def test_every_hazard_is_met_and_proven_or_does_not_apply() -> None:
+    rows = [ROWS[f"H{number}"] for number in range(1, HAZARDS + 1)]
 
-    assert "`test_" in proof or "does not apply yet" in how
+    assert [number for number, _, how, proof in rows if "`test_" not in proof and "does not apply yet" not in how] == []
 
 
 def test_every_case_of_the_hazards_of_workflows_has_a_row_and_a_test():
@@ -61,6 +58,7 @@ def test_every_case_of_the_hazards_of_workflows_has_a_row_and_a_test():
     assert [number for number, (_, _, proof) in CASES.items() if "`test_" not in proof] == []
 
 
-@pytest.mark.parametrize("name", failpoints.NAMES)
-def test_every_failpoint_is_explained(name: str) -> None:
-    assert f"`{name}`" in PAGE.partition("## The crash matrix")[2]
+def test_every_failpoint_is_explained() -> None:
+    section = PAGE.partition("## The crash matrix")[2]
+
+    assert [name for name in failpoints.NAMES if f"`{name}`" not in section] == []

@@ -12,10 +12,12 @@ import pytest
 from chaos.brokers import RabbitMQ
 from tests import services
 from tests.support.shop import WORKERS, Shop, open_shop, order, until
+from tests.support.soak import sized
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COMPLETE_BY, SWEEP = 5.0, 1.0
+KILLED, PURGED = sized(60, 200), sized(150, 500)  # orders in flight
 BACK_OFF = 1.2  # seconds at most, for a step that failed once
 PROCESSES = ("scheduler", "scheduler.2", "agents", "agents.2", "supervisor", "supervisor.2", "beat", "web")
 SHORT = {"SUPERVISION_COMPLETE_WITHIN": str(COMPLETE_BY), "SUPERVISION_SWEEP_SECONDS": str(SWEEP)}
@@ -64,12 +66,12 @@ def slack(shop: Shop) -> float:
     return 1.0 + 3 * (time.monotonic() - began)
 
 
-def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_200_orders_in_flight(shop: Shop) -> None:
+def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_many_orders_in_flight(shop: Shop) -> None:
     before = last_order(shop)
     shop.fault(service="payment", mode="slow", latency_ms=3000)
-    place(shop, 200)
+    place(shop, KILLED)
     running = "FROM supervision_stepstate WHERE process_state = 'Processing'"
-    until(lambda: shop.rows(f"SELECT count(*) {running} AND position = 1")[0][0] == 200, what="200 orders at the payment")
+    until(lambda: shop.rows(f"SELECT count(*) {running} AND position = 1")[0][0] == KILLED, what="all orders at the payment")
 
     workers = [name for name in PROCESSES if name.startswith(WORKERS)]
     shop.kill9(*workers)
@@ -80,7 +82,7 @@ def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_20
     started = (now(shop) - killed).total_seconds()  # no step can be claimed before; a second on a quiet machine
     late = slack(shop)
 
-    until(lambda: ended(shop, before) == 200, within=60, what="all orders to end")
+    until(lambda: ended(shop, before) == KILLED, within=60, what="all orders to end")
     claims = shop.rows(
         "SELECT max(at) - %s FROM (SELECT DISTINCT ON (run_id, position) at FROM supervision_stepevent e"
         " WHERE to_state = 'Processing' AND at > %s AND (run_id, position) IN (SELECT * FROM unnest(%s::bigint[], %s::int[]))"
@@ -90,20 +92,20 @@ def test_every_step_is_claimed_again_in_time_when_all_workers_are_killed_with_20
     took = claims[0][0].total_seconds()
     print(f"{len(held)} steps in hand; the last was claimed again {took:.1f} s after the kill")
     assert took < max(COMPLETE_BY, started) + SWEEP + BACK_OFF + late
-    assert states(shop, before) == {"Processed": 200}
+    assert states(shop, before) == {"Processed": KILLED}
     keys = sorted(key for (key,) in shop.rows("SELECT key FROM supervision_run WHERE id > %s", before))
     for service, operation in (("payment", "confirm"), ("carrier", "create")):
         done = [entry["order"] for entry in shop.ledger(service) if entry["operation"] == operation]
         assert sorted(done) == keys
 
 
-def test_all_orders_end_in_time_and_none_in_error_when_every_queue_is_purged_with_500_in_flight(shop: Shop) -> None:
+def test_all_orders_end_in_time_and_none_in_error_when_every_queue_is_purged_with_many_in_flight(shop: Shop) -> None:
     broker = RabbitMQ(shop.broker_url, shop.broker_url.rpartition("/")[2], shop.database_url)  # type: ignore[attr-defined]
     before = last_order(shop)
     for name in ("agents", "agents.2"):
         shop.signal(name, signal.SIGSTOP)
-    place(shop, 500)
-    until(lambda: states(shop, before) == {"Processing": 500}, what="500 claims")
+    place(shop, PURGED)
+    until(lambda: states(shop, before) == {"Processing": PURGED}, what="all claims")
 
     broker.cut_connections()  # messages that the frozen workers had fetched go back to their queue
     purged = until(broker.purge, what="something to purge")
@@ -111,9 +113,9 @@ def test_all_orders_end_in_time_and_none_in_error_when_every_queue_is_purged_wit
     for name in ("agents", "agents.2"):
         shop.signal(name, signal.SIGCONT)
 
-    until(lambda: ended(shop, before) == 500, within=COMPLETE_BY + SWEEP + 30, what="all orders to end")
-    print(f"{purged} messages lost; all 500 orders had ended {time.monotonic() - began:.1f} s later")
-    assert states(shop, before) == {"Processed": 500}
+    until(lambda: ended(shop, before) == PURGED, within=COMPLETE_BY + SWEEP + 30, what="all orders to end")
+    print(f"{purged} messages lost; all {PURGED} orders had ended {time.monotonic() - began:.1f} s later")
+    assert states(shop, before) == {"Processed": PURGED}
     assert shop.rows("SELECT count(*) FROM supervision_alert WHERE kind = 'error'") == [(0,)]
 
 

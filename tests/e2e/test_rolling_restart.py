@@ -9,7 +9,7 @@ import pytest
 from chaos import restarting
 from tests.support.shop import open_shop, until
 
-ORDERS_PER_SECOND = 8
+ORDERS_PER_SECOND = 4
 
 
 @pytest.mark.slow
