@@ -253,7 +253,6 @@ def test_an_unreachable_index_is_named_without_its_password(no_pip_configuration
     assert "secret" not in str(problem.value)
 
 
-@pytest.mark.nightly  # CI begins with the same installation, in its own fresh copy
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_fresh_copy_starts_from_a_bare_python(tmp_path):
