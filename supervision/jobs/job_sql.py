@@ -147,9 +147,10 @@ NOTIFY = """
 INSERT INTO supervision_notification (kind, payload) VALUES ('job', jsonb_build_object('job', %(job)s::bigint))
 """
 
-# Whether so many steps are under way: claimed, or running.
+# Whether so many steps are claimed or running and orders wait to be begun, together.
 BUSY = """
-SELECT count(*) >= %(many)s FROM (SELECT 1 FROM supervision_stepstate WHERE process_state = 'Processing' LIMIT %(many)s) s
+SELECT (SELECT count(*) FROM (SELECT 1 FROM supervision_stepstate WHERE process_state = 'Processing' LIMIT %(many)s) s)
+     + (SELECT count(*) FROM (SELECT 1 FROM supervision_submission WHERE consumed_at IS NULL LIMIT %(many)s) w) >= %(many)s
 """
 
 # Orders of a job that its verb has set going and that stand in Error now.

@@ -4,8 +4,8 @@
 2. A batch is one transaction: it locks the job's row, then its orders in the engine's usual order, acts on each, and writes
    their results and the job's counts. A process that is killed in it has done nothing; one that is killed after it has done all.
    So no order is forgotten and none is treated twice.
-3. Between two batches it rests: three times as long as the batch took while many steps are under way, so that those keep the
-   processors, and half as long while few are. The orders that it has set going count, too: it goes no faster than the agents.
+3. Between two batches it rests: five times as long as the batch took while the engine is at work, so that this keeps the
+   processors, and half as long while it has little to do. The orders that it has set going count, too: it goes no faster than the agents.
 4. After TURN_SECONDS it sends itself a hint and returns, so that sweeps and deliveries are not held up. If that hint is lost or
    the process dies, the next sweep of any supervisor finds the job (`relay`) once its lease is over.
 
@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 25  # orders that one transaction treats; their rows are locked for so long
 TURN_SECONDS = 2.0
-BUSY = 100  # steps in Processing
-REST, SHORT_REST = 3.0, 0.5  # times the time that a batch took, while so many are and while they are fewer
+BUSY = 20  # steps that are claimed or running, and orders that wait to be begun
+REST, SHORT_REST = 5.0, 0.5  # times the time that a batch took, while so many are and while they are fewer
 FREEZE_SECONDS = 30.0  # a process that is frozen in a batch loses its transaction after so long
 FROZEN = "25P03"  # the SQLSTATE of that
 TELL_AFTER_SECONDS = 60.0  # the end of a job that took longer is mailed to the operator who started it

@@ -10,6 +10,7 @@ import pytest
 from django.core import mail
 from django.db import connection
 
+from supervision import testing
 from supervision.jobs import acting, job_sql, steering, telling, working
 from supervision.models import Job, JobResult, Notification
 from supervision.outbox import notifications
@@ -36,13 +37,16 @@ def test_two_jobs_share_the_time(monkeypatch):
     assert working._take() == short.pk
 
 
-def test_a_job_rests_long_between_its_batches_while_many_steps_are_under_way_and_else_shortly(monkeypatch):
+def test_a_job_rests_long_between_its_batches_while_the_engine_is_at_work_and_else_shortly(monkeypatch):
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
         naps.append(seconds)
-        for _ in range({1: 1, 2: 10}.get(len(naps), 0)):
+        if len(naps) == 1:
             kit.started()
+            testing.submit_many("toy-plain", [{}] * 5)
+        if len(naps) == 2:
+            testing.submit_many("toy-plain", [{}] * 5)
 
     clock = itertools.count()
     monkeypatch.setattr(working, "BATCH", 1)
@@ -53,7 +57,7 @@ def test_a_job_rests_long_between_its_batches_while_many_steps_are_under_way_and
 
     working.turn(seconds=1000.0)
 
-    assert naps == [0.5, 0.5, 3.0, 3.0]  # nothing is left after the fifth order
+    assert naps == [0.5, 0.5, 5.0, 5.0]  # nothing is left after the fifth order
 
 
 def test_two_hints_in_one_process_are_one_piece_of_work(monkeypatch):
