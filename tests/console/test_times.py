@@ -1,4 +1,4 @@
-"""Every page of the console writes times in one format, with the zone: 2026-11-24 15:04:05 UTC, on the page of an order with milliseconds."""
+"""Every page of the console writes times in one format, with the zone (2026-11-24 15:04:05 UTC), an order's page to the millisecond."""
 
 from __future__ import annotations
 
