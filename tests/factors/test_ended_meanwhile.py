@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from orders.factors import codes, passkeys, proofs, tries
-from tests.engine.kit import blocked_backends
+from tests.engine.kit import BLOCKED, fetch
 from tests.factors.conftest import code, sign_in
 from tests.support.shop import until
 
@@ -135,10 +135,10 @@ def test_two_sessions_that_remove_the_last_two_factors_at_once_remove_one_after_
     settings.CONSOLE_SECOND_FACTOR = rule
 
     with ThreadPoolExecutor(2) as threads:
-        removing = [threads.submit(_remove, *pair) for pair in zip(clients, (passkey.pk, app.pk), strict=True)]
         with transaction.atomic():
             list(Authenticator.objects.select_for_update().order_by("pk"))  # so that both have begun before one of them deletes
-            until(lambda: blocked_backends() == 2, within=20, what="both sessions to wait")
+            removing = [threads.submit(_remove, *pair) for pair in zip(clients, (passkey.pk, app.pk), strict=True)]
+            until(lambda: len(fetch(BLOCKED)) == 2, within=20, what="both sessions to wait")
         answers = [one.result(30) for one in removing]
 
     assert answers == [302, 302]
