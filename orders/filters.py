@@ -96,4 +96,5 @@ def _word(word: str) -> str:
 
 def tracking_numbers(said: str) -> list[str]:
     """As it was typed, and as carriers write it: in capitals and without the spaces of a printed label."""
-    return list(dict.fromkeys((said, "".join(said.split()), "".join(said.split()).upper())))
+    together = "".join(said.split())
+    return list({said, together, together.upper()})

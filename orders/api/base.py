@@ -20,8 +20,3 @@ class Door(base.Door):
         if view is None or not (view.account_id == request.user.pk or sees_all(request.user)):
             raise UnknownRun(public_id)
         return view
-
-
-def replay_mark(replayed: bool) -> dict[str, str]:
-    """The header of an answer: whether an earlier request with the same key has done what this one asks for."""
-    return {"Idempotent-Replayed": "true"} if replayed else {}

@@ -9,11 +9,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.api.base import Door, replay_mark
+from orders.api.base import Door
 from orders.api.refunds import AcceptedRefund
 from orders.api.serializers import ProblemAnswer
 from orders.refunds.again import failed_of, pay_again
-from supervision.api.base import account_of
+from supervision.api.base import account_of, replay_mark
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Watchers
 from supervision.api.reference.schema import IDEMPOTENCY_KEY

@@ -14,13 +14,13 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from orders.api.base import Door, replay_mark
+from orders.api.base import Door
 from orders.api.serializers import ProblemAnswer
 from orders.models import Refund
 from orders.refunds import asking
 from orders.refunds.recorded import to_pay_out
 from orders.validation import MONEY, Pattern
-from supervision.api.base import account_of
+from supervision.api.base import account_of, replay_mark
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Watchers
 from supervision.api.reference.schema import IDEMPOTENCY_KEY

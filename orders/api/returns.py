@@ -12,13 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders import queries
-from orders.api.base import Door, replay_mark
+from orders.api.base import Door
 from orders.api.serializers import ProblemAnswer, ReturnAnswer
 from orders.returns import answers, codes, goods
 from orders.returns.answers import ReturnView
 from orders.returns.asking import ask
 from orders.validation import MAX_LINES, MAX_QUANTITY, LineSerializer
-from supervision.api.base import account_of
+from supervision.api.base import account_of, replay_mark
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Operators, operates, sees_all
 from supervision.api.reference.schema import IDEMPOTENCY_KEY

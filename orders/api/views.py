@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from orders import queries, services
-from orders.api.base import Door, replay_mark
+from orders.api.base import Door
 from orders.api.errors import refusal
 from orders.api.events import first_events, reader_of
 from orders.api.permissions import ReadOrBuy
@@ -31,7 +31,7 @@ from orders.api.serializers import (
 from orders.filters import OrderFilters
 from orders.returns import answers
 from orders.validation import OrderRequestSerializer, key_problem
-from supervision.api.base import account_of
+from supervision.api.base import account_of, replay_mark
 from supervision.api.errors import PROBLEM
 from supervision.api.permissions import Clients, sees_all
 from supervision.api.reference.schema import IDEMPOTENCY_KEY

@@ -25,6 +25,11 @@ def account_of(request: Request) -> AbstractBaseUser:
     return cast(AbstractBaseUser, request.user)
 
 
+def replay_mark(replayed: bool) -> dict[str, str]:
+    """The header of an answer: whether an earlier request with the same key has done what this one asks for."""
+    return {"Idempotent-Replayed": "true"} if replayed else {}
+
+
 class Door(APIView):
     """One path of the API."""
 

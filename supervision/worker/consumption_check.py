@@ -146,7 +146,7 @@ class Watch:
     def deaf(self, newest: int) -> list[str]:
         """The queues that are silent for DEAF_ROUNDS and have missed MISSED_ROUNDS. newest: the number of the newest round sent."""
         for queue in self.silent(QUIET_ROUNDS):
-            self._quiet_since.setdefault(queue, newest)
+            self._quiet_since[queue] = min(self._quiet_since.get(queue, newest), newest)  # the numbers begin anew with their row
         return [queue for queue in self.silent(DEAF_ROUNDS) if newest - self._quiet_since.get(queue, newest) >= MISSED_ROUNDS]
 
     def rounds(self) -> dict[str, int]:

@@ -70,27 +70,43 @@ def test_nobody_ends_while_no_canaries_are_sent(lane: Lane) -> None:
 # ----------------------------------------------------------------------------------------- how a worker decides
 
 
+class Clock:
+    """The process's clock, in seconds. It passes at a test's word."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def quick(settings):
-    settings.SUPERVISION = {**settings.SUPERVISION, "CANARY_SECONDS": 0.1}
-    return consumption_check.DEAF_ROUNDS * 0.1
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(consumption_check, "time", clock)
+    return clock
 
 
-def test_a_queue_that_is_silent_for_too_long_is_named(quick):
+def for_long(clock: Clock) -> None:
+    """The clock passes by more than a deaf queue's silence."""
+    clock.now += consumption_check.DEAF_ROUNDS * consumption_check.every() + 0.001
+
+
+def test_a_queue_that_is_silent_for_too_long_is_named(clock):
     watch = consumption_check.Watch(["agent.stock", "agent.email"], threads=2)
     assert watch.silent(consumption_check.DEAF_ROUNDS) == []
 
-    time.sleep(quick)
+    for_long(clock)
     watch.received("agent.email")
     watch.done()
 
     assert watch.silent(consumption_check.DEAF_ROUNDS) == ["agent.stock"]
 
 
-def test_a_queue_is_deaf_once_rounds_were_missed_and_not_by_time_alone(quick):
+def test_a_queue_is_deaf_once_rounds_were_missed_and_not_by_time_alone(clock):
     """On a machine that is too slow, no round may have been sent for so long."""
     watch = consumption_check.Watch(["agent.stock", "agent.email"], threads=2)
-    time.sleep(quick)
+    for_long(clock)
 
     assert watch.deaf(newest=7) == []
     assert watch.deaf(newest=8) == []
@@ -98,22 +114,35 @@ def test_a_queue_is_deaf_once_rounds_were_missed_and_not_by_time_alone(quick):
     watch.received("agent.email")
     watch.done()
     assert watch.deaf(newest=10) == ["agent.stock"]
-    time.sleep(quick)
+    for_long(clock)
     assert watch.deaf(newest=11) == ["agent.stock"]
     assert watch.deaf(newest=13) == ["agent.stock", "agent.email"]
     watch.reset()
-    time.sleep(quick)
+    for_long(clock)
     assert watch.deaf(newest=20) == []
 
 
-def test_a_process_without_a_free_thread_is_busy_and_not_deaf(quick):
+def test_a_queue_is_found_deaf_although_the_numbers_of_the_rounds_have_begun_anew(clock):
+    watch = consumption_check.Watch(["agent.stock"], threads=2)
+    for_long(clock)
+
+    assert [watch.deaf(newest) for newest in (5000, 1, 2, 3)] == [[], [], [], ["agent.stock"]]
+
+
+def test_a_process_without_a_free_thread_is_busy_and_not_deaf(clock):
     watch = consumption_check.Watch(["agent.stock"], threads=1)
     watch.received("agent.email")
-    time.sleep(quick)
+    for_long(clock)
 
     assert watch.silent(consumption_check.DEAF_ROUNDS) == []
     watch.done()
     assert watch.silent(consumption_check.DEAF_ROUNDS) == []
+
+
+@pytest.fixture
+def quick(settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "CANARY_SECONDS": 0.1}
+    return consumption_check.DEAF_ROUNDS * 0.1
 
 
 def test_the_second_canary_of_a_round_is_meant_for_somebody_else():

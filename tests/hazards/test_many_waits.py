@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from supervision import testing
 from supervision.incidents import lifecycle
+from supervision.jobs import working
 from supervision.models import StepState
 from supervision.recovery import supervisor
 from supervision.signals.sending import NewSignal, send_all, send_signal
@@ -70,6 +71,7 @@ def test_a_hundred_thousand_waits_cost_sweep_claim_and_signal_nothing(sas, many)
     assert read(ANY_DUE, {"shut": [], "since": "-infinity", "known": ["waiting 1"]}) == 0
     touches_less_than(WINDOW, supervisor.sweep_once)
     touches_less_than(200, lifecycle.look)
+    touches_less_than(50, working._rest)
     touches_less_than(500, lambda: send_signal(many.key, "paid"))
     touches_less_than(1_000, testing.schedule)
 

@@ -107,7 +107,7 @@ def test_each_way_of_the_search_is_answered_by_an_index(operator: Client, failed
         cursor.execute("SET LOCAL enable_seqscan = off")
 
     for way in ways():
-        for term in ("123", "a_b", "some name"):
+        for term in ("123", "a_b", "some name", "Ada+Shop@example", "1z 99 a"):
             source = way.runs(term)
             assert source is None or "Seq Scan" not in source.explain(), (way.label, term)
 

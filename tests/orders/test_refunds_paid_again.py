@@ -314,6 +314,7 @@ def test_the_api_lists_and_pays_again(shop, delivered, returned, services):
     finished(shop)
 
     assert (first.status_code, first.json()) == (202, second.json())
+    assert [one.headers.get("Idempotent-Replayed") for one in (first, second)] == [None, "true"]
     Run(first.json()["id"]).assert_state("Processed")
     assert refunds_made(services, delivered) == [1290, 1290]
     assert olga.get(path).json()["results"] == []

@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 
 from orders.identity import tokens
+from sasproject import warming
 from tests.shopping import a_product, a_request, an_account
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +53,10 @@ def test_the_first_order_of_a_web_process_takes_little_more_work_than_the_next_o
     assert done.returncode == 0, done.stderr
     first, next_one = map(int, done.stdout.rpartition("CALLS")[2].split())
     assert first < 3 * next_one, (first, next_one)
+
+
+def test_a_shop_that_would_refuse_the_order_that_is_read_starts_all_the_same_and_asks_no_database(settings) -> None:
+    """Without the mark `django_db`, a statement would fail this test."""
+    settings.DELIVERY_COUNTRIES = ["FR"]
+
+    warming.warm()

@@ -10,7 +10,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from supervision.api.base import Door, account_of
+from supervision.api.base import Door, account_of, replay_mark
 from supervision.api.jobs.shapes import (
     OUTCOMES,
     STATES,
@@ -67,7 +67,7 @@ class JobsView(Door):
             job = steering.start(said["verb"], said["filter"], by=by, reason=said["reason"], changes=said["changes"], token=key)
         except BadFilter as bad:
             raise ValidationError({"filter": {bad.name: [str(bad)]}}) from None
-        return Response(reading.facts(job), status=202, headers={"Idempotent-Replayed": "true"} if before else {})
+        return Response(reading.facts(job), status=202, headers=replay_mark(before is not None))
 
 
 class JobView(Door):
