@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminEmailInputWidget
 
-from orders import queries
+from orders import formats, queries
 from orders.mails import codes as mails
 from orders.mails.resending import resend
 from orders.models import MailAgain, Order, Refund
@@ -174,7 +174,7 @@ class OrderDesk(CorrectionPages):
 
 def money(amount: Decimal, currency: str) -> str:
     """An amount in the number format of the active language."""
-    return f"{number_format(amount, 2, use_l10n=True, force_grouping=True)} {currency}"
+    return f"{number_format(amount, formats.decimals(currency), use_l10n=True, force_grouping=True)} {currency}"
 
 
 def _left(order: Order) -> Decimal | None:

@@ -88,10 +88,10 @@ def _word(word: str) -> str:
     So either all parts of the word begin words of the name, or the word as the database divides it does. The apostrophe of a
     phone's keyboard is not that of a desk's, and some keyboards write an accent as a sign of its own."""
     ways = [" & ".join(f"'{part}':*" for part in re.findall(r"\w+", word))]
-    for said in dict.fromkeys((word, unicodedata.normalize("NFC", word), word.replace("'", "’"))):
+    for said in (word, unicodedata.normalize("NFC", word), word.replace("'", "’")):
         quoted = said.replace("\\", " ").replace("'", "''")
         ways.append(f"'{quoted}':*")
-    return f"({' | '.join(f'({way})' for way in ways)})"
+    return f"({' | '.join(f'({way})' for way in dict.fromkeys(ways))})"  # the index is read once for each way
 
 
 def tracking_numbers(said: str) -> list[str]:

@@ -25,8 +25,8 @@ def ways() -> Iterator[Way]:
 
 
 def by_number(term: str) -> QuerySet[Any] | None:
-    """The digits of a number, with or without its hyphens."""
-    digits = re.sub(r"[\s-]", "", term)
+    """The digits of a number, with or without its hyphens, and with the sign that people write before one."""
+    digits = re.sub(r"[\s\u2010-\u2015-]", "", term.removeprefix("#"))
     if not (digits.isascii() and digits.isdecimal()):
         return None
     return _runs(Q(number="-".join(part for part in (digits[:3], digits[3:6], digits[6:9], digits[9:]) if part)))

@@ -68,6 +68,8 @@ class BulkCommand(OperatorCommand):
             else:
                 self.one_by_one(*args, **options)
             return
+        if apart := [word for word in options["ids"] if "=" in word]:
+            raise CommandError(f'all filters are one word of the shell: --where "{" ".join([*options["where"], *apart])}"')
         if options["ids"]:
             raise CommandError("give orders' IDs or --where FILTERS, not both")
         given = given_where(options["where"])

@@ -74,6 +74,7 @@ def test_corrections_go_to_every_order(manage: Manage):
     [
         (["--reason", "r"], "give orders' IDs, or --where"),
         (["an-id", "--where", "step=charge-payment", "--reason", "r"], "not both"),
+        (["--where", "step=charge-payment", "since=1h", "--dry-run"], '--where "step=charge-payment since=1h"'),
         (["an-id", "--wait", "--reason", "r"], "goes with --where"),
         (["--where", "step=charge-payment"], "required: --reason"),
         (["--where", "step=charge-payment", "--reason", " "], "--reason must say something"),

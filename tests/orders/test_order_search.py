@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.utils.translation import override
 
+from orders.filters import named
 from orders.models import Order, Parcel, PaymentAdjustment, PaymentEvent
 from orders.searching import ways
 from supervision.console.lists import export, saved_views
@@ -47,6 +48,7 @@ def found(client: Client, **query: str) -> list[str]:
 def test_the_search_field_understands_whatever_names_an_order_and_says_what_it_understood(operator: Client, failed: Order):
     words = {
         failed.number: "order number", failed.number.replace("-", ""): "order number", failed.public_id: "public id",
+        f"#{failed.number}": "order number", failed.number.replace("-", "\u2011"): "order number",
         "grace@example.com": "e-mail", "grace@": "e-mail", "TRACK-7": "tracking number", "pi_77": "payment", "evt_1": "payment",
         "pi_88": "payment", "re_5": "payment", "hopper gr": "customer", "issuer_said_no": "error code", "Issuer SAYS": "error text",
     }  # fmt: skip
@@ -110,6 +112,11 @@ def test_each_way_of_the_search_is_answered_by_an_index(operator: Client, failed
         for term in ("123", "a_b", "some name", "Ada+Shop@example", "1z 99 a"):
             source = way.runs(term)
             assert source is None or "Seq Scan" not in source.explain(), (way.label, term)
+
+
+def test_a_plain_word_of_a_name_is_read_once_from_the_index():
+    assert str(named(Order.objects.order_by(), "Grace hop").query).count(":*") == 2
+    assert str(named(Order.objects.order_by(), "O'Brien").query).count(":*") > 2
 
 
 # --- Saved views ------------------------------------------------------------------------------------------------------

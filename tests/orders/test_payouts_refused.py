@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orders.models import PaymentAdjustment
+from orders.models import Order, PaymentAdjustment
 from orders.payments import codes as payments
 from orders.queries import order_view
 from orders.returns.asking import ask
@@ -150,7 +150,7 @@ def test_a_result_by_hand_does_not_say_another_amount_than_was_recorded(shop, tr
     shop.assert_healthy()
 
 
-def test_a_refund_is_an_amount_that_its_currency_has(shop, ada, olga):
+def test_a_refund_is_an_amount_that_its_currency_has(shop, ada, olga, admin_client):
     a_product("YEN", price="1800", currency="JPY")
     key = place(ada, lines=[{"sku": "YEN", "quantity": 2}], payment_method=payments.BANK_TRANSFER)
     shop.run()
@@ -162,6 +162,9 @@ def test_a_refund_is_an_amount_that_its_currency_has(shop, ada, olga):
     made = given(key, "1000")
     shop.run()
     assert paid_out(olga, "refunds", made, "1000").status_code == 202
+    page = admin_client.get(f"/admin/orders/order/{Order.objects.get(public_id=key).pk}/change/", follow=True).content.decode()
+    assert "1,000 JPY" in page
+    assert "1,000.00 JPY" not in page
     back = ask(order_view(key), [{"sku": "YEN", "quantity": 1}], "too small", by="customer").public_id
     shop.run()
     goods(shop, back, ("YEN", 1))
