@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.urls import reverse
 
 from orders.models import Order
@@ -245,3 +246,19 @@ def test_the_charts_of_the_landing_page_have_words_that_do_not_overlap(open_cons
         for one, other in combinations(words, 2):
             beside = one["right"] <= other["left"] or other["right"] <= one["left"]
             assert beside or one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
+
+
+@pytest.mark.parametrize("language", ["it", *(pytest.param(other, marks=pytest.mark.nightly) for other in ("en", "pt-br"))])
+def test_every_column_of_the_list_of_orders_is_seen_on_a_small_desk(open_console: Open, language: str):
+    fail(message="402 the bank says no: the card was declined, and the customer should try another one")
+    place(email="maximilian.von.habsburg-lothringen@post.example-company.com")
+    page = open_console("operator", viewport={"width": 1280, "height": 800})
+    page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": language, "url": page.url}])
+
+    page.goto("/admin/orders/order/")
+
+    assert page.locator("html").get_attribute("lang") == language
+    list_, seen = page.locator("#sc-list"), page.locator("#result_list thead th:visible")
+    assert list_.evaluate("list => list.scrollWidth <= list.clientWidth")
+    assert seen.count() == 9
+    assert all(seen.nth(column).bounding_box()["width"] >= 30 for column in range(9))
