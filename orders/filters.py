@@ -11,10 +11,11 @@ from django.contrib.postgres.search import SearchQuery, SearchVector
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 from django.utils.translation import gettext_lazy as _
 
+from orders.accents import plain, without_accents
 from orders.models import Order, Parcel
 from supervision.insight.filters import Field, Filters, amount, text
 
-NAMES = SearchVector("customer", config="simple")
+NAMES = SearchVector(without_accents("customer"), config="simple")
 
 
 class OrderFilters(Filters):
@@ -74,7 +75,7 @@ class OrderFilters(Filters):
 
 def named(rows: QuerySet[Any], name: str) -> QuerySet[Any]:
     """The orders with a customer of this name."""
-    words = [word for word in name.lower().split() if re.search(r"\w", word)]
+    words = [word for word in plain(name).split() if re.search(r"\w", word)]
     if not words:
         return rows.none()
     query = SearchQuery(" & ".join(map(_word, words)), search_type="raw", config="simple")

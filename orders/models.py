@@ -15,6 +15,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from orders.accents import without_accents
 from orders.accounts.tables import SavedAddress, VerifiedEmail
 from orders.documents.tables import Document, DocumentCounter
 from orders.identity.tables import TokenGrant
@@ -23,7 +24,7 @@ from orders.parcels.tables import Parcel, ParcelCursor, ParcelEvent, ParcelWatch
 from orders.privacy.tables import Erasure
 from orders.refunds.tables import Refund
 from orders.returns.tables import ReturnCorrection
-from orders.shelves.tables import WORDS, Category
+from orders.shelves.tables import WORDS, WORDS_AS_WRITTEN, Category
 from supervision.models import Run
 
 __all__ = [
@@ -95,7 +96,8 @@ class Product(models.Model):
             models.Index(name="product_by_name", fields=["name", "id"], condition=Q(active=True)),
             models.Index(name="product_by_price", fields=["price", "id"], condition=Q(active=True)),
             models.Index(name="product_by_category", fields=["category", "name", "id"], condition=Q(active=True)),
-            GinIndex(WORDS, name="product_words", fastupdate=False),  # without a list of what waits to be put into the index
+            GinIndex(WORDS, name="product_words_plain", fastupdate=False),  # without a list of what waits to be put into the index
+            GinIndex(WORDS_AS_WRITTEN, name="product_words", fastupdate=False),  # for processes of 0.1; to be dropped after it
         ]
 
     def __str__(self) -> str:
@@ -158,7 +160,7 @@ class Order(models.Model):
             models.Index(name="order_newest_first", fields=["-created_at", "-id"]),
             models.Index(name="order_total", fields=["total"]),
             models.Index(name="order_of_account", fields=["account", "-created_at", "-id"], condition=Q(account__isnull=False)),
-            GinIndex(SearchVector("customer", config="simple"), name="order_customer"),  # as `orders.filters` asks
+            GinIndex(SearchVector(without_accents("customer"), config="simple"), name="order_customer_plain"),  # as `orders.filters` asks
         ]
 
     def __str__(self) -> str:

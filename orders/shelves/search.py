@@ -13,6 +13,7 @@ from django.db.models import BigAutoField, Case, CharField, DecimalField, Field,
 from django.http import QueryDict
 
 from orders import queries
+from orders.accents import plain, without_accents
 from orders.keypages import KeyPage, Order, page
 from orders.models import Category, Product
 from orders.shelves.tables import LANGUAGE, WORDS
@@ -20,7 +21,7 @@ from orders.shelves.tables import LANGUAGE, WORDS
 LONGEST = 100
 MOST_WORDS = 8
 PAGE = 24
-_NAME = SearchVector("name", config=LANGUAGE)
+_NAME = SearchVector(without_accents("name"), config=LANGUAGE)
 _ID: Field = BigAutoField()
 _NAMED: Field = CharField(max_length=200)
 _PRICED: Field = DecimalField(max_digits=10, decimal_places=2)
@@ -35,7 +36,7 @@ _BEST = Order(fields=("elsewhere", "name", "id"), types=(IntegerField(), _NAMED,
 
 def words(said: str) -> SearchQuery | None:
     """The query for what a visitor typed; None if it has no word."""
-    found = re.findall(r"\w+", said[:LONGEST].lower())[:MOST_WORDS]
+    found = re.findall(r"\w+", plain(said[:LONGEST]))[:MOST_WORDS]
     return SearchQuery(" & ".join(f"'{word}':*" for word in found), search_type="raw", config=LANGUAGE) if found else None
 
 

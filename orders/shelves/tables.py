@@ -8,9 +8,12 @@ from django.db.models import Value
 from django.db.models.functions import Replace
 from django.utils.translation import gettext_lazy as _
 
+from orders.accents import without_accents
+
 LANGUAGE = "english"  # of the products' texts
 # What a search looks at. "PEN-01" is two words: PostgreSQL would read the second one as a negative number.
-WORDS = SearchVector("name", Replace("sku", Value("-"), Value(" ")), "description", config=LANGUAGE)
+WORDS = SearchVector(without_accents("name"), Replace("sku", Value("-"), Value(" ")), without_accents("description"), config=LANGUAGE)
+WORDS_AS_WRITTEN = SearchVector("name", Replace("sku", Value("-"), Value(" ")), "description", config=LANGUAGE)
 
 
 class Category(models.Model):

@@ -172,7 +172,7 @@ INDEXES = {
     "orders_order_run_id_key",  # lists, the archive
     "order_newest_first",  # lists
     "order_total",  # lists, filtered
-    "order_customer",  # lists, filtered
+    "order_customer_plain",  # lists, filtered
     "orders_orderline_pkey",
     "orders_stockreservation_pkey",
     "a_key_reserves_a_product_once",  # the stock agent

@@ -68,6 +68,10 @@ def test_the_search_field_understands_whatever_names_an_order_and_says_what_it_u
         ("हिन्दी नाम", ["हिन्दी", "हिन्दी नाम"]),
         ("مُحَمَّد علي", ["مُحَمَّد", "\u200fمُحَمَّد علي\u200f", "علي"]),
         ("علی\u200cرضا نوری", ["علی\u200cرضا"]),
+        ("José Araújo", ["jose", "ARAUJO JOSE", "José", "Jose\u0301 arau"]),
+        ("Jose Araujo", ["José Araújo"]),
+        ("LÈA Żółć-İnan", ["lea", "zolc", "inan", "Lèa ŻÓŁĆ"]),
+        ("Nguye\u0302\u0303n", ["nguyen", "Nguyễn"]),
         ("Anne-Marie \\ 'Oak' & Co:*", ["anne-m", "marie", "'Oak' & Co:*", "\\ oak"]),
     ],
 )
