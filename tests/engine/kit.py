@@ -300,8 +300,14 @@ class Process:
         return json.loads(output)
 
     def code(self) -> int:
+        """Wait for its end, and until PostgreSQL has noticed it: until then the sessions of a killed process keep their locks."""
         self._process.communicate(timeout=60)
+        until(self._sessions_over)
         return int(self._process.returncode)
+
+    def _sessions_over(self) -> bool:
+        fetch("SELECT pg_stat_clear_snapshot()")
+        return not fetch("SELECT 1 FROM pg_stat_activity WHERE application_name = %(name)s", {"name": f"tests:{self.pid}"})
 
 
 __all__ = ["Run", "at_once", "expire", "failures", "others_succeed", "step", "supervisor", "transaction", "until"]

@@ -87,6 +87,7 @@ def link(size: str) -> int:
 if __name__ == "__main__":
     database, verb, *arguments = sys.argv[1:]
     connection.settings_dict["NAME"] = database
+    connection.settings_dict["OPTIONS"]["application_name"] = f"tests:{os.getpid()}"  # `kit.Process` waits for its end
     hints.enabled = False
     failpoints.load()
     connection.ensure_connection()
