@@ -19,8 +19,12 @@ SIGNS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u0309\u030a\u030b\u030
 
 
 def plain(column):
-    """The column's text in small letters without accents."""
-    return Func(column, template=f"TRANSLATE(LOWER(%(expressions)s), '{ACCENTED}{SIGNS}', '{PLAIN}')", output_field=TextField())
+    """The column's text without accents."""
+    template = (
+        "CASE WHEN OCTET_LENGTH(%(expressions)s) = CHAR_LENGTH(%(expressions)s) THEN %(expressions)s"
+        f" ELSE TRANSLATE(LOWER(%(expressions)s), '{ACCENTED}{SIGNS}', '{PLAIN}') END"
+    )
+    return Func(column, template=template, output_field=TextField())
 
 
 NAMES = SearchVector(plain("customer"), config="simple")
