@@ -9,6 +9,8 @@ from typing import Any
 
 from django.contrib.postgres.search import SearchQuery, SearchVector
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models.functions import Lower
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
 from orders.accents import plain, without_accents
@@ -53,8 +55,8 @@ class OrderFilters(Filters):
         return list(rows.order_by("currency").values_list("currency").annotate(Sum("total")))
 
     def by_email(self, rows: QuerySet[Order], value: str) -> QuerySet[Order]:
-        """The address as it was typed when the order was placed."""
-        return rows.filter(email=value)
+        """The whole address, in capital or small letters."""
+        return rows.filter(Exact(Lower("email"), value.lower()))
 
     def by_min_total(self, rows: QuerySet[Order], value: Decimal) -> QuerySet[Order]:
         """The total is this or more."""

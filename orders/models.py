@@ -145,7 +145,7 @@ class Order(models.Model):
         verbose_name=_("account"),
         db_index=False,  # `order_of_account` begins with it
     )
-    email = models.EmailField(_("e-mail"), db_index=True)
+    email = models.EmailField(_("e-mail"), db_index=True)  # 0040 adds `order_mail`, 0041 drops Django's second index of it
     total = models.DecimalField(_("total"), max_digits=12, decimal_places=2)
     currency = models.CharField(_("currency"), max_length=3)
     created_at = models.DateTimeField(_("created at"), db_default=Now())

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Lower
+from django.db.models.lookups import StartsWith
 from django.utils.translation import gettext_lazy as _
 
 from orders.filters import named, tracking_numbers
@@ -33,14 +35,11 @@ def by_number(term: str) -> QuerySet[Any] | None:
 
 
 def by_mail(term: str) -> QuerySet[Any] | None:
-    """The beginning of an address, as it was typed, in small letters, or with the capital that a phone's keyboard begins with.
-
-    A word alone has to be followed by an at sign."""
+    """The beginning of an address, in capital or small letters. A word alone has to be followed by an at sign."""
     if " " in term:
         return None
-    start = term if "@" in term else f"{term}@"
-    small = start.lower()
-    return _runs(Q(email__startswith=start) | Q(email__startswith=small) | Q(email__startswith=small.capitalize()))
+    start = (term if "@" in term else f"{term}@").lower()
+    return _runs(StartsWith(Lower("email"), start))
 
 
 def by_payment(term: str) -> QuerySet[Any] | None:
@@ -56,7 +55,7 @@ def by_customer(term: str) -> QuerySet[Any] | None:
     return named(Order.objects.order_by(), term).values_list("run_id", flat=True)
 
 
-def _runs(condition: Q) -> QuerySet[Any]:
+def _runs(condition: Q | StartsWith) -> QuerySet[Any]:
     return Order.objects.order_by().filter(condition).values_list("run_id", flat=True)
 
 

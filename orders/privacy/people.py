@@ -20,7 +20,7 @@ from supervision.privacy.words import Words
 
 GUEST = "customer"  # the actor that a guest is in an order's history
 _SALT = "orders.privacy"
-# Addresses are kept as they were typed. Read once for an erasure, because no index ignores upper and lower case.
+# Addresses are kept as they were typed.
 _AS_TYPED = "SELECT DISTINCT email FROM orders_order WHERE lower(email) = ANY (%(emails)s)"
 
 

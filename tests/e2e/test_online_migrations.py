@@ -68,7 +68,7 @@ def test_every_migration_since_the_first_release_runs_beside_orders(tmp_path: Pa
     assert wrong == []
     assert rows["supervision.0003_signals"]["locks"] == {"supervision_stepstate": "AccessExclusive"}
     assert rows["orders.0023_order_of_account"]["locks"].get("orders_order", "ShareUpdateExclusive") == "ShareUpdateExclusive"
-    assert "orders.0039_names_with_accents" in rows
+    assert "orders.0042_statistics" in rows
     assert AFTERWARDS in rows
 
 

@@ -70,7 +70,7 @@ def test_the_history_asks_guests_to_sign_in(client, db) -> None:
 
 
 def test_guests_orders_are_listed_once_the_address_is_verified(client, mug, ada) -> None:
-    guests = place(email="ada@example.com")
+    guests = place(email="Ada@Example.com")
     servers = place(an_account("server", "client"), email="ada@example.com")
     others = place(an_account("carl", "customer"), email="ada@example.com")  # another account's, to Ada's address
     foreign = place(email="eve@example.com")
