@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -172,7 +173,11 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
 
     def call(item: Started) -> None:
         request = requests.get(item.run_id) or ask(item)
-        gathering.report(observe(item, lambda: _call(agent, place, item, request, steps, handed_over)))
+        process.under_way[thread := threading.get_ident()] = request
+        try:
+            gathering.report(observe(item, lambda: _call(agent, place, item, request, steps, handed_over)))
+        finally:
+            del process.under_way[thread]
 
     todo = process.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
