@@ -31,13 +31,30 @@ def page(client: Client, path: str) -> str:
     return str(answer.content.decode())
 
 
+def cancels(client: Client, eve: Any, olga: Any) -> None:
+    """Cancel a run that is in Error and one that no consumer has taken up, at the engine's own API."""
+    failed = supervision.submit("seat", {"name": "Ade"})
+    testing.run_until_idle()
+    early = supervision.submit("seat", {"name": "Ada"})
+    client.force_login(eve)
+    assert client.post(f"/api/orders/{early}/cancel/", {"reason": "no trip"}, "application/json").status_code == 403
+    client.force_login(olga)
+    for key in (failed, early):
+        answer = client.post(f"/api/orders/{key}/cancel/", {"reason": "no trip"}, "application/json")
+        assert (answer.status_code, answer.headers["Location"]) == (202, f"/api/orders/{key}/"), answer.content
+    testing.run_until_idle()
+    assert {Run.objects.get(key=key).process_state for key in (failed, early)} == {"Cancelled"}
+    assert client.post(f"/api/orders/{early}/cancel/", {"reason": "again"}, "application/json").status_code == 409
+    assert client.post("/api/orders/an-unknown-public-id/cancel/", {"reason": "no"}, "application/json").status_code == 404
+
+
 def main() -> None:
     """Fail a run, look at it, give it to an operator, resubmit it with a corrected name."""
     call_command("migrate", verbosity=0)
     call_command("check")
     accounts: Any = get_user_model().objects
     olga = accounts.create_user("olga@example.com", is_staff=True, is_superuser=True)
-    accounts.create_user("eve@example.com")
+    eve = accounts.create_user("eve@example.com")
     accounts.create_user("left@example.com", is_superuser=True, is_active=False)
     key = supervision.submit("seat", {"name": "Ade"}, client=f"user:{olga.pk}")
     testing.run_until_idle()
@@ -58,9 +75,11 @@ def main() -> None:
     testing.run_until_idle()
     assert Run.objects.get(key=key).process_state == "Processed"
 
+    cancels(client, eve, olga)
     assert client.post(f"/api/orders/{key}/resubmit/", {"reason": "again"}, "application/json").status_code == 409
     recording._recorder.write()
-    assert list(ApiRequest.objects.values_list("status", "account_id", "signed_in")) == [(409, None, "session")]
+    kept = ApiRequest.objects.order_by("pk").values_list("status", "account_id", "signed_in")
+    assert list(kept) == [(status, None, "session") for status in (403, 202, 202, 409, 404, 409)]
     assert "/api/orders/" in page(client, "/desk/supervision/apirequest/")
     call_command("broker_users", "--producer", "olga@example.com", "--vhost", "/", stdout=StringIO(), stderr=StringIO())
     with pytest.raises(CommandError, match="is no client's account"):
