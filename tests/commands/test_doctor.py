@@ -54,7 +54,9 @@ def test_a_server_that_forgets_is_a_failure(db: None, committing: str):
     assert version.message.startswith("PostgreSQL")
 
 
-def test_a_session_that_may_freeze_in_a_transaction_is_warned_of_with_what_ends_it(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_session_that_may_freeze_in_a_transaction_is_warned_of_with_what_ends_it(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+):
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         _, direct = doctor.sessions()
