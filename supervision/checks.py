@@ -122,6 +122,15 @@ def check_children(app_configs: object, **_: Any) -> list[CheckMessage]:
 
 
 @register(TAG)
+def check_times(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """Django's times have a time zone, as those of the database have."""
+    if settings.USE_TZ:
+        return []
+    what = "USE_TZ is off: the console cannot show the engine's times, which have a time zone."
+    return [Error(what, hint="USE_TZ = True, which is Django's default.", id="supervision.E023")]
+
+
+@register(TAG)
 def check_routers(app_configs: object, **_: Any) -> list[CheckMessage]:
     """The engine's own statements go to the default database. A router must not lead Django's to another one."""
     run = apps.get_model("supervision", "Run")

@@ -157,6 +157,15 @@ def test_the_project_s_own_options_of_celery_are_fine():
     assert found(checks.check_celery) == {}
 
 
+def test_times_without_a_time_zone_are_an_error(settings: Any):
+    assert checks.check_times(app_configs=None) == []
+
+    settings.USE_TZ = False
+
+    [message] = checks.check_times(app_configs=None)
+    assert (message.id, message.hint) == ("supervision.E023", "USE_TZ = True, which is Django's default.")
+
+
 class Elsewhere:
     """A router that leads the engine's tables to another database."""
 
