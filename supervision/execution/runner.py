@@ -317,6 +317,8 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
         if failpoints.armed:
             failpoints.hit("agent.before_call", steps)
         result = agent.compensate(request) if undo else agent.perform(request)
+        if db.end_open_transactions():
+            return Answer(place, started, None, decisions.left_open(place), notes.left(request), handed_over, began, time.monotonic())
         if failpoints.armed:
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         fit = result if isinstance(result, dict) else checked(result)
@@ -324,10 +326,12 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
     except UnfitResult as error:
         return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), handed_over, began, time.monotonic())
     except AgentFailure as error:
-        db.drop_lost_connections()  # before this thread's next call of the same cohort
+        db.end_open_transactions()  # before this thread's next call of the same cohort
+        db.drop_lost_connections()
         failure = inputs.failure_of(place, started, request, error)
         return Answer(place, started, None, failure, notes.left(request, error), handed_over, began, time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
+        db.end_open_transactions()
         db.drop_lost_connections()
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, decisions.as_failure(error), notes.left(request, error), handed_over, began)
