@@ -27,7 +27,8 @@ _THREADS = {"scheduler": 5, "agents": 4, "supervisor": 9}
 _LISTENERS = {"scheduler": 1, "agents": 1, "supervisor": 1, "web": 1}
 _BEAT = 2
 _OUTAGE = 1  # a process of `web` asks on a connection of its own whether the database is back
-_QUEUES = {"scheduler": 5, "agents": 5, "supervisor": 5, "beat": 2, "web": 4}  # PGMQ's, where the broker is the same database
+# PGMQ's, where the broker is the same database: 4 publishers, and for what is consumed 2, and 1 that listens.
+_QUEUES = {"scheduler": 7, "agents": 7, "supervisor": 7, "beat": 2, "web": 4}
 MEMORY = {"web": 145, "scheduler": 110, "agents": 125, "supervisor": 155, "beat": 105}  # MiB
 CPU_MS = {"web": 1.6, "scheduler": 0.2, "agents": 8.0, "supervisor": 1.8}  # for each order
 BUSY = 0.6  # a process is planned to use this share of one core

@@ -12,9 +12,10 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -118,6 +119,31 @@ def check_children(app_configs: object, **_: Any) -> list[CheckMessage]:
         for step in workflow.steps
         if step.starts and step.starts not in known
     ]
+
+
+@register(TAG)
+def check_times(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """Django's times have a time zone, as those of the database have."""
+    if settings.USE_TZ:
+        return []
+    what = "USE_TZ is off: the console cannot show the engine's times, which have a time zone."
+    return [Error(what, hint="USE_TZ = True, which is Django's default.", id="supervision.E023")]
+
+
+@register(TAG)
+def check_routers(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """The engine's own statements go to the default database. A router must not lead Django's to another one."""
+    run = apps.get_model("supervision", "Run")
+    led = {"reads": router.db_for_read(run), "writes": router.db_for_write(run)}
+    hint = "Let each router answer None or 'default' for the app supervision, and allow its migrations there."
+    found = [
+        Error(f"DATABASE_ROUTERS leads {what} of the engine's tables to {alias!r}, not to 'default'.", hint=hint, id="supervision.E022")
+        for what, alias in led.items()
+        if alias != DEFAULT_DB_ALIAS
+    ]
+    if not router.allow_migrate_model(DEFAULT_DB_ALIAS, run):
+        found.append(Error("DATABASE_ROUTERS makes none of the engine's tables in 'default'.", hint=hint, id="supervision.E022"))
+    return list(found)
 
 
 @register(TAG)

@@ -117,7 +117,7 @@ class AgentFailure(SupervisionError):
 
     def __init__(self, message: str = "", code: str | None = None) -> None:
         self.code = code or self.code
-        super().__init__(message or type(self).__doc__ or "")
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])  # the rest is for programmers
 
 
 class TransientFailure(AgentFailure):

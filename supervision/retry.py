@@ -11,9 +11,27 @@ import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from typing import TypeVar
 
 from supervision.breaker import Blame
-from supervision.errors import AwaitSignal, DefinitionError
+from supervision.errors import AwaitSignal, DefinitionError, did_you_mean
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def demand_time(what: str, value: object) -> None:
+    """Raise DefinitionError unless this is a timedelta. what: names it in the error."""
+    if not isinstance(value, timedelta):
+        raise DefinitionError(f"{what} must be a timedelta, for example timedelta(seconds=30), got {value!r}")
+
+
+def chosen(what: str, choices: type[Choice], value: str) -> Choice:
+    """This choice, which may be given as its text. Raises DefinitionError if there is no such one. what: names it in the error."""
+    try:
+        return choices(value)
+    except ValueError:
+        known = ", ".join(map(repr, map(str, choices)))
+        raise DefinitionError(f"{what} must be one of {known}, got {value!r}{did_you_mean(str(value), map(str, choices))}") from None
 
 
 class OnExhausted(StrEnum):
@@ -52,6 +70,11 @@ class RetryPolicy:
     long_wait: timedelta | None = None
 
     def __post_init__(self) -> None:
+        for name in ("first_delay", "max_delay", *(["long_wait"] if self.long_wait is not None else [])):
+            demand_time(name, getattr(self, name))
+        # A word that is none of the choices would count as `error` where a step fails, and undo nothing.
+        for name, choices in (("on_exhausted", OnExhausted), ("on_permanent", OnPermanent)):
+            object.__setattr__(self, name, chosen(name, choices, getattr(self, name)))
         if self.threshold is not None and self.threshold < 1:
             raise DefinitionError("threshold must be at least 1")
         if self.first_delay < timedelta(0) or self.max_delay < self.first_delay:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from supervision.agent import CHILD, JSON, WAIT, Agent, ChildAgent, WaitAgent, get_agent, registered
 from supervision.errors import DefinitionError, UnreadableSubmission, did_you_mean
-from supervision.retry import RetryPolicy
+from supervision.retry import RetryPolicy, demand_time
 from supervision.runtime.application import AcceptedRun as AcceptedRun
 from supervision.runtime.application import ByHand as ByHand
 from supervision.runtime.application import ClosedRun as ClosedRun
@@ -119,6 +119,20 @@ def _shape(after: Sequence[tuple[int, ...]]) -> Shape | None:
     return Shape(tuple(after), tuple(branch), tuple(following))
 
 
+def _check_kinds(step: Step) -> None:
+    """Raise DefinitionError where an argument of the step is of another kind than it has to be."""
+    demand_time(f"step {step.name!r}: complete_within", step.complete_within)
+    if step.longest is not None:
+        demand_time(f"step {step.name!r}: longest", step.longest)
+    if not isinstance(step.retry, RetryPolicy):
+        raise DefinitionError(f"step {step.name!r}: retry must be a RetryPolicy, got {step.retry!r}")
+    if step.when is not None and not callable(step.when):
+        raise DefinitionError(f"step {step.name!r}: when must be a function of payload and results, got {step.when!r}")
+    for what, names in (("amendable", step.amendable), ("personal", step.personal)):
+        if not isinstance(names, tuple) or not all(isinstance(each, str) and each for each in names):
+            raise DefinitionError(f"step {step.name!r}: {what} must be a tuple of names of fields, got {names!r}")
+
+
 @dataclass(frozen=True)
 class Workflow:
     """Steps under a name and a version: a list, or a graph whose branches run side by side.
@@ -157,6 +171,7 @@ class Workflow:
             raise DefinitionError(f"workflow {self.name!r} has {len(self.steps):,} steps, at most {MOST_STEPS:,} are kept")
         if self.version < 1:
             raise DefinitionError(f"workflow {self.name!r}: version must be at least 1")
+        demand_time(f"workflow {self.name!r}: complete_within", self.complete_within)
         seen: set[str] = set()
         for step in self.steps:
             if not step.name:
@@ -171,12 +186,11 @@ class Workflow:
                     what = f"{what} {unknown[0]!r}, which is no earlier step{did_you_mean(unknown[0], seen)}"
                     raise DefinitionError(f"workflow {self.name!r}: step {step.name!r} {what}")
             seen.add(step.name)
+            _check_kinds(step)
             if step.complete_within <= timedelta(0):
                 raise DefinitionError(f"step {step.name!r}: complete_within must be positive")
             if step.complete_within > self.complete_within:
                 raise DefinitionError(f"step {step.name!r} may take longer than its whole workflow {self.name!r}")
-            if not isinstance(step.personal, tuple) or not all(isinstance(each, str) and each for each in step.personal):
-                raise DefinitionError(f"step {step.name!r}: personal must be a tuple of names of fields, got {step.personal!r}")
             if step.longest is not None and not step.complete_within <= step.longest <= self.complete_within:
                 raise DefinitionError(f"step {step.name!r}: longest must lie between its complete_within and its workflow's")
         if self.shape is not None:

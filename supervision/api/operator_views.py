@@ -137,6 +137,19 @@ class ResubmitView(VerbDoor):
         return self.now(public_id)
 
 
+class CancelView(VerbDoor):
+    """Cancelling one order, for an application that has no view of its own."""
+
+    verb = "cancel"
+
+    @extend_schema(operation_id="cancel_order")
+    def post(self, request: Request, public_id: str) -> Response:
+        """The order will end Cancelled (or Error while an undo is stuck), never Processed. Also before it is taken up."""
+        self.find(public_id)
+        operator_verbs.cancel(public_id, by=account_of(request), **self.read(request, self.asks))
+        return self.now(public_id)
+
+
 class CompensateView(VerbDoor):
     """Undoing one order."""
 

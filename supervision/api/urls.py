@@ -99,7 +99,12 @@ patterns: list[URLPattern | URLResolver] = [
     path("pauses/<rowid:pk>/", governance_views.PauseView.as_view(), name="lift"),
 ]
 
+_order = [
+    path("", operator_views.OrderView.as_view(), name="order"),
+    path("cancel/", operator_views.CancelView.as_view(), name="cancel"),
+]
+
 urlpatterns = [
-    path("orders/<publicid:public_id>/", include([path("", operator_views.OrderView.as_view(), name="order"), *order_verbs()])),
+    path("orders/<publicid:public_id>/", include([*_order, *order_verbs()])),
     *patterns,
 ]

@@ -5,10 +5,12 @@ Each change is a row of its own that is never changed, and an entry in Django's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import PermissionsMixin
 from django.utils.translation import gettext as _
 
 from supervision.approvals import rights
@@ -81,12 +83,20 @@ def owners(keys: Sequence[str]) -> dict[str, str]:
 
 def operators() -> list[str]:
     """The names of the accounts that may act, to one of whom an order or an incident can be given."""
-    accounts: Any = get_user_model()._default_manager
-    backend = "django.contrib.auth.backends.ModelBackend"
-    names: set[str] = set()
-    for right in (rights.ALL, f"supervision.{rights.DUTIES[rights.INCIDENTS]}"):
-        names |= {account.get_username() for account in accounts.with_perm(right, backend=backend)[:OPERATORS_SHOWN]}
-    return sorted(names)
+    both = (rights.ALL, f"supervision.{rights.DUTIES[rights.INCIDENTS]}")
+    return sorted({account.get_username() for right in both for account in _accounts_with(right)})
+
+
+def _accounts_with(right: str) -> Iterable[Any]:
+    """Active accounts that have this right, at most OPERATORS_SHOWN. Asks no method of the manager: a project's own may have few."""
+    model: Any = get_user_model()
+    backend: Any = ModelBackend()
+    if issubclass(model, PermissionsMixin):
+        is_a_column = any(field.name == "is_active" for field in model._meta.concrete_fields)
+        found: Iterable[Any] = backend.with_perm(right, is_active=True if is_a_column else None).order_by("pk")[:OPERATORS_SHOWN]
+        return found
+    some = model._default_manager.order_by("pk")[:OPERATORS_SHOWN]  # it keeps its rights in no table that we know
+    return [account for account in some if account.is_active and account.has_perm(right)]
 
 
 def demand_operator(name: str) -> None:

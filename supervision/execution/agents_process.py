@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from django.db import DataError, InterfaceError, OperationalError
 
 from supervision import conf
-from supervision.agent import JSON, agents
+from supervision.agent import JSON, StepRequest, agents
 from supervision.dispatch import partitions
 from supervision.effects import Book, Settlement
 from supervision.errors import OutcomeUnknown
@@ -64,6 +64,7 @@ class AgentsProcess:
         self.agents: frozenset[str] = frozenset()
         self.cohorts: deque[StepPosition] = deque()
         self.idle_since = 0.0
+        self.under_way: dict[int, StepRequest] = {}  # the calls of agents, by thread
         self.late: queue.Queue[Answer] = queue.Queue()  # it counts the answers that are not reported yet
         self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
         self._moments: queue.SimpleQueue[_Moment] = queue.SimpleQueue()
@@ -94,6 +95,13 @@ class AgentsProcess:
         """Whether this process has performed no cohort for this long, and no call of an earlier one is under way."""
         quiet = not self.cohorts and time.monotonic() - self.idle_since >= seconds
         return quiet and (self._pool is None or self._pool.is_idle())
+
+    def overdue_in_all_threads(self, now: float) -> Sequence[StepRequest]:
+        """The calls under way, if they hold all threads for agents' calls and the time of each is over; else none."""
+        if self._pool is None or len(self.under_way) < self._pool.size:
+            return ()
+        calls = list(self.under_way.values())
+        return calls if len(calls) >= self._pool.size and all(call.deadline < now for call in calls) else ()
 
     def finish_up(self, seconds: float) -> None:
         """Before this process ends, wait up to `seconds` for the calls under way to be reported. The other claims expire."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -172,7 +173,11 @@ def _perform(place: StepPosition, started: Sequence[Started], *, go_on: bool) ->
 
     def call(item: Started) -> None:
         request = requests.get(item.run_id) or ask(item)
-        gathering.report(observe(item, lambda: _call(agent, place, item, request, steps, handed_over)))
+        process.under_way[thread := threading.get_ident()] = request
+        try:
+            gathering.report(observe(item, lambda: _call(agent, place, item, request, steps, handed_over)))
+        finally:
+            del process.under_way[thread]
 
     todo = process.pool.run(call, started, agent.name)
     answers = gathering.take(patience=PATIENCE_SECONDS, linger=conf.get().linger_seconds)
@@ -312,6 +317,8 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
         if failpoints.armed:
             failpoints.hit("agent.before_call", steps)
         result = agent.compensate(request) if undo else agent.perform(request)
+        if db.end_open_transactions():
+            return Answer(place, started, None, decisions.left_open(place), notes.left(request), handed_over, began, time.monotonic())
         if failpoints.armed:
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", steps)
         fit = result if isinstance(result, dict) else checked(result)
@@ -319,10 +326,12 @@ def _call(agent: Agent, place: StepPosition, started: Started, request: StepRequ
     except UnfitResult as error:
         return Answer(place, started, None, decisions.unfit(place, error), notes.left(request), handed_over, began, time.monotonic())
     except AgentFailure as error:
-        db.drop_lost_connections()  # before this thread's next call of the same cohort
+        db.end_open_transactions()  # before this thread's next call of the same cohort
+        db.drop_lost_connections()
         failure = inputs.failure_of(place, started, request, error)
         return Answer(place, started, None, failure, notes.left(request, error), handed_over, began, time.monotonic())
     except BaseException as error:  # the thread survives any error of an agent, and the outcome is reported
+        db.end_open_transactions()
         db.drop_lost_connections()
         log.exception("agent %s raised an error of its own at %s", agent.name, request.run_key)
         return Answer(place, started, None, decisions.as_failure(error), notes.left(request, error), handed_over, began)

@@ -33,6 +33,7 @@ CLOCKS_MAY_DIFFER = 2.0  # seconds; only the database's clock decides anything, 
 SILENT_AFTER = 30.0  # seconds without a heartbeat
 SWEEP = "supervision.sweep"
 SELDOM = 300.0  # seconds between two sweeps; after so long without one the alert SasNoSweep begins
+SESSION = '"OPTIONS": {"options": "-c idle_in_transaction_session_timeout=10s -c jit=off"}'  # docs/installing.md has it, too
 NEEDED_ROLES = ("scheduler", "agents", "supervisor", "beat")
 
 
@@ -157,7 +158,8 @@ def sessions() -> Iterator[Finding]:
     yield Finding("sessions", Level.OK, "straight to the server" if through is pooling.Way.DIRECT else f"a pooler in {through} mode")
     if db.fetch("SELECT current_setting('idle_in_transaction_session_timeout')")[0][0] == "0":
         text = "idle_in_transaction_session_timeout is 0: a process that freezes in a transaction holds its locks for ever"
-        yield Finding("sessions", Level.WARN, text, "manage.py migrate sets it for the role; then reload the pooler")
+        pooled = "manage.py migrate sets it for the role; then reload the pooler"
+        yield Finding("sessions", Level.WARN, text, pooled if "direct" in settings.DATABASES else f'DATABASES["default"]: {SESSION}')
 
 
 _LOSSES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ Statement = tuple[str, Mapping[str, Any] | None]
 Rows = list[tuple[Any, ...]]
 
 _PATIENCE_SECONDS = 20.0
+_of_thread: Any = threading.local()
 
 
 def run(
@@ -159,3 +161,21 @@ def drop_lost_connections() -> None:
         if isinstance(raw, psycopg.Connection) and (raw.closed or has_word(raw)):
             wrapper.errors_occurred = True  # Django then asks whether it still works
         wrapper.close_if_unusable_or_obsolete()
+
+
+def end_open_transactions() -> bool:
+    """Roll back what other code has left open on this thread in the default database; returns whether there was anything.
+
+    An open transaction keeps its locks, and whatever is called next on the thread would write into it. The connection is given up,
+    because Django counts on it how many blocks are open. It is looked up once for each thread: that takes as long as ten checks.
+    """
+    wrapper = getattr(_of_thread, "wrapper", None)
+    if wrapper is None:
+        wrapper = _of_thread.wrapper = connections[DEFAULT_DB_ALIAS]
+    raw = wrapper.connection
+    if not wrapper.in_atomic_block and (raw is None or wrapper.autocommit == wrapper.settings_dict["AUTOCOMMIT"]):
+        return False
+    if raw is not None:
+        raw.close()
+    del connections[DEFAULT_DB_ALIAS], _of_thread.wrapper
+    return True

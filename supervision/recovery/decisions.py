@@ -129,6 +129,13 @@ def unfit(place: StepPosition, error: UnfitResult, *, done: bool = True) -> Fail
     return Failure(outcome=Outcome.UNKNOWN if done else Outcome.PERMANENT, message=message, code="unfit_result", reconcile=True)
 
 
+def left_open(place: StepPosition) -> Failure:
+    """The agent returned with a transaction open, which was rolled back: the step stops in Error, as after an unfit result."""
+    told = f"step {place.label}: the agent {place.agent.name} returned with a transaction open; what it wrote there is rolled back."
+    message = f"{told} Let it leave every atomic block, and commit where it has switched autocommit off"
+    return Failure(outcome=Outcome.UNKNOWN, message=message, code="transaction_left_open", reconcile=True)
+
+
 def unrecorded(place: StepPosition, error: Exception, why: str) -> Failure:
     """The agent has answered, and its answer cannot be recorded. why: the error in words that quote no personal data."""
     if isinstance(error, UnfitResult):

@@ -78,7 +78,8 @@ def _account(request: HttpRequest) -> tuple[int | None, str]:
     if user is None or (isinstance(user, SimpleLazyObject) and user._wrapped is empty) or user.pk is None:  # type: ignore[attr-defined]
         return None, ""
     by_token = getattr(request, "auth", None) is not None
-    return user.pk, (ApiRequest.SignedIn.TOKEN if by_token else ApiRequest.SignedIn.SESSION).value
+    number = user.pk if isinstance(user.pk, int) else None  # a project's accounts may have other keys: the log has numbers alone
+    return number, (ApiRequest.SignedIn.TOKEN if by_token else ApiRequest.SignedIn.SESSION).value
 
 
 def _order(request: HttpRequest, response: HttpResponseBase) -> str:

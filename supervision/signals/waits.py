@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from supervision.agent import JSON, WAIT, StepRequest
 from supervision.errors import MOST_WAIT, MOST_YEAR, AgentFailure, DefinitionError, PermanentFailure, Waits
-from supervision.retry import OnPermanent, RetryPolicy
+from supervision.retry import OnPermanent, RetryPolicy, chosen, demand_time
 from supervision.workflow import Facts, Step
 
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -32,6 +32,7 @@ class OnTimeout(StrEnum):
 
 
 def _bounded(step: str, what: str, time: timedelta) -> None:
+    demand_time(f"step {step!r}: {what}", time)
     if not timedelta(0) < time <= MOST_WAIT:
         raise DefinitionError(f"step {step!r}: {what} must be positive and at most {MOST_WAIT.days} days")
 
@@ -62,6 +63,7 @@ class WaitForSignal(Step):
         moments = (timedelta(0), *self.remind_after, self.within)
         if bool(self.remind_after) != (self.remind is not None) or any(one >= other for one, other in pairwise(moments)):
             raise DefinitionError(f"step {self.name!r}: remind_after needs remind, and moments that rise from 0 to within")
+        object.__setattr__(self, "on_timeout", chosen(f"step {self.name!r}: on_timeout", OnTimeout, self.on_timeout))
         if self.on_timeout != OnTimeout.GO_ON:
             object.__setattr__(self, "retry", RetryPolicy(on_permanent=OnPermanent(self.on_timeout)))
 

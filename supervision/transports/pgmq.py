@@ -79,7 +79,7 @@ class Transport(pgmq.Transport):
             options["conn_string"],
             kwargs={"autocommit": False, "prepare_threshold": None},
             check=_check,
-            min_size=1,
+            min_size=0,  # with 1 the first call would come before that one is there, and open a second one
             max_size=int(options.get("pool_size", pgmq.Channel.default_pool_size)),
             timeout=patience,
             reconnect_timeout=patience,

@@ -24,7 +24,7 @@ from supervision.runtime import failpoints, identity
 from supervision.runtime.periodic import PeriodicLoop
 from supervision.telemetry import measures, spans
 from supervision.wakeup import notify
-from supervision.worker import consumption_check, heartbeats
+from supervision.worker import consumption_check, heartbeats, held_threads
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ def begin_beating(sender: Any, **_: Any) -> None:
         return {"queues": queues, "pid": os.getpid(), "canary": watch.rounds(), "workflows": guard.keep_confirming()}
 
     heartbeats.keep_beating(_role(name), describe)
+    if runner.process.agents:
+        held_threads.keep_watching(runner.process)
     if "supervisor" in queues:
         writer.start()
         response_cache.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from supervision.postgres import advice
 from supervision.worker import heartbeats
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def levels(probe: Any) -> set[Level]:
@@ -50,6 +52,24 @@ def test_a_server_that_forgets_is_a_failure(db: None, committing: str):
     assert ("synchronous_commit" in off) is (committing == "off")
     assert all((finding.level, " = on" in finding.advice) == (Level.FAIL, True) for finding in found)
     assert version.message.startswith("PostgreSQL")
+
+
+def test_a_session_that_may_freeze_in_a_transaction_is_warned_of_with_what_ends_it(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        _, direct = doctor.sessions()
+        monkeypatch.setitem(settings.DATABASES, "direct", settings.DATABASES["default"])
+        _, pooled = doctor.sessions()
+        [option] = re.findall(r"-c (idle_in_transaction_session_timeout=\w+)", direct.advice)
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = %s", [option.partition("=")[2]])
+        [fine] = doctor.sessions()
+
+    assert (direct.level, pooled.level, fine.level) == (Level.WARN, Level.WARN, Level.OK)
+    assert 'DATABASES["default"]: "OPTIONS"' in direct.advice
+    assert "manage.py migrate" in pooled.advice
+    assert doctor.SESSION in (ROOT / "docs" / "installing.md").read_text()
 
 
 def test_clocks_that_agree_are_fine(db: None):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage
 
 from supervision import checks, conf
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def found(check: Any) -> dict[str, CheckMessage]:
@@ -149,3 +155,51 @@ def test_an_option_of_celery_that_works_against_the_engine_is_found(settings: An
 
 def test_the_project_s_own_options_of_celery_are_fine():
     assert found(checks.check_celery) == {}
+
+
+def test_times_without_a_time_zone_are_an_error(settings: Any):
+    assert checks.check_times(app_configs=None) == []
+
+    settings.USE_TZ = False
+
+    [message] = checks.check_times(app_configs=None)
+    assert (message.id, message.hint) == ("supervision.E023", "USE_TZ = True, which is Django's default.")
+
+
+class Elsewhere:
+    """A router that leads the engine's tables to another database."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "engine" if model._meta.app_label == "supervision" else None
+
+    db_for_write = db_for_read
+
+    def allow_migrate(self, database: str, label: str, **hints: Any) -> bool:
+        return (database == "engine") == (label == "supervision")
+
+
+def test_a_router_that_leads_the_engines_tables_elsewhere_is_an_error(settings: Any):
+    assert checks.check_routers(app_configs=None) == []
+
+    settings.DATABASE_ROUTERS = [Elsewhere()]
+
+    assert [message.msg for message in checks.check_routers(app_configs=None)] == [
+        "DATABASE_ROUTERS leads reads of the engine's tables to 'engine', not to 'default'.",
+        "DATABASE_ROUTERS leads writes of the engine's tables to 'engine', not to 'default'.",
+        "DATABASE_ROUTERS makes none of the engine's tables in 'default'.",
+    ]
+
+
+def test_a_default_database_that_is_no_postgresql_is_named_and_nothing_else_is_asked_of_it(tmp_path: Any):
+    words = (
+        "from django.conf import settings; settings.configure(SECRET_KEY='x', USE_TZ=True,"
+        " INSTALLED_APPS=['django.contrib.admin', 'django.contrib.auth', 'django.contrib.contenttypes', 'django_celery_beat',"
+        " 'supervision', 'tests.support.travellers'], AUTH_USER_MODEL='travellers.Traveller', CELERY_BROKER_URL='memory://',"
+        " DATABASES={'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3'}});"
+        " import django; django.setup(); from django.core.management import call_command; call_command('check', tags=['supervision'])"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": ""}
+    checked = subprocess.run([sys.executable, "-c", words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+
+    assert "(supervision.E016) The default database's engine is django.db.backends.sqlite3" in checked.stderr, checked.stderr
+    assert checked.stderr.count("supervision.E0") == 1

@@ -219,6 +219,15 @@ def test_a_refusal_stops_the_order_with_one_alert_and_no_effect():
     assert toy.TOLD["error"] == [key]
 
 
+def test_a_refusal_without_words_is_told_in_one_sentence_for_operators():
+    toy.BETA.on_perform = kit.raising(PermanentFailure())
+    key = submit("toy", {"n": 1})
+
+    assert kit.idle_state(key) == "Error"
+    told = "The service refused for good and did nothing; another attempt would be refused too."
+    assert step(key, "beta-step").last_error == told
+
+
 def test_a_postponed_step_is_not_counted():
     toy.ALPHA.on_perform = kit.raising(Postpone("closed", timedelta(minutes=3)))
     key = kit.ran()

@@ -6,7 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from supervision import Agent, Step, Workflow, register, register_agent, workflow
+from supervision import (
+    Agent,
+    OnPermanent,
+    RetryPolicy,
+    Step,
+    Timer,
+    WaitForSignal,
+    Workflow,
+    register,
+    register_agent,
+    workflow,
+)
 from supervision.agent import agents, get_agent
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.models import labels
@@ -48,6 +59,12 @@ def forgetful():
         (("w", (a_step(), a_step())), "two steps are named 'alpha-step'"),
         (("w", (a_step(complete_within=timedelta(0)),)), "must be positive"),
         (("w", (a_step(complete_within=timedelta(days=2)),)), "longer than its whole workflow"),
+        (("w", (a_step(complete_within=10),)), r"step 'alpha-step': complete_within must be a timedelta, .*, got 10"),
+        (("w", (a_step(longest=10),)), r"step 'alpha-step': longest must be a timedelta, .*, got 10"),
+        (("w", (a_step(retry=3),)), "step 'alpha-step': retry must be a RetryPolicy, got 3"),
+        (("w", (a_step(when=True),)), "step 'alpha-step': when must be a function of payload and results, got True"),
+        (("w", (a_step(amendable="name"),)), "step 'alpha-step': amendable must be a tuple of names of fields, got 'name'"),
+        (("w", (a_step(),), toy.INTAKE, 1, 60), "workflow 'w': complete_within must be a timedelta, .*, got 60"),
     ],
 )
 def test_a_wrong_workflow_is_refused_with_its_fault_named(arguments, words):
@@ -55,6 +72,26 @@ def test_a_wrong_workflow_is_refused_with_its_fault_named(arguments, words):
 
     with pytest.raises(DefinitionError, match=words):
         Workflow(name, steps, *(rest or [toy.INTAKE]))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: WaitForSignal("paid", within=5), r"step 'paid': within must be a timedelta, for example timedelta\(seconds=30\), got 5"),
+        (lambda: WaitForSignal("paid", on_timeout="compensat"), "step 'paid': on_timeout must be one of .*, did you mean 'compensate'"),
+        (lambda: Timer("rest", lasts=5), "step 'rest': lasts must be a timedelta"),
+        (lambda: RetryPolicy(on_permanent="undo"), "on_permanent must be one of 'error', 'compensate', 'skip', got 'undo'"),
+        (lambda: RetryPolicy(on_exhausted="skipp"), "on_exhausted must be one of .*, got 'skipp', did you mean 'skip'"),
+        (lambda: RetryPolicy(first_delay=1), "first_delay must be a timedelta"),
+    ],
+)
+def test_a_wrong_wait_or_policy_is_refused_with_its_fault_named(make, words):
+    with pytest.raises(DefinitionError, match=words):
+        make()
+
+
+def test_a_policy_may_be_named_by_its_word():
+    assert RetryPolicy(on_permanent="compensate").on_permanent is OnPermanent.COMPENSATE  # type: ignore[arg-type]
 
 
 def test_a_workflow_whose_agent_is_unknown_is_refused_naming_workflow_and_step(forgetful):

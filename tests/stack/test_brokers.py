@@ -51,6 +51,25 @@ with celery_app.connection_for_write() as link:
     link.SimpleQueue(queue).get(timeout=10).ack()
     print(listeners())
 """
+# Who sends one message after another needs one connection for that, and each publisher of each process has its own.
+CONNECTIONS = """
+import sys, time
+from django.db import connection
+from kombu import Queue
+from sasproject import celery_app
+
+with celery_app.connection_for_write() as link:
+    queue, producer = Queue(sys.argv[1]), link.Producer()
+    for number in range(20):
+        producer.publish({"run": number}, routing_key=queue.name, declare=[queue])
+        time.sleep(0.02)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%queues%'"
+        )
+        print(cursor.fetchone()[0])
+    queue(link).delete()
+"""
 # A worker that may have one message at a time. It looks into an idle queue every ten minutes.
 WAITS = """
 import sys
@@ -126,6 +145,12 @@ def test_only_a_process_that_waits_for_messages_listens_in_the_database(in_the_d
     done = run(LISTENERS, f"test_{uuid.uuid4().hex[:8]}", **in_the_database)
 
     assert done.stdout.split() == ["0", "1"], done.stderr
+
+
+def test_who_sends_one_message_after_another_has_one_connection_for_it(in_the_database: dict[str, str]):
+    done = run(CONNECTIONS, f"test_{uuid.uuid4().hex[:8]}", **in_the_database)
+
+    assert done.stdout.split() == ["1"], done.stderr
 
 
 def test_a_worker_in_the_database_looks_when_a_message_comes_and_soon_where_it_had_no_room(in_the_database: dict[str, str]):

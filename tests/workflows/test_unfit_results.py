@@ -7,8 +7,10 @@ from decimal import Decimal
 from types import MappingProxyType
 
 import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
 
-from supervision import Agent, Step, testing
+from supervision import Agent, PermanentFailure, Step, testing
 from supervision.agent import registered
 from supervision.models import Alert, Effect
 from supervision.store import step_verbs
@@ -147,3 +149,36 @@ def test_a_result_is_encoded_once(sas, flow, monkeypatch):
     flow(Step("issue", agent="answering", retry=toy.RETRY), Step("again", agent="answering", retry=toy.RETRY))
     sas.start("waiting").assert_state("Processed")
     assert encoded == [{"card": "1"}, {"card": "1"}]
+
+
+class Forgetful(Agent):
+    """Writes a group, and forgets to end its transaction as the payload says."""
+
+    name, undoable = "forgetful", False
+
+    def perform(self, request):
+        if request.payload["opens"] == "block":
+            transaction.atomic().__enter__()
+        if request.payload["opens"] == "autocommit":
+            transaction.set_autocommit(False)
+        Group.objects.create(name=request.run_key)
+        if request.payload["fails"]:
+            raise PermanentFailure("no")
+        return {}
+
+
+@pytest.mark.parametrize("opens", ["block", "autocommit"])
+def test_a_transaction_that_an_agent_leaves_open_is_rolled_back_and_harms_no_other_order(sas, flow, monkeypatch, opens):
+    monkeypatch.setitem(registered, "forgetful", Forgetful())
+    flow(Step("note", agent="forgetful", retry=toy.RETRY))
+    left = [sas.start("waiting", {"opens": opens, "fails": fails}) for fails in (False, True)]
+    good = [sas.start("waiting", {"opens": "", "fails": False}) for _ in range(3)]
+
+    assert [run.state for run in left + good] == ["Error", "Error", "Processed", "Processed", "Processed"]
+    assert error_of(left[0].key, "note").startswith("step note: the agent forgetful returned with a transaction open; what it wrote")
+    assert (testing.step(left[0].key, "note").effect, error_of(left[1].key, "note")) == ("unknown", "no")
+    assert set(Group.objects.filter(name__in=[run.key for run in left + good]).values_list("name", flat=True)) == {run.key for run in good}
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'")
+        assert cursor.fetchone() == (0,)
+    Group.objects.filter(name__in=[run.key for run in good]).delete()

@@ -82,7 +82,9 @@ class Command(Base):
     def _rights(self, options: dict[str, Any], accounts: list[str]) -> dict[str, roles.Rights]:
         """Each user's name with its rights. Raises CommandError if --rotate names none of them."""
         rights = {} if accounts else {f"{self.prefix}{role}": given for role, given in roles.ROLES.items()}
-        known = {account.get_username(): account for account in get_user_model().objects.filter(username__in=accounts)}
+        model = get_user_model()
+        named = model._default_manager.filter(**{f"{model.USERNAME_FIELD}__in": accounts})
+        known = {account.get_username(): account for account in named}
         for name in accounts:
             client = directory.current().client_of(known[name]) if name in known else None
             if client is None:
