@@ -33,15 +33,15 @@ def waiting() -> int:
 # ------------------------------------------------------------------------------------------------- accepting
 
 
-def test_an_accepted_order_is_committed_with_its_exact_text():
+@pytest.mark.parametrize("keys", [[None], ["k"], [None, "k", None]])
+def test_an_accepted_order_is_committed_with_its_exact_text(keys: list[str | None]):
     text = '{"n":  1,\n "note": "Grüße"}'
 
-    (accepted,) = accept([new(payload=text)])
+    accepted = accept([new(key, payload=text) for key in keys])
 
     with kit.another_connection() as other:
-        assert other.execute("SELECT payload FROM supervision_submission").fetchall() == [(text,)]
-    assert accepted.payload == text
-    assert not accepted.replayed
+        assert other.execute("SELECT payload FROM supervision_submission").fetchall() == [(text,) for _ in keys]
+    assert [(one.payload, one.replayed) for one in accepted] == [(text, False) for _ in keys]
 
 
 def test_a_client_key_seen_before_answers_the_first_order():
