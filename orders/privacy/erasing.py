@@ -119,6 +119,21 @@ def _unfinished(person: Person) -> list[str]:
     return [*own, *traces.submitted(person)]
 
 
+# What the database role `web` may do, which begins an erasure, and `worker`, which goes on with it. The owner may do both.
+_CLOSE = "SELECT has_table_privilege('auth_user', 'UPDATE') AND has_table_privilege('knox_authtoken', 'SELECT, DELETE')"
+_WORK = "SELECT has_table_privilege('supervision_archivedrun', 'UPDATE')"
+
+
+def may_close() -> bool:
+    """Whether the database role of this process may close accounts, without which the erasure of one cannot begin."""
+    return bool(db.fetch(_CLOSE)[0][0])
+
+
+def may_work() -> bool:
+    """Whether the database role of this process may archive orders and erase them there. If not, the supervisor's role does the work."""
+    return bool(db.fetch(_WORK)[0][0])
+
+
 # ------------------------------------------------------------------------------------------------------------- the work
 
 
@@ -289,4 +304,4 @@ def progress(erasure: Erasure) -> str:
     return _("at work: step %(step)s") % {"step": erasure.step}
 
 
-__all__ = ["Plan", "begin", "plan", "progress", "turn", "work"]
+__all__ = ["Plan", "begin", "may_close", "may_work", "plan", "progress", "turn", "work"]
