@@ -29,7 +29,18 @@ from supervision.audit import registry
 from supervision.deadletters import dead_letters, ending
 from supervision.desk import notes
 from supervision.errors import Refused
-from supervision.models import ArchivedRun, DeadLetter, Exchange, Incident, IncidentNote, Notification, Run, SavedView, StrayReply
+from supervision.models import (
+    ArchivedRun,
+    DeadLetter,
+    Exchange,
+    Incident,
+    IncidentNote,
+    Notification,
+    Run,
+    SavedView,
+    StepState,
+    StrayReply,
+)
 from supervision.operations import archive, requeue
 from supervision.outbox import notifications
 from tests.orders.test_returns import goods, shop
@@ -186,6 +197,22 @@ def test_an_order_that_has_not_ended_is_refused_or_waits(shop, zoe, services):
     erasure.refresh_from_db()
     assert erasure.state == "done"
     assert hits().keys() <= KEPT, hits()
+
+
+def test_money_of_an_erased_order_is_given_back_and_no_mail_is_tried(shop, zoe):
+    key = place(zoe, email=EMAIL, shipping_address=ADDRESS)
+    shop.run()
+    told(shop)
+    erase(people.by_account(zoe.username))
+    sent = len(mail.outbox)
+
+    paid = refund(key, amount=Decimal("1.00"), reason="late", by=an_account("olga", "operator"), idempotency_key="late").public_id
+    shop.run()
+
+    telling = StepState.objects.get(run__key=paid, name="notify-refund")
+    assert (telling.process_state, telling.failure_count) == ("Skipped", 1)
+    assert telling.last_error == "The person was erased: there is no address to write to."
+    assert len(mail.outbox) == sent
 
 
 def test_a_closed_account_signs_in_no_more_and_is_told_once(shop, zoe, settings):
