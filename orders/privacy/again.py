@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from django.contrib.auth.models import User
 
 from orders.models import Erasure, Order
-from orders.privacy import people
+from orders.privacy import people, traces
 from orders.privacy.people import Person
 from supervision.errors import Refused
 
@@ -25,7 +25,7 @@ def found(hashes: Collection[str]) -> list[Person]:
     wanted = set(hashes)
     emails = Order.objects.order_by().values_list("email", flat=True).distinct().iterator()
     accounts = list(User.objects.exclude(email="").values_list("email", flat=True))
-    known = sorted({each.strip().lower() for each in [*emails, *accounts]})
+    known = sorted({each.strip().lower() for each in [*emails, *accounts, *traces.addresses()]})
     persons = [people.by_email(email) for email in known if wanted & set(people.digests(email))]
     for pk, name in User.objects.exclude(username__startswith="erased-").values_list("pk", "username"):
         if wanted & set(people.digests(f"account:{pk}")):

@@ -224,9 +224,12 @@ def _archive(erasure: Erasure, person: Person) -> tuple[int, bool]:
     """Orders whose rows of the shop are in the archive alone."""
     after = (erasure.place or [0])[0]
     found, last = traces.archived(person, after)
-    for key, (texts, _is_order) in found.items():
-        person.learn(texts)
-        rows.erase([key], person, erasure.pseudonym)
+    for key, run in found.items():
+        if run.own:
+            person.learn(run.texts)
+            rows.erase([key], person, erasure.pseudonym)
+        else:
+            rows.erase_address([key], person.surely, erasure.pseudonym)
     if last is None:
         _go_on(erasure, "mail")
     else:
