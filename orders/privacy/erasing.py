@@ -116,7 +116,7 @@ def _unfinished(person: Person) -> list[str]:
         .order_by("pk")
         .values_list("public_id", flat=True)
     )
-    return [*own, *traces.submitted(person)]
+    return [*own, *traces.submitted(person, own=True)]
 
 
 # What the database role `web` may do, which begins an erasure, and `worker`, which goes on with it. The owner may do both.

@@ -78,7 +78,7 @@ def _keys(person: Person, order: str | None) -> Iterator[str]:
             known.add(key)
             if order in (None, key):
                 yield key
-    for key in [*traces.submitted(person), *traces.archived_keys(person)]:
+    for key in [*traces.submitted(person, own=True), *traces.archived_keys(person)]:
         if key not in known and order in (None, key):
             known.add(key)
             yield key

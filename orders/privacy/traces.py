@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
 from django.db.models import Q
 
 from orders.models import Erasure, Order
@@ -85,12 +86,20 @@ def addresses() -> Iterator[str]:
             yield said["email"]
 
 
-def submitted(person: Person) -> list[str]:
-    """Accepted orders of the person that no consumer has taken up yet."""
-    found = Q(client__in=[f"user:{pk}" for pk in person.accounts])
+def submitted(person: Person, *, own: bool = False) -> list[str]:
+    """Accepted orders that no consumer has taken up yet: the person's own, and without `own` those of others that name the person."""
+    mine = {f"user:{pk}" for pk in person.accounts}
+    found = Q(client__in=mine)
     for email in person.typed or person.emails:
         found |= Q(payload__icontains=email)
-    return list(Submission.objects.filter(found, consumed_at=None).values_list("public_id", flat=True)) if found else []
+    waiting = Submission.objects.filter(found, consumed_at=None) if found else Submission.objects.none()
+    of_shops = {f"user:{pk}" for pk in User.objects.filter(groups__name="client").values_list("pk", flat=True)}
+    keys = []
+    for key, client, payload in waiting.values_list("public_id", "client", "payload"):
+        its = client in mine or (is_order_of(payload.encode(), person.surely) and (not client.startswith("user:") or client in of_shops))
+        if its or (not own and person.surely.are_in(payload)):
+            keys.append(key)
+    return keys
 
 
 def is_order_of(body: bytes, words: Words) -> bool:
