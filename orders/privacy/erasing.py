@@ -165,7 +165,8 @@ def _turn(pk: int) -> bool:
     if erasure is None:
         return False
     if erasure.step == FIRST:
-        rows.leave(_next_orders(erasure))  # each batch of the archive is a transaction of its own
+        # Each batch of the archive is a transaction of its own.
+        rows.leave(_next_orders(erasure) or rows.sent_again(Person.of(erasure.subject)))
     return bool(db.transact(lambda: _batch(pk)))
 
 
@@ -214,10 +215,11 @@ def _orders(erasure: Erasure, person: Person) -> tuple[int, bool]:
 
 def _end_of_orders(erasure: Erasure, person: Person) -> tuple[int, bool]:
     """All orders were looked at. Those that wait are looked at again with the next turn."""
-    waits = (erasure.place or [0, 0])[1] + len(traces.submitted(person))
+    changed, mails = rows.erase_sent_again(person, erasure.pseudonym)
+    waits = (erasure.place or [0, 0])[1] + len(traces.submitted(person)) + mails
     erasure.waits = waits or None
     _go_on(erasure, FIRST if waits else "archive")
-    return 0, not waits
+    return changed, not waits
 
 
 def _archive(erasure: Erasure, person: Person) -> tuple[int, bool]:
@@ -277,7 +279,7 @@ def _end(erasure: Erasure, person: Person) -> tuple[int, bool]:
     """Look once more; what came meanwhile is erased as the rest was. Otherwise it is done, and the row names no one any more."""
     person.look_again()
     again = (person.own_orders() | person.named_in()).exclude(email=erasure.pseudonym).exists()
-    if again or traces.submitted(person):
+    if again or traces.submitted(person) or rows.sent_again(person):
         _go_on(erasure, FIRST)
         return 0, True
     erasure.reason, erasure.asked_by = person.all_words.out_of(erasure.reason), person.all_words.out_of(erasure.asked_by)
