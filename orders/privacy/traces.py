@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -72,6 +73,22 @@ def archived_keys(person: Person) -> Iterator[str]:
     while after is not None:
         found, after = archived(person, after)
         yield from (key for key, run in found.items() if run.is_order and run.own)
+
+
+def is_older(person: Person, than: datetime) -> bool:
+    """Whether an order or an account of the person is from before this moment."""
+    if (person.own_orders() | person.named_in()).filter(created_at__lte=than).exists():
+        return True
+    if User.objects.filter(pk__in=person.accounts, date_joined__lte=than).exists():
+        return True
+    if Submission.objects.filter(public_id__in=submitted(person), created_at__lte=than).exists():
+        return True
+    after: int | None = 0
+    while after is not None:
+        found, after = archived(person, after)
+        if ArchivedRun.objects.filter(key__in=list(found), finished_at__lte=than).exists():
+            return True
+    return False
 
 
 def addresses() -> Iterator[str]:

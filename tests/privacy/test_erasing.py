@@ -273,6 +273,13 @@ def test_what_a_restore_brings_back_is_found_by_the_list(shop, zoe):
 
     place(None, email=EMAIL.upper(), shipping_address=ADDRESS)
     shop.run()
+    assert again.found(hashes) == []  # a customer who has come back since
+
+    Order.objects.filter(email=EMAIL.upper()).update(created_at=LONG_AGO)  # one whom a copy from before the erasure has brought
+    assert [person.emails for person in again.found(hashes)] == [[EMAIL.lower()]]
+
+    Order.objects.filter(email=EMAIL.upper()).update(created_at=Now())
+    Erasure.objects.all().delete()  # a backup from before the erasure
     assert [person.emails for person in again.found(hashes)] == [[EMAIL.lower()]]
 
 
