@@ -7,10 +7,13 @@ placed, because the cart is empty by then.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.crypto import salted_hmac
@@ -53,7 +56,8 @@ def checkout(request: HttpRequest) -> HttpResponse:
 def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> HttpResponse:
     token = form.cleaned_data["token"]
     lines = [{"sku": line.product.sku, "quantity": line.quantity} for line in contents.lines]
-    account, key = request.user if request.user.is_authenticated else None, _key(request, token)
+    account = request.user if request.user.is_authenticated else None
+    key = _key(request, token, account)
     # A second click counts, too, and is answered with the order of the first.
     if account is None and guest_orders.refused(request, form.cleaned_data["email"]) and not services.placed_before(key):
         form.add_error(None, _("Many orders were placed from here within an hour. Sign in to go on, or try again later."))
@@ -117,11 +121,19 @@ def _new_token() -> str:
     return secrets.token_urlsafe(16)
 
 
-def _key(request: HttpRequest, token: str) -> str:
-    """The order's idempotency key. It includes the session, so the same token from another visitor is another order."""
+def _key(request: HttpRequest, token: str, account: AbstractBaseUser | None) -> str:
+    """The order's idempotency key. It includes the session, so the same token from another visitor is another order.
+
+    It depends on no key of the installation: while SECRET_KEY is replaced, web processes with the earlier one and with the new one
+    answer the same form. The session's own key, which the database holds and no page shows, is the secret in it.
+    """
     if request.session.session_key is None:
         request.session.save()
-    return salted_hmac("orders.checkout", f"{request.session.session_key}:{token}", algorithm="sha256").hexdigest()
+    said = f"{request.session.session_key}:{token}"
+    # A form that a web process of release 0.1.0 has taken, while both releases were running, is known by the key that it made.
+    secrets_of_then = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    of_then = [salted_hmac("orders.checkout", said, secret=secret, algorithm="sha256").hexdigest() for secret in secrets_of_then]
+    return services.first_placed(of_then, account) or hashlib.sha256(f"orders.checkout:{said}".encode()).hexdigest()
 
 
 def _remember(request: HttpRequest, token: str, public_id: str) -> None:

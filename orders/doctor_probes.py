@@ -6,14 +6,18 @@ import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 from django.conf import settings
 from django.core.mail import get_connection
+from django.http.request import validate_host
 
+from supervision.models import Channel
 from supervision.operations.doctor import Finding, Level, first_line, register
 
 PATIENCE = 5.0  # seconds
+_OF_THIS_MACHINE = ("127.0.0.1", "::1", "0.0.0.0", "localhost")  # noqa: S104 - nothing is bound to it
 USUAL = "http://127.0.0.1:8010"  # where `manage.py simulators` listens
 
 
@@ -93,6 +97,31 @@ def console() -> Iterator[Finding]:
             yield Finding("sign-in", Level.OK, f"{issuer} answers")
 
 
+def alerts() -> Iterator[Finding]:
+    """Say whether anyone is told of incidents."""
+    receivers: Any = settings.SUPERVISION["OPERATOR_EMAILS"]
+    channels = Channel.objects.filter(active=True).count()
+    if receivers or channels:
+        yield Finding("alerts", Level.OK, f"incidents are told to {len(receivers)} addresses and {channels} channels")
+    else:
+        text = "no one is told of incidents: OPERATOR_EMAILS is empty, and no channel is active"
+        yield Finding("alerts", Level.WARN, text, "set OPERATOR_EMAILS, or add a channel in the console")
+
+
+def links() -> Iterator[Finding]:
+    """Say whether the links in mails lead to this site, for customers elsewhere."""
+    host = urlsplit(settings.PUBLIC_URL).hostname or ""
+    if not validate_host(host, settings.ALLOWED_HOSTS):
+        text = f"links in mails begin with {settings.PUBLIC_URL}, a host that this site refuses"
+        yield Finding("links", Level.WARN, text, "set PUBLIC_URL, or name the host in ALLOWED_HOSTS")
+    elif not settings.DEBUG and host in _OF_THIS_MACHINE:
+        yield Finding(
+            "links", Level.WARN, f"links in mails begin with {settings.PUBLIC_URL}: they lead to this machine alone", "set PUBLIC_URL"
+        )
+    else:
+        yield Finding("links", Level.OK, f"links in mails begin with {settings.PUBLIC_URL}")
+
+
 def _ask(about: str, url: str, key: str, key_name: str, advice: str) -> Finding:
     address = url.split("/v1/")[0]
     try:
@@ -111,3 +140,5 @@ register("payment", payment)
 register("carrier", carrier)
 register("mail", mail)
 register("console", console)
+register("alerts", alerts, needs_database=True)
+register("links", links)

@@ -24,6 +24,7 @@ from orders.payments.codes import AFTER_BOOKING, BANK_TRANSFER
 from orders.validation import MAX_QUANTITY, MAX_TOTAL, key_problem, merged, read_order
 from supervision.approvals import rights
 from supervision.intake.submission import Accepted, NewSubmission, accept, new_public_id, under_key
+from supervision.models import Submission
 from supervision.operations import operator_verbs
 from supervision.operations.audit_log import Exempt
 from supervision.outbox import subscriptions
@@ -136,6 +137,12 @@ def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> 
 def placed_before(idempotency_key: str) -> bool:
     """Whether a guest has placed an order under this key."""
     return under_key(client_of(None, idempotency_key), idempotency_key).exists()
+
+
+def first_placed(idempotency_keys: Sequence[str], account: AbstractBaseUser | None) -> str | None:
+    """The first of these keys under which this account, or a guest, has placed an order."""
+    client = client_of(account, "")
+    return Submission.objects.filter(client=client, client_key__in=idempotency_keys).values_list("client_key", flat=True).first()
 
 
 def cancel_order(public_id: str, *, by: Any, reason: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg import sql
@@ -66,9 +65,9 @@ def statements(cursor: CursorWrapper, prefix: str) -> Iterator[sql.Composable]:
     yield sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {}").format(sql.Identifier(name(prefix, MIGRATE)))
     yield from transfers(cursor, prefix)
     yield from grants(cursor, prefix)
-    if "direct" in settings.DATABASES:  # a pooler in transaction mode takes no session's settings from a client
-        for role in ROLES:
-            yield from session_settings(cursor, sql.Identifier(name(prefix, role)))
+    # A pooler in transaction mode, which may come later, takes no session's settings from a client.
+    for role in ROLES:
+        yield from session_settings(cursor, sql.Identifier(name(prefix, role)))
 
 
 def session_settings(cursor: CursorWrapper, role: sql.Composable) -> Iterator[sql.Composable]:

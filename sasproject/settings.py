@@ -384,4 +384,6 @@ TIME_ZONE = "UTC"
 
 # A person reads lines at a terminal, a collector reads JSON.
 LOGGING = logs.settings(env_choice("LOG_FORMAT", "line", ("line", "json")), env_level("LOG_LEVEL", "INFO"))
+# The key of a receiver of traces, as `authorization=Bearer ...`. The rest of OpenTelemetry's variables is read by its SDK.
+OTEL_EXPORTER_OTLP_HEADERS = env_secret("OTEL_EXPORTER_OTLP_HEADERS")
 sentry.start(env_secret("SENTRY_DSN"), env_str("SENTRY_ENVIRONMENT", "production"))

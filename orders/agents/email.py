@@ -32,6 +32,7 @@ from django.utils.translation import gettext as _
 from orders.formats import speaking
 from orders.intake import number_of
 from orders.mails.codes import SEND as SEND_AGAIN
+from orders.mails.codes import leads_to_someone
 from orders.parcels import extent
 from orders.parcels.splitting import BOOKING, trackings
 from orders.refunds import mail as refund_mail
@@ -62,6 +63,9 @@ class EmailAgent(Agent):
         message = _message(request, message_id)
         if (sending := _sending(request)) is None:
             return {"message_id": message_id}
+        if not leads_to_someone(request.payload["email"]):
+            sending.settle(EffectOutcome.REFUSED)
+            raise PermanentFailure(_("The person was erased: there is no address to write to."), code="person_erased")
         # The limit holds for each exchange with the server. There are few: together they take about the budget at most.
         patience = min(float(settings.EMAIL_TIMEOUT or 10), request.remaining / 2)
         if patience < 0.01:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
 from typing import Any
@@ -62,6 +63,7 @@ class Readiness:
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="readyz")
         self._looking: Future[Answer] | None = None
+        self._reached = threading.Event()  # whether the server has answered a statement of this look
         self._known: tuple[float, Answer] | None = None
 
     def answer(self) -> Answer:
@@ -70,22 +72,27 @@ class Readiness:
             if self._known is not None and time.monotonic() - self._known[0] < KEEP_SECONDS:
                 return self._known[1]
             if self._looking is None or self._looking.done():
-                self._looking = self._thread.submit(look)
-            looking = self._looking
+                self._reached = threading.Event()
+                self._looking = self._thread.submit(look, self._reached.set)
+            looking, reached = self._looking, self._reached
         try:
             found = looking.result(WITHIN_SECONDS)
         except TooLate:
-            found = unready("no answer", f"a write was not confirmed within {WITHIN_SECONDS:g} s: is a synchronous standby away?")
+            if reached.is_set():
+                found = unready("no answer", f"a write was not confirmed within {WITHIN_SECONDS:g} s: is a synchronous standby away?")
+            else:  # a pooler keeps its clients waiting while the server is away
+                found = unready("unreachable", f"no statement was answered within {WITHIN_SECONDS:g} s")
         with self._lock:
             self._known = (time.monotonic(), found)
         return found
 
 
-def look() -> Answer:
-    """Write, and read the backlog."""
+def look(reached: Callable[[], object] = bool) -> Answer:
+    """Write, and read the backlog. reached: called once the server has answered a statement."""
     try:
         with transaction.atomic():
             db.fetch(_LIMITS)
+            reached()
             allocate = db.fetch(_WRITE, {"every": ALLOCATE_SECONDS}) == [(True,)]
         if allocate:
             _allocate()

@@ -57,7 +57,7 @@ def address_of(request: Any) -> str:
     """The client's address. X-Forwarded-For counts only with TRUST_PROXY, behind a proxy that we trust."""
     address = request.META.get("REMOTE_ADDR", "")
     if settings.TRUST_PROXY:
-        address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
+        address = _without_port(request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()) or address
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -68,6 +68,13 @@ def address_of(request: Any) -> str:
         # A client usually has a whole /64 network: it could evade a count of single addresses.
         return f"{parsed.exploded[:19]}::/64"
     return str(parsed)
+
+
+def _without_port(address: str) -> str:
+    """Some proxies add the client's port, which is another one for each connection: 192.0.2.1:4711, [2001:db8::1]:4711."""
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
 
 
 def counted(buckets: list[str], *, seconds: int) -> list[int]:

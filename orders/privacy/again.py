@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from datetime import datetime
 
 from django.contrib.auth.models import User
 
 from orders.models import Erasure, Order
-from orders.privacy import people
+from orders.privacy import people, traces
 from orders.privacy.people import Person
 from supervision.errors import Refused
 
@@ -21,12 +22,20 @@ def listed() -> Iterator[str]:
 
 
 def found(hashes: Collection[str]) -> list[Person]:
-    """The persons in the database whose address, or account, has one of these hashes."""
-    wanted = set(hashes)
+    """The persons in the database whose address, or account, has one of these hashes, and who are there from before their erasure.
+
+    Who came back as a customer after it is left alone: nothing of such a person was erased before.
+    """
+    wanted, ended = set(hashes), _ended()
     emails = Order.objects.order_by().values_list("email", flat=True).distinct().iterator()
     accounts = list(User.objects.exclude(email="").values_list("email", flat=True))
-    known = sorted({each.strip().lower() for each in [*emails, *accounts]})
-    persons = [people.by_email(email) for email in known if wanted & set(people.digests(email))]
+    known = sorted({each.strip().lower() for each in [*emails, *accounts, *traces.addresses()]})
+    persons = []
+    for email in known:
+        if its := wanted & set(people.digests(email)):
+            person = people.by_email(email)
+            if its - ended.keys() or traces.is_older(person, max(ended[digest] for digest in its)):
+                persons.append(person)
     for pk, name in User.objects.exclude(username__startswith="erased-").values_list("pk", "username"):
         if wanted & set(people.digests(f"account:{pk}")):
             try:
@@ -34,3 +43,9 @@ def found(hashes: Collection[str]) -> list[Person]:
             except Refused:
                 continue
     return persons
+
+
+def _ended() -> dict[str, datetime]:
+    """When each person was erased last, by hash, as far as this database knows: a restore has lost later erasures."""
+    done = Erasure.objects.exclude(done_at=None).order_by("done_at").values_list("digests", "done_at")
+    return {digest: at for digests, at in done for digest in digests if at is not None}

@@ -116,7 +116,22 @@ def _unfinished(person: Person) -> list[str]:
         .order_by("pk")
         .values_list("public_id", flat=True)
     )
-    return [*own, *traces.submitted(person)]
+    return [*own, *traces.submitted(person, own=True)]
+
+
+# What the database role `web` may do, which begins an erasure, and `worker`, which goes on with it. The owner may do both.
+_CLOSE = "SELECT has_table_privilege('auth_user', 'UPDATE') AND has_table_privilege('knox_authtoken', 'SELECT, DELETE')"
+_WORK = "SELECT has_table_privilege('supervision_archivedrun', 'UPDATE')"
+
+
+def may_close() -> bool:
+    """Whether the database role of this process may close accounts, without which the erasure of one cannot begin."""
+    return bool(db.fetch(_CLOSE)[0][0])
+
+
+def may_work() -> bool:
+    """Whether the database role of this process may archive orders and erase them there. If not, the supervisor's role does the work."""
+    return bool(db.fetch(_WORK)[0][0])
 
 
 # ------------------------------------------------------------------------------------------------------------- the work
@@ -150,7 +165,8 @@ def _turn(pk: int) -> bool:
     if erasure is None:
         return False
     if erasure.step == FIRST:
-        rows.leave(_next_orders(erasure))  # each batch of the archive is a transaction of its own
+        # Each batch of the archive is a transaction of its own.
+        rows.leave(_next_orders(erasure) or rows.sent_again(Person.of(erasure.subject)))
     return bool(db.transact(lambda: _batch(pk)))
 
 
@@ -199,19 +215,23 @@ def _orders(erasure: Erasure, person: Person) -> tuple[int, bool]:
 
 def _end_of_orders(erasure: Erasure, person: Person) -> tuple[int, bool]:
     """All orders were looked at. Those that wait are looked at again with the next turn."""
-    waits = (erasure.place or [0, 0])[1] + len(traces.submitted(person))
+    changed, mails = rows.erase_sent_again(person, erasure.pseudonym)
+    waits = (erasure.place or [0, 0])[1] + len(traces.submitted(person)) + mails
     erasure.waits = waits or None
     _go_on(erasure, FIRST if waits else "archive")
-    return 0, not waits
+    return changed, not waits
 
 
 def _archive(erasure: Erasure, person: Person) -> tuple[int, bool]:
     """Orders whose rows of the shop are in the archive alone."""
     after = (erasure.place or [0])[0]
     found, last = traces.archived(person, after)
-    for key, (texts, _is_order) in found.items():
-        person.learn(texts)
-        rows.erase([key], person, erasure.pseudonym)
+    for key, run in found.items():
+        if run.own:
+            person.learn(run.texts)
+            rows.erase([key], person, erasure.pseudonym)
+        else:
+            rows.erase_address([key], person.surely, erasure.pseudonym)
     if last is None:
         _go_on(erasure, "mail")
     else:
@@ -259,7 +279,7 @@ def _end(erasure: Erasure, person: Person) -> tuple[int, bool]:
     """Look once more; what came meanwhile is erased as the rest was. Otherwise it is done, and the row names no one any more."""
     person.look_again()
     again = (person.own_orders() | person.named_in()).exclude(email=erasure.pseudonym).exists()
-    if again or traces.submitted(person):
+    if again or traces.submitted(person) or rows.sent_again(person):
         _go_on(erasure, FIRST)
         return 0, True
     erasure.reason, erasure.asked_by = person.all_words.out_of(erasure.reason), person.all_words.out_of(erasure.asked_by)
@@ -289,4 +309,4 @@ def progress(erasure: Erasure) -> str:
     return _("at work: step %(step)s") % {"step": erasure.step}
 
 
-__all__ = ["Plan", "begin", "plan", "progress", "turn", "work"]
+__all__ = ["Plan", "begin", "may_close", "may_work", "plan", "progress", "turn", "work"]

@@ -25,9 +25,15 @@ from orders.queries import OrderView
 from orders.returns import answers
 from supervision.insight.queries import iso
 from supervision.models import ApiRequest, DeadLetter, Notification, Submission
+from supervision.postgres import db
 
 PAGE = 100
 _OF_MACHINES = frozenset({"locked_by", "incident", "last_error", "complete_by", "not_before", "waiting_because"})
+
+
+def may_read() -> bool:
+    """Whether the database role of this process may read accounts with their tokens, which are a part of an account's export."""
+    return bool(db.fetch("SELECT has_table_privilege('auth_user', 'SELECT') AND has_table_privilege('knox_authtoken', 'SELECT')")[0][0])
 
 
 def write(person: Person, out: IO[bytes], *, order: str | None = None) -> int:
@@ -72,7 +78,7 @@ def _keys(person: Person, order: str | None) -> Iterator[str]:
             known.add(key)
             if order in (None, key):
                 yield key
-    for key in [*traces.submitted(person), *traces.archived_keys(person)]:
+    for key in [*traces.submitted(person, own=True), *traces.archived_keys(person)]:
         if key not in known and order in (None, key):
             known.add(key)
             yield key

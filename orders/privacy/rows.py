@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from django.db.models.functions import Lower
+
 from orders.models import MailAgain, Order, Refund, Return
 from orders.privacy.people import Person
 from orders.records import leaving
@@ -101,6 +103,22 @@ def erase_address(orders: Sequence[str], words: Words, pseudonym: str) -> int:
     changed += len(db.fetch(_PAYLOADS, {"keys": every, "erased": erasing.ERASED}))
     changed += _texts(orders, later["returns"], words)
     return changed + Order.objects.filter(public_id__in=orders).update(email=pseudonym)
+
+
+def sent_again(person: Person) -> list[str]:
+    """Public ids of the mails that operators have sent again to one of the person's addresses, of any order."""
+    mails = MailAgain.objects.annotate(to=Lower("email")).filter(to__in=person.emails)
+    return list(mails.order_by("pk").values_list("public_id", flat=True))
+
+
+def erase_sent_again(person: Person, pseudonym: str) -> tuple[int, int]:
+    """Take the person's address out of these mails, in the caller's transaction. Returns how many rows were changed, and how many mails
+    have not ended yet. The rest of the erasure takes it out of the archive."""
+    keys = sent_again(person)
+    waiting = erasing.here(keys)
+    ended = [key for key in keys if key not in waiting]
+    changed = len(db.fetch(_PAYLOADS, {"keys": ended, "erased": erasing.ERASED}))
+    return changed + MailAgain.objects.filter(public_id__in=ended).update(email=pseudonym), len(waiting)
 
 
 _PAYLOADS = """

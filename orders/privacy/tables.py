@@ -8,6 +8,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from orders.mails.codes import ERASED_DOMAIN
+
 
 class Erasure(models.Model):
     """The erasure of one person, and how far it is. The row stays as the record of it, without personal data.
@@ -54,4 +56,4 @@ class Erasure(models.Model):
     @property
     def pseudonym(self) -> str:
         """The mail address that stands in orders in place of the person's own. No mail goes there."""
-        return f"erased-{self.pk}@erased.invalid"
+        return f"erased-{self.pk}@{ERASED_DOMAIN}"

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from orders import accounting
 from orders.formats import speaking
+from orders.mails.codes import leads_to_someone
 from orders.payments import told
 from orders.payments.codes import PAYOUT
 from orders.returns import codes
@@ -105,7 +106,7 @@ def close_cancelled(runs: Sequence[ClosedRun]) -> None:
             | {"return": run.key, "language": run.payload.get("language")},
         )
         for run in runs
-        if run.payload.get("email")
+        if leads_to_someone(run.payload.get("email"))
     )
 
 

@@ -21,11 +21,11 @@ from supervision.plans import personal
 from supervision.postgres import db
 from supervision.postgres.json_safe import text as safe
 from supervision.states import Claim
+from supervision.telemetry.masking import MASK, without_addresses
 from supervision.workflow import StepPosition
 
 LONGEST = 4000  # characters of a request or an answer that are kept
 PARSED = 200_000  # a longer one is not looked into, and not kept
-MASK = "[masked]"
 # Fields that are never kept, whichever service they are for: secrets, data of cards, data of people.
 _SECRETS = """
 authorization api_key apikey key_secret client_secret secret password token access_token refresh_token signature
@@ -35,7 +35,6 @@ city postal_code birthday ip_address receipt_url url
 """
 SECRET = frozenset(_SECRETS.split())
 _CARD = re.compile(r"\b(?:\d[ -]?){13,19}\b")
-_MAIL = re.compile(r"[^\s@<>\"']+@[^\s@<>\"']+\.[^\s@<>\"']+")
 PATIENCE_SECONDS, BATCH = 2.0, 5000
 
 _KEEP = """
@@ -87,7 +86,7 @@ def shown(text: str, marks: Collection[str] = (), *, prose: bool = False) -> str
             found = text if prose or not text else f"[{len(text)} characters]"
     else:
         found = json.dumps(personal.masked(value, names), indent=1, ensure_ascii=False).replace(personal.MASK, MASK)
-    found = safe(_MAIL.sub(MASK, _CARD.sub(MASK, found)))
+    found = safe(without_addresses(_CARD.sub(MASK, found)))
     return found if len(found) <= LONGEST else f"{found[:LONGEST]}…"
 
 

@@ -158,7 +158,7 @@ def sessions() -> Iterator[Finding]:
     yield Finding("sessions", Level.OK, "straight to the server" if through is pooling.Way.DIRECT else f"a pooler in {through} mode")
     if db.fetch("SELECT current_setting('idle_in_transaction_session_timeout')")[0][0] == "0":
         text = "idle_in_transaction_session_timeout is 0: a process that freezes in a transaction holds its locks for ever"
-        pooled = "manage.py migrate sets it for the role; then reload the pooler"
+        pooled = "manage.py migrate sets it for its own role, database_roles --apply for web, worker and read; then RECONNECT in the pooler"
         yield Finding("sessions", Level.WARN, text, pooled if "direct" in settings.DATABASES else f'DATABASES["default"]: {SESSION}')
 
 

@@ -25,6 +25,7 @@ from django.conf import settings
 
 from supervision.models import Notification
 from supervision.postgres import db, json_safe
+from supervision.telemetry.masking import without_addresses
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def _deliver(notification: Notification, tries: int) -> bool:
     try:
         _handlers[notification.kind](notification)
     except Exception as error:
-        words = json_safe.text(str(error))
+        words = without_addresses(json_safe.text(str(error)))
         log.warning("notification %s (%s) was not delivered: %s", notification.pk, notification.kind, words)
         within = _patience.get(notification.kind)
         facts = {

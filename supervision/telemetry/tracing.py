@@ -12,6 +12,7 @@ The SDK sends on a thread of its own. While the receiver does not answer, spans 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from django.conf import settings
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -28,12 +30,21 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.re import parse_env_headers
 
 from supervision.runtime.identity import me
 from supervision.telemetry import trace_ids
 
 STOP_SECONDS = 2.0  # how long the end of a process waits for its last spans
 _propagator = TraceContextTextMapPropagator()
+
+
+def exporter() -> OTLPSpanExporter:
+    """What sends spans. The project's settings may name its headers, so that a key of the receiver need not stand in the environment."""
+    given = str(getattr(settings, "OTEL_EXPORTER_OTLP_HEADERS", ""))
+    if not given or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        return OTLPSpanExporter()
+    return OTLPSpanExporter(headers=parse_env_headers(given, liberal=True))
 
 
 class _Ids(RandomIdGenerator):
@@ -70,7 +81,7 @@ class Tracing:
         if str(resource.attributes["service.name"]).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": f"sas-{role}"}))
         self._provider = TracerProvider(resource=resource, id_generator=_Ids(), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter()))
         self._tracer = self._provider.get_tracer("supervision")
         self._request: ContextVar[Request | None] = ContextVar("request", default=None)
 

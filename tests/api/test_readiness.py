@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +124,14 @@ def test_a_backup_that_reads_every_table_leaves_it_ready(server):
         assert look()[0] == 200
 
 
-def test_many_probes_at_once_are_one_and_a_look_that_hangs_holds_none_up(monkeypatch):
+@pytest.mark.parametrize(("answered", "cause"), [(True, "no answer"), (False, "unreachable")])
+def test_many_probes_at_once_are_one_and_a_look_that_hangs_holds_none_up(monkeypatch, answered, cause):
     looks, go_on = [], threading.Event()
 
-    def hangs() -> Any:
+    def hangs(reached: Callable[[], object]) -> Any:
         looks.append(1)
+        if answered:
+            reached()
         go_on.wait(60)
         return 200, {"status": "ok"}
 
@@ -142,11 +145,22 @@ def test_many_probes_at_once_are_one_and_a_look_that_hangs_holds_none_up(monkeyp
         thread.join(30)
 
     assert looks == [1]
-    assert {(status, document["database"]) for status, document in answers} == {(503, "no answer")}
+    assert {(status, document["database"]) for status, document in answers} == {(503, cause)}
     go_on.set()
     monkeypatch.setattr(readiness, "WITHIN_SECONDS", 30.0)
     monkeypatch.setattr(readiness, "KEEP_SECONDS", 0.0)
     assert probe.answer()[0] == 200
+
+
+def test_a_look_whose_write_is_not_confirmed_has_reached_the_server(monkeypatch):
+    reached = threading.Event()
+    with monkeypatch.context() as patched, kit.another_connection() as other:
+        kit.fetch(readiness._WRITE, {"every": 5})
+        kit.fetch("UPDATE supervision_writeprobe SET written_at = '2020-01-01'")
+        other.execute("SELECT FROM supervision_writeprobe FOR UPDATE")
+        patched.setattr(readiness, "_LIMITS", "SELECT set_config('lock_timeout', '50ms', true)")
+        assert look(reached.set)[0] == 503
+    assert reached.is_set()
 
 
 def test_alive_means_no_question_to_the_database(django_assert_num_queries):

@@ -65,6 +65,21 @@ def test_clients_with_ipv4_are_counted_each_also_behind_a_socket_for_both(rf, sa
     assert address_of(rf.get("/", REMOTE_ADDR=said)) == counted
 
 
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [
+        ("198.51.100.7, 192.0.2.1:4711", "192.0.2.1"),
+        ("192.0.2.1", "192.0.2.1"),
+        ("[2001:db8::1]:4711", "2001:0db8:0000:0000::/64"),
+        ("2001:db8::1", "2001:0db8:0000:0000::/64"),
+    ],
+)
+def test_the_port_that_a_proxy_adds_to_the_client_makes_no_other_client(rf, settings, said, counted):
+    settings.TRUST_PROXY = True
+
+    assert address_of(rf.get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR=said)) == counted
+
+
 def test_an_address_is_counted_whoever_asks_and_others_are_not_held_up(throttled):
     throttled.API_THROTTLE = "3/min"
     clients = [signed_in(f"user{n}", "customer") for n in range(4)]

@@ -18,6 +18,7 @@ from django_celery_beat.models import CrontabSchedule, IntervalSchedule, Periodi
 from orders import doctor_probes
 from supervision import checks
 from supervision.management import base
+from supervision.models import Channel
 from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
 from supervision.postgres import advice
@@ -84,6 +85,37 @@ def test_roles_are_warned_about_until_they_beat(db: None):
     assert set(before.values()) == {Level.WARN}
     assert after["role scheduler"] is after["role agents"] is Level.OK
     assert after["role beat"] is Level.WARN
+
+
+def test_no_one_who_is_told_of_incidents_is_a_warning(db: None, settings: Any):
+    settings.SUPERVISION = {**settings.SUPERVISION, "OPERATOR_EMAILS": []}
+    assert levels(doctor_probes.alerts) == {Level.WARN}
+
+    channel = Channel.objects.create(name="mails", kind=Channel.Kind.MAIL, address="olga@example.com")
+    assert levels(doctor_probes.alerts) == {Level.OK}
+
+    channel.active = False
+    channel.save()
+    assert levels(doctor_probes.alerts) == {Level.WARN}
+    settings.SUPERVISION = {**settings.SUPERVISION, "OPERATOR_EMAILS": ["olga@example.com"]}
+    assert levels(doctor_probes.alerts) == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "debug", "level"),
+    [
+        ("http://127.0.0.1:8000", ["shop.example.com", "127.0.0.1"], False, Level.WARN),
+        ("http://127.0.0.1:8000", ["127.0.0.1"], True, Level.OK),
+        ("https://shop.example.com", ["www.example.com"], False, Level.WARN),
+        ("https://shop.example.com", [".example.com"], False, Level.OK),
+    ],
+)
+def test_links_in_mails_that_lead_nowhere_are_a_warning(settings: Any, address: str, hosts: list[str], debug: bool, level: Level):
+    settings.PUBLIC_URL, settings.ALLOWED_HOSTS, settings.DEBUG = address, hosts, debug
+
+    [finding] = doctor_probes.links()
+
+    assert (finding.level, "PUBLIC_URL" in finding.advice) == (level, level is Level.WARN)
 
 
 def test_a_periodic_task_that_this_code_does_not_know_is_a_warning(db: None):

@@ -122,6 +122,15 @@ def test_the_variables_that_the_examples_set_are_explained():
     assert [name for name in sorted(given) if name.isupper() and f"`{name}`" not in operations] == []
 
 
+def test_each_example_sets_what_a_shop_needs_to_reach_people():
+    needed = {"ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "PUBLIC_URL", "TRUST_PROXY", "DEFAULT_FROM_EMAIL", "OPERATOR_EMAILS"}
+    of_systemd = set(re.findall(r"^([A-Z_]+)=", (SYSTEMD / "sas.env.example").read_text(), re.MULTILINE))
+    assert needed - of_systemd == set()
+    assert needed - {name for document in objects("ConfigMap") for name in document["data"]} == set()
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    assert [needed - set(services[role]["environment"]) for role in ("web", "supervisor")] == [set(), set()]
+
+
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """The systemd units as installed, with this checkout instead of /opt/sas."""

@@ -10,8 +10,9 @@ import pytest
 from supervision.agent import MOST_EXCHANGES
 from supervision.errors import PermanentFailure
 from supervision.ledger import exchanges
-from supervision.ledger.exchanges import LONGEST, MASK, shown
+from supervision.ledger.exchanges import LONGEST, shown
 from supervision.models import Exchange, Run
+from supervision.telemetry.masking import MASK
 from supervision.testing import run_until_idle
 from tests.conftest import until
 from tests.engine import kit

@@ -337,6 +337,28 @@ def test_a_kind_without_a_limit_is_never_given_up():
     assert given_up() == [False]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        smtplib.SMTPRecipientsRefused({"zoe.quoxley@canary.example": (550, b"5.1.1 <zoe.quoxley@canary.example>: no such mailbox")}),
+        smtplib.SMTPDataError(554, b"5.7.1 zoe.quoxley@canary.example is not wanted"),
+    ],
+)
+def test_the_address_that_a_mail_server_refused_is_neither_logged_nor_kept(caplog, error):
+    @notifications.handler("refused", within=timedelta(days=3))
+    def fails(notification):
+        raise error
+
+    make("refused")
+
+    notifications.deliver_due()
+
+    kept = Notification.objects.get().last_error
+    assert "5." in kept
+    assert kept in caplog.text
+    assert "quoxley" not in kept + caplog.text
+
+
 def test_wrong_credentials_are_ours_to_mend_and_give_nothing_up():
     @notifications.handler("unauthorised", within=timedelta(days=3))
     def fails(notification):

@@ -56,6 +56,16 @@ def test_a_refused_address_is_a_permanent_failure_that_does_not_repeat_it(servic
     assert "ada@example.com" not in str(refused.value)
 
 
+@pytest.mark.parametrize("address", ["[erased]", "erased-7@erased.invalid"])
+def test_no_mail_is_sent_to_a_person_who_was_erased(services, step, order, address):
+    step.payload = {**step.payload, "email": address}
+    with pytest.raises(PermanentFailure, match="The person was erased"):
+        step.try_to(agent, step.request())
+
+    assert sent(services, order) == 0
+    assert step.outcomes() == [("do", "send", "refused")]
+
+
 @pytest.mark.parametrize("mode", ["error_before", "down"])
 def test_a_mail_server_that_cannot_take_it_now_has_done_nothing(services, step, order, mode):
     services.faults("mail", mode)

@@ -7,7 +7,9 @@ from html import unescape
 
 import pytest
 from django.test import Client
+from django.utils.crypto import salted_hmac
 
+from orders import services
 from orders.models import Product
 from supervision import testing
 from supervision.models import Submission
@@ -64,6 +66,42 @@ def test_a_form_sent_twice_at_once_places_one_order(client, mug) -> None:
 
     assert Submission.objects.count() == 1
     assert first.headers["Location"] == second.headers["Location"]
+
+
+@pytest.mark.parametrize("first_by", ["restarted", "not restarted yet"])
+def test_a_form_sent_twice_places_one_order_while_the_secret_key_is_replaced(client, mug, settings, first_by) -> None:
+    keys = [settings.SECRET_KEY, "another key of this installation, which is long enough"]
+    form = a_checkout(client)
+    before = dict(client.session)
+
+    settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS = reversed(keys) if first_by == "restarted" else keys
+    first = client.post("/checkout/", form)
+    session = client.session  # the second request loads the session before the first one saves it
+    session.pop("placed")
+    session.update(before)
+    session.save()
+    settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS = keys if first_by == "restarted" else reversed(keys)
+    second = client.post("/checkout/", form)
+
+    assert Submission.objects.count() == 1
+    assert first.headers["Location"] == second.headers["Location"]
+
+
+def test_a_form_that_the_release_before_has_taken_places_one_order(client, mug) -> None:
+    form = a_checkout(client)
+    of_then = salted_hmac("orders.checkout", f"{client.session.session_key}:{form['token']}", algorithm="sha256").hexdigest()
+    request = {name: form[name] for name in ("email", "payment_method")}
+    lines = [{"sku": "MUG-BLUE", "quantity": 2}]
+    address = {name: form[name] for name in ADDRESS}
+    services.place_order(
+        {**request, "shipping_address": address, "lines": lines, "language": "en", "expected_total": form["expected_total"]},
+        account=None,
+        idempotency_key=of_then,
+    )
+
+    client.post("/checkout/", form)
+
+    assert Submission.objects.count() == 1
 
 
 def test_two_visitors_with_the_same_token_place_two_orders(mug) -> None:

@@ -29,7 +29,18 @@ from supervision.audit import registry
 from supervision.deadletters import dead_letters, ending
 from supervision.desk import notes
 from supervision.errors import Refused
-from supervision.models import ArchivedRun, DeadLetter, Exchange, Incident, IncidentNote, Notification, Run, SavedView, StrayReply
+from supervision.models import (
+    ArchivedRun,
+    DeadLetter,
+    Exchange,
+    Incident,
+    IncidentNote,
+    Notification,
+    Run,
+    SavedView,
+    StepState,
+    StrayReply,
+)
 from supervision.operations import archive, requeue
 from supervision.outbox import notifications
 from tests.orders.test_returns import goods, shop
@@ -188,6 +199,22 @@ def test_an_order_that_has_not_ended_is_refused_or_waits(shop, zoe, services):
     assert hits().keys() <= KEPT, hits()
 
 
+def test_money_of_an_erased_order_is_given_back_and_no_mail_is_tried(shop, zoe):
+    key = place(zoe, email=EMAIL, shipping_address=ADDRESS)
+    shop.run()
+    told(shop)
+    erase(people.by_account(zoe.username))
+    sent = len(mail.outbox)
+
+    paid = refund(key, amount=Decimal("1.00"), reason="late", by=an_account("olga", "operator"), idempotency_key="late").public_id
+    shop.run()
+
+    telling = StepState.objects.get(run__key=paid, name="notify-refund")
+    assert (telling.process_state, telling.failure_count) == ("Skipped", 1)
+    assert telling.last_error == "The person was erased: there is no address to write to."
+    assert len(mail.outbox) == sent
+
+
 def test_a_closed_account_signs_in_no_more_and_is_told_once(shop, zoe, settings):
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     order(a_client(zoe), email=EMAIL)
@@ -246,6 +273,13 @@ def test_what_a_restore_brings_back_is_found_by_the_list(shop, zoe):
 
     place(None, email=EMAIL.upper(), shipping_address=ADDRESS)
     shop.run()
+    assert again.found(hashes) == []  # a customer who has come back since
+
+    Order.objects.filter(email=EMAIL.upper()).update(created_at=LONG_AGO)  # one whom a copy from before the erasure has brought
+    assert [person.emails for person in again.found(hashes)] == [[EMAIL.lower()]]
+
+    Order.objects.filter(email=EMAIL.upper()).update(created_at=Now())
+    Erasure.objects.all().delete()  # a backup from before the erasure
     assert [person.emails for person in again.found(hashes)] == [[EMAIL.lower()]]
 
 

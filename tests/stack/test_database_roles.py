@@ -162,6 +162,17 @@ def rights() -> list[Any]:
     )
 
 
+def test_the_roles_have_the_sessions_settings_that_a_pooler_takes_from_no_client(roles):
+    found = dict(
+        execute(
+            "SELECT r.rolname::text, s.setconfig FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole"
+            " JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database() AND r.rolname LIKE %s",
+            [f"{PREFIX}\\_%"],
+        )
+    )
+    assert found == {f"{PREFIX}_{role}": ["idle_in_transaction_session_timeout=10000", "jit=off"] for role in ROLES}
+
+
 def test_a_table_that_a_later_migration_makes_gets_its_owner_and_its_rights(roles, monkeypatch):
     from sasproject.grants import Grant
 

@@ -19,6 +19,7 @@ SECRETS = {
     "STRIPE_WEBHOOK_SECRET": "whsec_s3cret",
     "CARRIER_API_KEY": "carrier_s3cret",
     "CARRIER_WEBHOOK_SECRET": "carrier_hook_s3cret",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer s3cret",
 }
 NAMES = "SECRET_KEY DATABASES CELERY_BROKER_URL EMAIL_HOST EMAIL_HOST_PASSWORD STRIPE_API_KEY STRIPE_WEBHOOK_SECRET CARRIER_API_KEY"
 
@@ -29,7 +30,7 @@ def test_every_secret_may_stand_in_a_file(tmp_path: Path):
     (tmp_path / "fallbacks").write_text("old-1\nold-2,old-3\n")
 
     found = read(
-        f"{NAMES} CARRIER_WEBHOOK_SECRET SECRET_KEY_FALLBACKS",
+        f"{NAMES} CARRIER_WEBHOOK_SECRET OTEL_EXPORTER_OTLP_HEADERS SECRET_KEY_FALLBACKS",
         SECRET_KEY_FALLBACKS_FILE=str(tmp_path / "fallbacks"),
         **{f"{name}_FILE": str(tmp_path / name) for name in SECRETS},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from orders.models import Erasure
 from orders.privacy import again, erasing, people
+from orders.privacy.people import Person
 from supervision.management.acting import actor
 from supervision.management.base import Command as Base
 
@@ -50,6 +52,7 @@ class Command(Base):
         if options["dry_run"]:
             self._say(options, asdict(planned), _in_words(planned))
             return
+        _confirm_rights([person])
         by, reason = actor(options)
         erasure = erasing.begin(person, by=by, reason=reason, when_ended=options["when_ended"])
         self._work(erasure, options)
@@ -63,6 +66,7 @@ class Command(Base):
         if options["dry_run"]:
             self._say(options, {"persons": len(found)}, f"{len(found)} persons of the list are in the database again")
             return
+        _confirm_rights(found)
         by, reason = actor(options)
         for person in found:
             self._work(erasing.begin(person, by=by, reason=reason, when_ended=True), options)
@@ -70,18 +74,26 @@ class Command(Base):
             self._say(options, {"persons": 0}, "no person of the list is in the database")
 
     def _work(self, erasure: Erasure, options: dict[str, Any]) -> None:
-        while erasing.work(erasure.pk, 60.0):
+        able = erasing.may_work()
+        while able and erasing.work(erasure.pk, 60.0):
             erasure.refresh_from_db()
             self.stderr.write(f"erasure {erasure.pk}: {erasing.progress(erasure)}", style_func=str)
         erasure.refresh_from_db()
         facts = {"erasure": erasure.pk, "state": erasure.state, "step": erasure.step, "waits": erasure.waits or 0, "rows": erasure.counts}
-        self._say(options, facts, f"erasure {erasure.pk}: {erasing.progress(erasure)}")
+        left = "" if able else "; the supervisor's role does the rest"
+        self._say(options, facts, f"erasure {erasure.pk}: {erasing.progress(erasure)}{left}")
 
     def _say(self, options: dict[str, Any], facts: dict[str, Any], words: str) -> None:
         if options["json"]:
             self.say_json(facts)
         else:
             self.stdout.write(words)
+
+
+def _confirm_rights(persons: Sequence[Person]) -> None:
+    """Refuse before anything is changed if this process's database role may not close the accounts of these persons."""
+    if any(person.accounts for person in persons) and not erasing.may_close():
+        raise CommandError("this database role may not close accounts: use that of web, or the owner")
 
 
 def _in_words(planned: erasing.Plan) -> str:

@@ -29,6 +29,8 @@ class Command(Base):
 
     def handle(self, *args: Any, **options: Any) -> None:
         person = people.by_account(options["account"]) if options["account"] else people.by_email(options["email"])
+        if person.accounts and not exporting.may_read():
+            raise CommandError("this database role may not read accounts: use that of web, or the owner")
         path = Path(options["output"])
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
