@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
 from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.pq import TransactionStatus
 
 from supervision.postgres import cursors
 from supervision.postgres.backend.outage import Away, has_word
@@ -23,6 +24,7 @@ Statement = tuple[str, Mapping[str, Any] | None]
 Rows = list[tuple[Any, ...]]
 
 _PATIENCE_SECONDS = 20.0
+_BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _of_thread: Any = threading.local()
 
 
@@ -164,18 +166,37 @@ def drop_lost_connections() -> None:
 
 
 def end_open_transactions() -> bool:
-    """Roll back what other code has left open on this thread in the default database; returns whether there was anything.
+    """Roll back what other code has left open on this thread, in any database; returns whether there was anything.
 
     An open transaction keeps its locks, and whatever is called next on the thread would write into it. The connection is given up,
-    because Django counts on it how many blocks are open. It is looked up once for each thread: that takes as long as ten checks.
+    because Django counts on it how many blocks are open. Connections are looked up once for each thread: that takes as long as ten
+    checks, and where the project has several databases, until the thread has used each of them.
     """
-    wrapper = getattr(_of_thread, "wrapper", None)
-    if wrapper is None:
-        wrapper = _of_thread.wrapper = connections[DEFAULT_DB_ALIAS]
-    raw = wrapper.connection
-    if not wrapper.in_atomic_block and (raw is None or wrapper.autocommit == wrapper.settings_dict["AUTOCOMMIT"]):
+    wrappers = getattr(_of_thread, "wrappers", ())
+    if len(wrappers) < len(connections.settings):
+        connections[DEFAULT_DB_ALIAS]
+        wrappers = _of_thread.wrappers = connections.all(initialized_only=True)
+    found = False
+    for wrapper in wrappers:
+        if _is_open(wrapper):
+            found = True
+            _give_up(wrapper)
+    return found
+
+
+def _is_open(wrapper: Any) -> bool:
+    """Whether code that should have ended a transaction did not. Where a project has no autocommit, a read leaves one open, too."""
+    if (raw := wrapper.connection) is None or wrapper.in_atomic_block:
+        return bool(wrapper.in_atomic_block)
+    if not wrapper.settings_dict["AUTOCOMMIT"]:
         return False
-    if raw is not None:
+    return not wrapper.autocommit or (isinstance(raw, psycopg.Connection) and raw.pgconn.transaction_status in _BEGUN)
+
+
+def _give_up(wrapper: Any) -> None:
+    if (raw := wrapper.connection) is not None:
         raw.close()
-    del connections[DEFAULT_DB_ALIAS], _of_thread.wrapper
-    return True
+        if pool := getattr(raw, "_pool", None):
+            pool.putconn(raw)  # it counts what it has lent, and makes another one
+    del connections[wrapper.alias]
+    _of_thread.wrappers = ()

@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from supervision import Agent, PermanentFailure, Step, testing
 from supervision.agent import registered
 from supervision.models import Alert, Effect
+from supervision.postgres.backend.base import DatabaseWrapper
 from supervision.store import step_verbs
 from tests.support import toy
 from tests.workflows.conftest import BETA
@@ -161,13 +162,29 @@ class Forgetful(Agent):
             transaction.atomic().__enter__()
         if request.payload["opens"] == "autocommit":
             transaction.set_autocommit(False)
-        Group.objects.create(name=request.run_key)
+        if request.payload["opens"] == "statement":
+            connection.cursor().execute("BEGIN")
+        if request.payload["opens"] == "elsewhere":
+            transaction.atomic(using="elsewhere").__enter__()
+        Group.objects.using("elsewhere" if request.payload["opens"] == "elsewhere" else None).create(name=request.run_key)
         if request.payload["fails"]:
             raise PermanentFailure("no")
         return {}
 
 
-@pytest.mark.parametrize("opens", ["block", "autocommit"])
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A second database, with a pool of one connection."""
+    entry = connections.settings["default"]
+    pool = {"min_size": 0, "max_size": 1, "timeout": 5}
+    monkeypatch.setitem(connections.settings, "elsewhere", {**entry, "OPTIONS": {**entry["OPTIONS"], "pool": pool}})
+    yield
+    if made := DatabaseWrapper._connection_pools.pop("elsewhere", None):
+        made.close()
+
+
+@pytest.mark.parametrize("opens", ["block", "autocommit", "statement", "elsewhere"])
+@pytest.mark.usefixtures("elsewhere")
 def test_a_transaction_that_an_agent_leaves_open_is_rolled_back_and_harms_no_other_order(sas, flow, monkeypatch, opens):
     monkeypatch.setitem(registered, "forgetful", Forgetful())
     flow(Step("note", agent="forgetful", retry=toy.RETRY))
