@@ -90,6 +90,11 @@ def test_a_wrong_wait_or_policy_is_refused_with_its_fault_named(make, words):
         make()
 
 
+@pytest.mark.parametrize("names", [("name",), ["name"], {"name"}])
+def test_the_fields_that_may_be_corrected_may_be_given_as_a_list_or_a_set(names):
+    assert "name" in Workflow("w", (a_step(amendable=names),), toy.INTAKE).step(0).amendable
+
+
 def test_a_policy_may_be_named_by_its_word():
     assert RetryPolicy(on_permanent="compensate").on_permanent is OnPermanent.COMPENSATE  # type: ignore[arg-type]
 
