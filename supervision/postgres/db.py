@@ -6,7 +6,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -182,6 +183,28 @@ def end_open_transactions() -> bool:
             found = True
             _give_up(wrapper)
     return found
+
+
+class TransactionLeftOpen(Exception):
+    """Other code has entered an atomic block of its caller's transaction, and has not left it."""
+
+
+@contextmanager
+def blocks_of_others() -> Iterator[None]:
+    """Call other code in the caller's transaction. Raises TransactionLeftOpen if it leaves a block open.
+
+    However it ends, the blocks that it has left open are forgotten: otherwise the end of the caller's block would end one of them,
+    and the transaction would never be committed, nor would what this thread does next.
+    """
+    wrapper: Any = connections[DEFAULT_DB_ALIAS]
+    blocks, savepoints = len(wrapper.atomic_blocks), len(wrapper.savepoint_ids)
+    try:
+        yield
+    finally:
+        left = len(wrapper.atomic_blocks) > blocks
+        del wrapper.atomic_blocks[blocks:], wrapper.savepoint_ids[savepoints:]
+    if left:
+        raise TransactionLeftOpen
 
 
 def _is_open(wrapper: Any) -> bool:

@@ -199,3 +199,32 @@ def test_a_transaction_that_an_agent_leaves_open_is_rolled_back_and_harms_no_oth
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'")
         assert cursor.fetchone() == (0,)
     Group.objects.filter(name__in=[run.key for run in good]).delete()
+
+
+class ForgetfulClerk(Clerk):
+    """Works in this database, and leaves a block that it has entered as the payload says."""
+
+    name = "forgetful clerk"
+
+    def perform_many(self, requests):
+        if any(request.payload["opens"] for request in requests):
+            transaction.atomic().__enter__()
+        Group.objects.bulk_create([Group(name=request.run_key) for request in requests])
+        if any(request.payload["raises"] for request in requests):
+            raise RuntimeError("no")
+        return [{} for _ in requests]
+
+
+def test_a_block_that_a_transactional_agent_leaves_open_is_rolled_back_and_harms_no_other_order(sas, flow, monkeypatch):
+    monkeypatch.setitem(registered, "forgetful clerk", ForgetfulClerk({}))
+    flow(Step("note", agent="forgetful clerk", retry=toy.RETRY))
+    left = [sas.start("waiting", {"opens": True, "raises": raises}) for raises in (False, True)]
+    good = [sas.start("waiting", {"opens": False, "raises": False}) for _ in range(3)]
+
+    assert not connection.in_atomic_block
+    assert [run.state for run in left + good] == ["Error", "Processing", "Processed", "Processed", "Processed"]
+    assert error_of(left[0].key, "note").startswith("step note: the agent forgetful clerk returned with a transaction open; what it wrote")
+    assert [testing.step(run.key, "note").effect for run in left] == ["none", "none"]
+    assert testing.step(left[1].key, "note").last_error == "RuntimeError: no"
+    assert set(Group.objects.filter(name__in=[run.key for run in left + good]).values_list("name", flat=True)) == {run.key for run in good}
+    Group.objects.filter(name__in=[run.key for run in good]).delete()
