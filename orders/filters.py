@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.postgres.search import SearchQuery, SearchVector
-from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Lower
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
@@ -56,7 +56,7 @@ class OrderFilters(Filters):
 
     def by_email(self, rows: QuerySet[Order], value: str) -> QuerySet[Order]:
         """The whole address, in capital or small letters."""
-        return rows.filter(Exact(Lower("email"), value.lower()))
+        return rows.filter(Exact(Lower("email"), Lower(Value(value))))
 
     def by_min_total(self, rows: QuerySet[Order], value: Decimal) -> QuerySet[Order]:
         """The total is this or more."""
@@ -77,7 +77,7 @@ class OrderFilters(Filters):
 
 def named(rows: QuerySet[Any], name: str) -> QuerySet[Any]:
     """The orders with a customer of this name."""
-    words = [word for word in plain(name).split() if re.search(r"\w", word)]
+    words = [word for word in name.split() if re.search(r"\w", word)]
     if not words:
         return rows.none()
     query = SearchQuery(" & ".join(map(_word, words)), search_type="raw", config="simple")
@@ -89,9 +89,12 @@ def _word(word: str) -> str:
     """The condition for one word. Only the database knows where it has divided a name: at which apostrophes, signs and accents.
 
     So either all parts of the word begin words of the name, or the word as the database divides it does. The apostrophe of a
-    phone's keyboard is not that of a desk's, and some keyboards write an accent as a sign of its own."""
-    ways = [" & ".join(f"'{part}':*" for part in re.findall(r"\w+", word))]
-    for said in (word, unicodedata.normalize("NFC", word), word.replace("'", "’")):
+    phone's keyboard is not that of a desk's, and some keyboards write an accent as a sign of its own: such a sign is left out, but
+    a letter that has it and is not in `orders.accents` is kept. The database alone knows which small letters it has for capitals."""
+    typed, composed, decomposed = (plain(each) for each in (word, *(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))))
+    ways = [" & ".join(f"'{part}':*" for part in re.findall(r"\w+", typed))]
+    others = [*([] if any(map(unicodedata.combining, decomposed)) else [decomposed]), *([] if word.isascii() else [word])]
+    for said in (typed, composed, typed.replace("'", "’"), *others):
         quoted = said.replace("\\", " ").replace("'", "''")
         ways.append(f"'{quoted}':*")
     return f"({' | '.join(f'({way})' for way in dict.fromkeys(ways))})"  # the index is read once for each way

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Lower
 from django.db.models.lookups import StartsWith
 from django.utils.translation import gettext_lazy as _
@@ -38,8 +38,8 @@ def by_mail(term: str) -> QuerySet[Any] | None:
     """The beginning of an address, in capital or small letters. A word alone has to be followed by an at sign."""
     if " " in term:
         return None
-    start = (term if "@" in term else f"{term}@").lower()
-    return _runs(StartsWith(Lower("email"), start))
+    start = term if "@" in term else f"{term}@"
+    return _runs(StartsWith(Lower("email"), Lower(Value(start))))
 
 
 def by_payment(term: str) -> QuerySet[Any] | None:

@@ -22,9 +22,15 @@ An agent that raises anything else is treated as if it had raised `OutcomeUnknow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+
+
+def _first_paragraph(text: str) -> str:
+    """The first words of a docstring in one line, which may begin on its second line and go over several."""
+    return " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
 
 
 class SupervisionError(Exception):
@@ -117,7 +123,7 @@ class AgentFailure(SupervisionError):
 
     def __init__(self, message: str = "", code: str | None = None) -> None:
         self.code = code or self.code
-        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])  # the rest is for programmers
+        super().__init__(message or _first_paragraph(type(self).__doc__ or ""))  # the rest is for programmers
 
 
 class TransientFailure(AgentFailure):

@@ -128,8 +128,8 @@ def _check_kinds(step: Step) -> None:
         raise DefinitionError(f"step {step.name!r}: retry must be a RetryPolicy, got {step.retry!r}")
     if step.when is not None and not callable(step.when):
         raise DefinitionError(f"step {step.name!r}: when must be a function of payload and results, got {step.when!r}")
-    for what, names in (("amendable", step.amendable), ("personal", step.personal)):
-        if not isinstance(names, tuple) or not all(isinstance(each, str) and each for each in names):
+    for what, names, kinds in (("amendable", step.amendable, (tuple, list, set, frozenset)), ("personal", step.personal, (tuple,))):
+        if not isinstance(names, kinds) or not all(isinstance(each, str) and each for each in names):
             raise DefinitionError(f"step {step.name!r}: {what} must be a tuple of names of fields, got {names!r}")
 
 

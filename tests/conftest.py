@@ -29,6 +29,7 @@ from tests.support.shop import throw_away, until
 settings.WHITENOISE_AUTOREFRESH = True  # look a static file up when it is requested, instead of scanning all of them for each test client
 PBKDF2PasswordHasher.iterations = 1  # otherwise each account of each test costs a third of a second
 WSGIServer.request_queue_size = 100  # the live server resets connections beyond its queue, and 50 clients connect at once
+OWN_DATABASE = str(connection.settings_dict["NAME"])  # the project's, before there is one for tests
 connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TEST_TEMPLATE")  # tests/plugin.py migrates it
 searching.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must change nothing; `test_horizon` sets its own value
 
@@ -89,11 +90,12 @@ def _no_memory_of_an_earlier_test() -> None:
 def django_db_setup(django_db_setup: None, django_db_keepdb: bool, django_db_blocker: Any) -> Iterator[None]:
     """End what is still connected to the tests' database after the last test, such as the request of a page that was closed.
 
-    With a connection to it, the database cannot be dropped, and the last test is an error."""
+    With a connection to it, the database cannot be dropped, and the last test is an error. Where `sas_database` made the tests'
+    database and has dropped it, this is the project's own again: it is left alone."""
     yield
-    if django_db_keepdb:
-        return
     name = str(connection.settings_dict["NAME"])
+    if django_db_keepdb or name == OWN_DATABASE:
+        return
     with django_db_blocker.unblock():
         connection.close()
         with connection._nodb_cursor() as cursor:

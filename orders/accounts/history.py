@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.db.models import BigAutoField, DateTimeField, Q, QuerySet
+from django.db.models import BigAutoField, DateTimeField, Q, QuerySet, Value
 from django.db.models.functions import Lower
 from django.db.models.lookups import Exact
 from django.http import HttpRequest, HttpResponse
@@ -85,7 +85,7 @@ def number_of(said: str) -> str:
 def _guests(account: Any) -> Q:
     """Orders without an account, or from a shop's own server: their customers have only the link."""
     clients = User.objects.filter(groups__name="client").values("pk")
-    return Q(Exact(Lower("email"), account.email.lower())) & (Q(account=None) | Q(account__in=clients)) & ~Q(account=account.pk)
+    return Q(Exact(Lower("email"), Lower(Value(account.email)))) & (Q(account=None) | Q(account__in=clients)) & ~Q(account=account.pk)
 
 
 def _sees(request: HttpRequest, view: queries.OrderView) -> bool:

@@ -350,7 +350,8 @@ def _perform_in_transaction(place: StepPosition, started: Sequence[Started], *, 
         requests = list(map(_asker(place, _given(place, ours), checkpoints=False), ours))
         if failpoints.armed:
             failpoints.hit("agent.before_call", [place.label])
-        results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
+        with db.blocks_of_others():
+            results = (agent.compensate_many if undo else agent.perform_many)(requests) if requests else []
         if failpoints.armed:
             failpoints.hit("undo.after_effect" if undo else "agent.after_effect", [place.label])
         done: list[Done] = []

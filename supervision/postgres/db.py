@@ -6,13 +6,15 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
 from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.pq import TransactionStatus
 
 from supervision.postgres import cursors
 from supervision.postgres.backend.outage import Away, has_word
@@ -23,6 +25,7 @@ Statement = tuple[str, Mapping[str, Any] | None]
 Rows = list[tuple[Any, ...]]
 
 _PATIENCE_SECONDS = 20.0
+_BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _of_thread: Any = threading.local()
 
 
@@ -164,18 +167,59 @@ def drop_lost_connections() -> None:
 
 
 def end_open_transactions() -> bool:
-    """Roll back what other code has left open on this thread in the default database; returns whether there was anything.
+    """Roll back what other code has left open on this thread, in any database; returns whether there was anything.
 
     An open transaction keeps its locks, and whatever is called next on the thread would write into it. The connection is given up,
-    because Django counts on it how many blocks are open. It is looked up once for each thread: that takes as long as ten checks.
+    because Django counts on it how many blocks are open. Connections are looked up once for each thread: that takes as long as ten
+    checks, and where the project has several databases, until the thread has used each of them.
     """
-    wrapper = getattr(_of_thread, "wrapper", None)
-    if wrapper is None:
-        wrapper = _of_thread.wrapper = connections[DEFAULT_DB_ALIAS]
-    raw = wrapper.connection
-    if not wrapper.in_atomic_block and (raw is None or wrapper.autocommit == wrapper.settings_dict["AUTOCOMMIT"]):
+    wrappers = getattr(_of_thread, "wrappers", ())
+    if len(wrappers) < len(connections.settings):
+        connections[DEFAULT_DB_ALIAS]
+        wrappers = _of_thread.wrappers = connections.all(initialized_only=True)
+    found = False
+    for wrapper in wrappers:
+        if _is_open(wrapper):
+            found = True
+            _give_up(wrapper)
+    return found
+
+
+class TransactionLeftOpen(Exception):
+    """Other code has entered an atomic block of its caller's transaction, and has not left it."""
+
+
+@contextmanager
+def blocks_of_others() -> Iterator[None]:
+    """Call other code in the caller's transaction. Raises TransactionLeftOpen if it leaves a block open.
+
+    However it ends, the blocks that it has left open are forgotten: otherwise the end of the caller's block would end one of them,
+    and the transaction would never be committed, nor would what this thread does next.
+    """
+    wrapper: Any = connections[DEFAULT_DB_ALIAS]
+    blocks, savepoints = len(wrapper.atomic_blocks), len(wrapper.savepoint_ids)
+    try:
+        yield
+    finally:
+        left = len(wrapper.atomic_blocks) > blocks
+        del wrapper.atomic_blocks[blocks:], wrapper.savepoint_ids[savepoints:]
+    if left:
+        raise TransactionLeftOpen
+
+
+def _is_open(wrapper: Any) -> bool:
+    """Whether code that should have ended a transaction did not. Where a project has no autocommit, a read leaves one open, too."""
+    if (raw := wrapper.connection) is None or wrapper.in_atomic_block:
+        return bool(wrapper.in_atomic_block)
+    if not wrapper.settings_dict["AUTOCOMMIT"]:
         return False
-    if raw is not None:
+    return not wrapper.autocommit or (isinstance(raw, psycopg.Connection) and raw.pgconn.transaction_status in _BEGUN)
+
+
+def _give_up(wrapper: Any) -> None:
+    if (raw := wrapper.connection) is not None:
         raw.close()
-    del connections[DEFAULT_DB_ALIAS], _of_thread.wrapper
-    return True
+        if pool := getattr(raw, "_pool", None):
+            pool.putconn(raw)  # it counts what it has lent, and makes another one
+    del connections[wrapper.alias]
+    _of_thread.wrappers = ()

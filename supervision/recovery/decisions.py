@@ -20,6 +20,7 @@ from supervision.errors import (
 )
 from supervision.incidents.lifecycle import INFO, WARNING
 from supervision.models import Alert
+from supervision.postgres import db
 from supervision.recovery import attribution
 from supervision.retry import (
     Abandon,
@@ -129,11 +130,12 @@ def unfit(place: StepPosition, error: UnfitResult, *, done: bool = True) -> Fail
     return Failure(outcome=Outcome.UNKNOWN if done else Outcome.PERMANENT, message=message, code="unfit_result", reconcile=True)
 
 
-def left_open(place: StepPosition) -> Failure:
+def left_open(place: StepPosition, *, done: bool = True) -> Failure:
     """The agent returned with a transaction open, which was rolled back: the step stops in Error, as after an unfit result."""
     told = f"step {place.label}: the agent {place.agent.name} returned with a transaction open; what it wrote there is rolled back."
     message = f"{told} Let it leave every atomic block, and commit where it has switched autocommit off"
-    return Failure(outcome=Outcome.UNKNOWN, message=message, code="transaction_left_open", reconcile=True)
+    outcome = Outcome.UNKNOWN if done else Outcome.PERMANENT
+    return Failure(outcome=outcome, message=message, code="transaction_left_open", reconcile=True)
 
 
 def unrecorded(place: StepPosition, error: Exception, why: str) -> Failure:
@@ -147,6 +149,8 @@ def rolled_back(place: StepPosition, error: Exception) -> Failure:
     """A transactional agent's transaction was rolled back as a whole: certainly nothing was done."""
     if isinstance(error, UnfitResult):
         return unfit(place, error, done=False)
+    if isinstance(error, db.TransactionLeftOpen):
+        return left_open(place, done=False)
     return as_failure(TransientFailure(f"{type(error).__name__}: {error}"))
 
 

@@ -60,6 +60,8 @@ class WaitForSignal(Step):
         if not SIGNAL_NAME.fullmatch(self.awaited):
             raise DefinitionError(f"step {self.name!r}: a signal's name has 1 to 100 letters, digits, -, _ and ., got {self.awaited!r}")
         _bounded(self.name, "within", self.within)
+        for moment in self.remind_after:
+            demand_time(f"step {self.name!r}: remind_after", moment)
         moments = (timedelta(0), *self.remind_after, self.within)
         if bool(self.remind_after) != (self.remind is not None) or any(one >= other for one, other in pairwise(moments)):
             raise DefinitionError(f"step {self.name!r}: remind_after needs remind, and moments that rise from 0 to within")

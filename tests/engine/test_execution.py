@@ -228,6 +228,19 @@ def test_a_refusal_without_words_is_told_in_one_sentence_for_operators():
     assert step(key, "beta-step").last_error == told
 
 
+class CardDeclined(PermanentFailure):
+    """
+    The bank of the customer declined the card,
+    and nothing was paid.
+
+    code: the bank's.
+    """
+
+
+def test_an_error_of_the_project_is_told_in_the_first_words_that_describe_it_however_they_are_broken():
+    assert str(CardDeclined()) == "The bank of the customer declined the card, and nothing was paid."
+
+
 def test_a_postponed_step_is_not_counted():
     toy.ALPHA.on_perform = kit.raising(Postpone("closed", timedelta(minutes=3)))
     key = kit.ran()

@@ -79,6 +79,7 @@ def test_a_wrong_workflow_is_refused_with_its_fault_named(arguments, words):
     [
         (lambda: WaitForSignal("paid", within=5), r"step 'paid': within must be a timedelta, for example timedelta\(seconds=30\), got 5"),
         (lambda: WaitForSignal("paid", on_timeout="compensat"), "step 'paid': on_timeout must be one of .*, did you mean 'compensate'"),
+        (lambda: WaitForSignal("paid", remind_after=(5,), remind=print), "step 'paid': remind_after must be a timedelta, .*, got 5"),
         (lambda: Timer("rest", lasts=5), "step 'rest': lasts must be a timedelta"),
         (lambda: RetryPolicy(on_permanent="undo"), "on_permanent must be one of 'error', 'compensate', 'skip', got 'undo'"),
         (lambda: RetryPolicy(on_exhausted="skipp"), "on_exhausted must be one of .*, got 'skipp', did you mean 'skip'"),
@@ -88,6 +89,11 @@ def test_a_wrong_workflow_is_refused_with_its_fault_named(arguments, words):
 def test_a_wrong_wait_or_policy_is_refused_with_its_fault_named(make, words):
     with pytest.raises(DefinitionError, match=words):
         make()
+
+
+@pytest.mark.parametrize("names", [("name",), ["name"], {"name"}])
+def test_the_fields_that_may_be_corrected_may_be_given_as_a_list_or_a_set(names):
+    assert "name" in Workflow("w", (a_step(amendable=names),), toy.INTAKE).step(0).amendable
 
 
 def test_a_policy_may_be_named_by_its_word():

@@ -72,6 +72,11 @@ def test_the_search_field_understands_whatever_names_an_order_and_says_what_it_u
         ("Jose Araujo", ["José Araújo"]),
         ("LÈA Żółć-İnan", ["lea", "zolc", "inan", "Lèa ŻÓŁĆ"]),
         ("Nguye\u0302\u0303n", ["nguyen", "Nguyễn"]),
+        ("Сергей", ["сергей", "Серге\u0438\u0306"]),
+        ("Серге\u0438\u0306", ["Сергей", "Серге\u0438\u0306"]),
+        ("Νίκος", ["νίκος", "Νι\u0301κος"]),
+        ("Ḥasan \u0958लम", ["H\u0323asan", "Ḥasan", "\u0958लम"]),
+        ("H\u0323asan", ["Ḥasan", "hasan"]),
         ("Anne-Marie \\ 'Oak' & Co:*", ["anne-m", "marie", "'Oak' & Co:*", "\\ oak"]),
     ],
 )

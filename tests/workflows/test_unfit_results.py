@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from supervision import Agent, PermanentFailure, Step, testing
 from supervision.agent import registered
 from supervision.models import Alert, Effect
+from supervision.postgres.backend.base import DatabaseWrapper
 from supervision.store import step_verbs
 from tests.support import toy
 from tests.workflows.conftest import BETA
@@ -161,13 +162,29 @@ class Forgetful(Agent):
             transaction.atomic().__enter__()
         if request.payload["opens"] == "autocommit":
             transaction.set_autocommit(False)
-        Group.objects.create(name=request.run_key)
+        if request.payload["opens"] == "statement":
+            connection.cursor().execute("BEGIN")
+        if request.payload["opens"] == "elsewhere":
+            transaction.atomic(using="elsewhere").__enter__()
+        Group.objects.using("elsewhere" if request.payload["opens"] == "elsewhere" else None).create(name=request.run_key)
         if request.payload["fails"]:
             raise PermanentFailure("no")
         return {}
 
 
-@pytest.mark.parametrize("opens", ["block", "autocommit"])
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A second database, with a pool of one connection."""
+    entry = connections.settings["default"]
+    pool = {"min_size": 0, "max_size": 1, "timeout": 5}
+    monkeypatch.setitem(connections.settings, "elsewhere", {**entry, "OPTIONS": {**entry["OPTIONS"], "pool": pool}})
+    yield
+    if made := DatabaseWrapper._connection_pools.pop("elsewhere", None):
+        made.close()
+
+
+@pytest.mark.parametrize("opens", ["block", "autocommit", "statement", "elsewhere"])
+@pytest.mark.usefixtures("elsewhere")
 def test_a_transaction_that_an_agent_leaves_open_is_rolled_back_and_harms_no_other_order(sas, flow, monkeypatch, opens):
     monkeypatch.setitem(registered, "forgetful", Forgetful())
     flow(Step("note", agent="forgetful", retry=toy.RETRY))
@@ -181,4 +198,33 @@ def test_a_transaction_that_an_agent_leaves_open_is_rolled_back_and_harms_no_oth
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'")
         assert cursor.fetchone() == (0,)
+    Group.objects.filter(name__in=[run.key for run in good]).delete()
+
+
+class ForgetfulClerk(Clerk):
+    """Works in this database, and leaves a block that it has entered as the payload says."""
+
+    name = "forgetful clerk"
+
+    def perform_many(self, requests):
+        if any(request.payload["opens"] for request in requests):
+            transaction.atomic().__enter__()
+        Group.objects.bulk_create([Group(name=request.run_key) for request in requests])
+        if any(request.payload["raises"] for request in requests):
+            raise RuntimeError("no")
+        return [{} for _ in requests]
+
+
+def test_a_block_that_a_transactional_agent_leaves_open_is_rolled_back_and_harms_no_other_order(sas, flow, monkeypatch):
+    monkeypatch.setitem(registered, "forgetful clerk", ForgetfulClerk({}))
+    flow(Step("note", agent="forgetful clerk", retry=toy.RETRY))
+    left = [sas.start("waiting", {"opens": True, "raises": raises}) for raises in (False, True)]
+    good = [sas.start("waiting", {"opens": False, "raises": False}) for _ in range(3)]
+
+    assert not connection.in_atomic_block
+    assert [run.state for run in left + good] == ["Error", "Processing", "Processed", "Processed", "Processed"]
+    assert error_of(left[0].key, "note").startswith("step note: the agent forgetful clerk returned with a transaction open; what it wrote")
+    assert [testing.step(run.key, "note").effect for run in left] == ["none", "none"]
+    assert testing.step(left[1].key, "note").last_error == "RuntimeError: no"
+    assert set(Group.objects.filter(name__in=[run.key for run in left + good]).values_list("name", flat=True)) == {run.key for run in good}
     Group.objects.filter(name__in=[run.key for run in good]).delete()

@@ -1,0 +1,63 @@
+"""Searches in databases of other locales, which have other small letters for capitals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from orders.accounts.history import _guests
+from orders.filters import OrderFilters
+from orders.models import Order
+from orders.searching import by_customer, by_mail
+from tests.commands.test_command_line import database_url
+
+TURKISH = "LOCALE_PROVIDER icu ICU_LOCALE 'tr' LOCALE 'C'"
+PLAIN = "LOCALE 'C'"
+ROW = {"run_id": 7, "email": "Info@Example.com", "customer": "Éloise ΝΙΚΟΣ", "account_id": None}
+Find = Callable[[QuerySet[Any]], list[int]]
+
+
+@pytest.fixture
+def find(request: pytest.FixtureRequest) -> Iterator[Find]:
+    """Runs a search in a database of the locale that the test names, which has one order."""
+    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
+        server.execute("DROP DATABASE IF EXISTS other_locale")
+        try:
+            server.execute(f"CREATE DATABASE other_locale TEMPLATE template0 ENCODING 'UTF8' {request.param}")
+        except psycopg.errors.FeatureNotSupported as error:
+            pytest.skip(str(error))
+        try:
+            with psycopg.connect(database_url("other_locale"), autocommit=True) as there:
+                there.execute("CREATE TABLE orders_order (run_id bigint, email varchar(254), customer text, account_id int)")
+                there.execute("CREATE TABLE auth_user (id int); CREATE TABLE auth_group (id int, name text)")
+                there.execute("CREATE TABLE auth_user_groups (user_id int, group_id int)")
+                there.execute("INSERT INTO orders_order VALUES (%(run_id)s, %(email)s, %(customer)s, %(account_id)s)", ROW)
+                yield lambda rows: [run for (run,) in there.execute(*rows.values_list("run_id").query.sql_with_params())]
+        finally:
+            server.execute("DROP DATABASE other_locale")
+
+
+@pytest.mark.parametrize(
+    ("find", "term"),
+    [
+        (TURKISH, "Info@Example.com"), (TURKISH, "INFO@EXAMPLE.COM"),
+        (PLAIN, "Info@Example.com"), (PLAIN, "INFO@EXAMPLE.COM"), (PLAIN, "info@example.com"),
+    ],
+    indirect=["find"],
+)  # fmt: skip
+def test_a_mail_address_is_found_whatever_the_small_letters_of_the_database_are(find: Find, term: str):
+    for searched in (term, term[:5], term[:4]):
+        assert find(by_mail(searched)) == [ROW["run_id"]], searched
+    assert find(OrderFilters().by_email(Order.objects.order_by(), term)) == [ROW["run_id"]]
+    assert find(Order.objects.order_by().filter(_guests(User(pk=1, email=term)))) == [ROW["run_id"]]
+
+
+@pytest.mark.parametrize("find", [TURKISH, PLAIN], indirect=True)
+@pytest.mark.parametrize("term", ["Éloise", "Élo", "ΝΙΚΟΣ"])
+def test_a_name_is_found_as_it_is_written_whatever_the_small_letters_of_the_database_are(find: Find, term: str):
+    assert find(by_customer(term)) == [ROW["run_id"]]
