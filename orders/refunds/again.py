@@ -82,7 +82,7 @@ def pay_again(key: str, refund: str, *, reason: str, by: Any, idempotency_key: s
     """
     demand_reason(reason)
     check_key(idempotency_key)
-    digest = digest_of("again", refund, reason)
+    digest = digest_of("again", refund, gate.reason_asked(reason))
 
     def work() -> Asked:
         order = Order.objects.select_for_update(no_key=True).filter(public_id=key).first()

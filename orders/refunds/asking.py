@@ -54,7 +54,7 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
     if not amount.is_finite() or amount <= 0 or amount != amount.quantize(Decimal("0.01")):
         raise InvalidOrder({"amount": [_("Expected an amount above 0, with at most two decimals.")]})
     amount = amount.quantize(Decimal("0.01"))
-    digest = digest_of(str(amount), reason)
+    digest = digest_of(str(amount), gate.reason_asked(reason))
 
     def work() -> Asked:
         order = Order.objects.select_for_update(no_key=True).filter(public_id=key).first()

@@ -10,6 +10,7 @@ has as many corrections as the operator saw. Its row, stock, lines, refund, book
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -81,7 +82,8 @@ def correct(
     """
     demand_reason(reason)
     check_key(idempotency_key)
-    digest = digest_of(report, reason)
+    # Sorted: an approved request comes back from the database, which keeps the names of an object in an order of its own.
+    digest = digest_of(json.dumps(report, sort_keys=True), gate.reason_asked(reason))
 
     def work() -> ReturnCorrection:
         if before := _seen(public_id, idempotency_key, digest):

@@ -156,6 +156,15 @@ def asking(work: Callable[[], T]) -> T:
         raise db.transact(lambda: ask(need.operation, need.stake, by=need.by, reason=need.reason)) from None
 
 
+def reason_asked(reason: str) -> str:
+    """The reason as it was given by the operator who asked: while an approved verb is carried out, without what the approval adds.
+
+    A verb with an idempotency key compares this one, so that the same request is known again after its approval.
+    """
+    given = _approved.get()
+    return reason if given is None else given.reason
+
+
 @contextmanager
 def carrying_out(row: Approval) -> Iterator[None]:
     """Let the approved operation pass the gate during the block, in this thread."""

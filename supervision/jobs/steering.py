@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models.functions import Now
@@ -28,8 +28,22 @@ JOB = "job"
 ANY_VERB = "*"  # in the key of a request, which is the same for every verb
 
 
-def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None, token: str = "") -> Job:
-    """Start a job for the orders that these filters find now. Raises BadFilter, Refused, and NotPermitted.
+class Started(NamedTuple):
+    """A job that was asked for. replayed: an earlier request under the same key has started it."""
+
+    job: Job
+    replayed: bool
+
+
+def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None) -> Job:
+    """Start a job for the orders that these filters find now. Raises BadFilter, Refused, and NotPermitted."""
+    return start_once(verb, given, by=by, reason=reason, changes=changes, token="").job
+
+
+def start_once(
+    verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, changes: Mapping[str, Any] | None = None, token: str
+) -> Started:
+    """As `start`, once for each token.
 
     token: the sender's key of this request; a request that has started a job gets this job again, and another request under it is
     refused.
@@ -38,12 +52,16 @@ def start(verb: str, given: Mapping[str, Any], *, by: Actor, reason: str, change
     demand_reason(reason)
     rights.demand(by, verb)
     kept = {name: str(value) for name, value in given.items() if str(value) != ""}
-    job = started(ANY_VERB, token, by=by) or db.transact(
-        lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}, _key(ANY_VERB, token, by))
+    before = started(ANY_VERB, token, by=by)
+    made = (
+        Started(before, replayed=True)
+        if before
+        else db.transact(lambda: _start(verb, selection.by_filter(given), kept, by, reason, changes or {}, _key(ANY_VERB, token, by)))
     )
+    job = made.job
     if token and (job.verb, job.filter, job.changes, job.reason) != (verb, kept, changes or {}, reason):
         raise Refused(_("Another job was started under this key."), "job_key_reused")
-    return job
+    return made
 
 
 def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *, by: Actor, reason: str, token: str = "") -> Job:
@@ -54,7 +72,7 @@ def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *
     selection.check_verb(verb)
     demand_reason(reason)
     rights.demand(by, verb)
-    return db.transact(lambda: _start(verb, chosen, given, by, reason, {}, _key(verb, token, by)))
+    return db.transact(lambda: _start(verb, chosen, given, by, reason, {}, _key(verb, token, by))).job
 
 
 def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Actor, reason: str, token: str = "") -> Job:
@@ -65,7 +83,7 @@ def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Act
     selection.check_verb(verb)
     demand_reason(reason)
     rights.demand(by, verb)
-    return db.transact(lambda: _start(verb, selection.one_by_one(chosen), {}, by, reason, {}, _key(verb, token, by)))
+    return db.transact(lambda: _start(verb, selection.one_by_one(chosen), {}, by, reason, {}, _key(verb, token, by))).job
 
 
 def started(verb: str, token: str, *, by: Actor) -> Job | None:
@@ -86,14 +104,14 @@ def _start(
     reason: str,
     changes: Mapping[str, Any],
     key: str | None = None,
-) -> Job:
+) -> Started:
     if changes:
         versions = set(Run.objects.filter(pk__in=chosen.runs).order_by().values_list("workflow", "version").distinct())
         selection.check_changes(verb, changes, versions)
     said = {"filter": json.dumps(dict(given)), "changes": json.dumps(dict(changes)), "reason": reason}
     new = db.fetch(job_sql.BEGIN, {**said, "verb": verb, "account": account_of(by), "by": name_of(by), "key": key})
     if not new:
-        return Job.objects.get(key=key)
+        return Started(Job.objects.get(key=key), replayed=True)
     job = Job.objects.get(pk=new[0][0])
     runs = [run_id for (run_id,) in db.fetch(job_sql.freeze(verb), {**chosen.params, "job": job.pk})]
     if not runs:
@@ -104,7 +122,7 @@ def _start(
     _ask_for_it(job, runs, chosen.step, by)
     failpoints.hit("job.before_start")
     hints.send(hints.JOBS)
-    return job
+    return Started(job, replayed=False)
 
 
 def _ask_for_it(job: Job, runs: Sequence[int], step: str, by: Actor) -> None:

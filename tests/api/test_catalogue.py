@@ -15,6 +15,8 @@ from rest_framework.exceptions import APIException
 
 from supervision.api.errors import _BY_STATUS
 from supervision.api.reference import problems
+from supervision.approvals.gate import MoreAtStake
+from supervision.errors import AwaitsApproval, Refused
 from supervision.signals.sending import Sent
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -70,14 +72,15 @@ def raised() -> dict[str, str]:
 
 
 def framework() -> set[str]:
-    """The codes of REST framework's exceptions and of ours, and those that a status alone has."""
-    kinds, found = [APIException], set(_BY_STATUS.values())
-    while kinds:
-        kind = kinds.pop()
-        kinds += kind.__subclasses__()
-        if kind.__module__.split(".")[0] in ("rest_framework", "supervision", "orders") and kind is not APIException:
-            found.add(kind.default_code)
-    return found | {"refused", "changed_meanwhile"}
+    """The codes that REST framework's exceptions and ours have by themselves, and those that a status alone has."""
+    kinds = [kind for kind in kinds_of(APIException) if kind.__module__.split(".")[0] in ("rest_framework", "supervision", "orders")]
+    ours = [kind for kind in kinds_of(Refused) if kind not in (AwaitsApproval, MoreAtStake)]  # a 202; a result of a job
+    return set(_BY_STATUS.values()) | {kind.default_code for kind in kinds} | {kind.code for kind in [Refused, *ours]}
+
+
+def kinds_of(error: type[Exception]) -> list[type]:
+    """The exceptions that are one of this kind."""
+    return [one for kind in error.__subclasses__() for one in (kind, *kinds_of(kind))]
 
 
 @pytest.mark.parametrize(("code", "place"), sorted(raised().items()))
@@ -106,6 +109,15 @@ def test_each_refusal_of_the_schema_has_an_example_of_each_of_its_codes():
                     examples = answer["content"]["application/problem+json"]["examples"]
                     assert examples, (operation["operationId"], status)
                     assert {known[name]["value"]["status"] for name in examples} == {int(status)}
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [("abandon_order", "not_cancellable"), ("abandon_order", "changed_meanwhile"), ("stop_job", "changed_meanwhile"),
+     ("end_job", "changed_meanwhile"), ("resume_job", "changed_meanwhile"), ("signal_order", "not_permitted")],
+)  # fmt: skip
+def test_an_operation_shows_the_example_of_a_refusal_that_it_gives(operation, code):
+    assert code in problems.of(str(problems.PROBLEMS[code].status), operation)
 
 
 @pytest.mark.parametrize(("path", "code"), [("/api/v1/nothing/", "not_found"), ("/api/v1/orders/", "not_authenticated")])

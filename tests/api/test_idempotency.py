@@ -10,8 +10,9 @@ import pytest
 from knox.models import AuthToken
 
 from orders.models import Product
-from supervision.models import Submission
+from supervision.models import Job, Submission
 from tests.shopping import a_product, a_request, an_account, signed_in
+from tests.support.console import fail
 
 ORDERS = "/api/v1/orders/"
 
@@ -89,3 +90,24 @@ def test_fifty_simultaneous_requests_with_one_key_place_one_order(live_server):
     assert {status for status, _body, _location in answers} == {202}
     assert len({(content, location) for _status, content, location in answers}) == 1
     assert Submission.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_simultaneous_requests_with_one_key_one_starts_a_job_and_the_others_say_that_they_repeat_it(live_server):
+    fail(3)
+    token = AuthToken.objects.create(an_account("olga", "operator"))[1]
+    body = json.dumps({"verb": "resubmit", "filter": {"process_state": "Error"}, "reason": "the bank is back"})
+    headers = {"Authorization": f"Token {token}", "Content-Type": "application/json", "Idempotency-Key": "evening"}
+
+    def post(_n):
+        connection = HTTPConnection(live_server.thread.host, live_server.thread.port, timeout=60)
+        connection.request("POST", "/api/v1/jobs/", body, headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())["id"], answer.getheader("Idempotent-Replayed")
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(post, range(12)))
+
+    job = Job.objects.get()
+    assert {(status, pk) for status, pk, _mark in answers} == {(202, job.pk)}
+    assert sorted(mark or "" for _status, _pk, mark in answers) == [""] + ["true"] * 11

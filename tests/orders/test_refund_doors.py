@@ -86,6 +86,21 @@ def test_above_the_limit_another_operator_approves_what_the_api_asked_for(shop, 
     assert refunds_made(services, delivered) == [6000]
 
 
+def test_a_request_that_is_sent_again_after_its_approval_gets_the_same_refund(shop, delivered, services, olga, settings):
+    above(settings, "50")
+    waits = post(olga, delivered, amount="60.00").json()["approval"]
+    deciding.approve(waits, by=an_account("otto", "operator"), reason="I saw it")
+    shop.run()
+
+    again = post(olga, delivered, amount="60.00")
+    other = post(olga, delivered, amount="60.00", reason="another")
+
+    assert (again.status_code, again.json()) == (202, {"id": Refund.objects.get().public_id})
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+    assert refunds_made(services, delivered) == [6000]
+
+
 def test_the_right_to_other_verbs_is_none_to_refund(shop, delivered):
     carla, rita = (an_account(name, "viewer") for name in ("carla", "rita"))
     carla.user_permissions.add(Permission.objects.get(codename="resubmit_run"))

@@ -260,6 +260,7 @@ def test_above_the_limit_another_operator_approves_it_and_it_is_paid_once(shop, 
     deciding.approve(waits.value.approval, by=otto, reason="I saw it")
     finished(shop)
 
+    assert paid_again(delivered, failed, by=olga).replayed
     assert refunds_made(services, delivered) == [1290, 1290]
     assert failed_of(delivered) == []
 

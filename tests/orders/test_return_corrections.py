@@ -289,6 +289,7 @@ def test_above_the_limit_another_operator_approves_the_money(shop, delivered, re
     deciding.approve(waits.value.approval, by=two, reason="seen")
     shop.run()
 
+    assert correct(returned, report(mugs=2, totes=1), by=one) == ReturnCorrection.objects.get()
     assert Approval.objects.get().state == "approved"
     assert refunds_made(services, delivered) == [3090, 1290]
 

@@ -63,11 +63,10 @@ class JobsView(Door):
             if said["dry_run"]:
                 shown = selection.preview(said["verb"], selection.by_filter(said["filter"]), said["changes"])
                 return Response(reading.preview_facts(shown))
-            before = steering.started(steering.ANY_VERB, key, by=by)
-            job = steering.start(said["verb"], said["filter"], by=by, reason=said["reason"], changes=said["changes"], token=key)
+            made = steering.start_once(said["verb"], said["filter"], by=by, reason=said["reason"], changes=said["changes"], token=key)
         except BadFilter as bad:
             raise ValidationError({"filter": {bad.name: [str(bad)]}}) from None
-        return Response(reading.facts(job), status=202, headers=replay_mark(before is not None))
+        return Response(reading.facts(made.job), status=202, headers=replay_mark(made.replayed))
 
 
 class JobView(Door):

@@ -30,6 +30,7 @@ PROBLEMS: dict[str, Problem] = {
     "not_authenticated": Problem(401, "Authentication credentials were not provided.", "Send `Authorization: Token ...`."),
     "authentication_failed": Problem(401, "Invalid token.", "Use a token that is neither wrong nor expired nor revoked."),
     "permission_denied": Problem(403, "You may not do this.", "Use an account that may do this."),
+    "not_permitted": Problem(403, "olga may not refund.", "Use an account with this right.", r"(?!list_|get_)\w+"),
     "token_reads_only": Problem(403, "This token may only read. Make one with another scope.", "Use a token whose scope is not `read`."),
     "proof_needed": Problem(
         403, "This moves money, and it was long ago that this session was proved.", "Prove it again in the console, or use a token."
@@ -50,12 +51,16 @@ PROBLEMS: dict[str, Problem] = {
         503, "This cannot be taken now; please try again in a moment.", "Repeat the request after `Retry-After` seconds."
     ),
     "refused": Problem(409, "The present state does not allow this.", _LOOK, r"\w+"),
-    "changed_meanwhile": Problem(409, "You saw attempt 5 of charge-payment, it is at attempt 6 now.", _LOOK, _VERBS),
+    "changed_meanwhile": Problem(
+        409, "You saw attempt 5 of charge-payment, it is at attempt 6 now.", _LOOK, rf"{_VERBS}|abandon_order|(stop|end|resume)_job"
+    ),
     "archived": Problem(409, "The order ended long ago and is archived: nothing about it can be changed.", "Leave it as it is.", _VERBS),
     "dead_letter": Problem(409, "The submission could not be read.", "An operator requeues or discards the dead letter.", _VERBS),
     "not_taken_up": Problem(409, "The order is still waiting to be taken up.", "Wait a moment, and repeat the request.", _VERBS),
     "not_in_error": Problem(409, "The order is Processing: no step is in Error.", "There is nothing to do: the order goes on.", _STEPS),
-    "not_cancellable": Problem(409, "The order is Processed and can no longer be cancelled.", "Ask for a return.", "cancel_order"),
+    "not_cancellable": Problem(
+        409, "The order is Processed and can no longer be cancelled.", "Ask for a return.", "(cancel|abandon)_order"
+    ),
     "not_undoable": Problem(409, "The order goes on already.", _LOOK, "compensate_order"),
     "not_skippable": Problem(409, "charge-payment has to be undone.", "Resubmit or complete the step, or cancel.", "skip_step"),
     "not_completable": Problem(409, "Only a step that is in Error or waits can be completed.", _LOOK, "complete_step"),
