@@ -184,6 +184,18 @@ def test_a_total_in_another_currency_than_the_page_showed_is_not_charged(client,
     assert client.post("/checkout/", FILLED_IN | fields_of(answer.text)).status_code == 302
 
 
+def test_a_cart_that_was_changed_in_another_tab_is_no_change_of_a_price(client, mug) -> None:
+    form = a_checkout(client)
+    client.post("/cart/MUG-BLUE/add/", {"quantity": 1})
+
+    answer = client.post("/checkout/", form)
+
+    assert answer.status_code == 409
+    assert "The total has changed since you looked. Nothing was ordered yet." in answer.text
+    assert "A price has changed" not in answer.text
+    assert "The total is now €38.70" in answer.text
+
+
 def test_a_total_that_was_tampered_with_is_not_the_price(client, mug) -> None:
     form = a_checkout(client)
 

@@ -58,16 +58,18 @@ from django.db import connection
 from kombu import Queue
 from sasproject import celery_app
 
+def sessions():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%queues%'")
+        return {pid for (pid,) in cursor.fetchall()}
+
+before = sessions()  # of the tests' own process
 with celery_app.connection_for_write() as link:
     queue, producer = Queue(sys.argv[1]), link.Producer()
     for number in range(20):
         producer.publish({"run": number}, routing_key=queue.name, declare=[queue])
         time.sleep(0.02)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%queues%'"
-        )
-        print(cursor.fetchone()[0])
+    print(len(sessions() - before))
     queue(link).delete()
 """
 # A worker that may have one message at a time. It looks into an idle queue every ten minutes.
