@@ -26,7 +26,7 @@ def plain(text: str) -> str:
 
 
 def without_accents(column: str) -> Func:
-    """This column's text in the database, without accents and then in small letters. Most texts have none: TRANSLATE takes 12 us."""
+    """This column's text in the database without its accents. Most texts have none and stay as they are, because TRANSLATE is slow."""
     template = (
         "CASE WHEN OCTET_LENGTH(%(expressions)s) = CHAR_LENGTH(%(expressions)s) THEN %(expressions)s"
         f" ELSE TRANSLATE(LOWER(%(expressions)s), '{ACCENTED}{SIGNS}', '{PLAIN}') END"

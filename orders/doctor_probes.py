@@ -98,13 +98,13 @@ def console() -> Iterator[Finding]:
 
 
 def alerts() -> Iterator[Finding]:
-    """Say whether anyone is told of incidents."""
+    """Say whether operators are told of incidents."""
     receivers: Any = settings.SUPERVISION["OPERATOR_EMAILS"]
     channels = Channel.objects.filter(active=True).count()
     if receivers or channels:
         yield Finding("alerts", Level.OK, f"incidents are told to {len(receivers)} addresses and {channels} channels")
     else:
-        text = "no one is told of incidents: OPERATOR_EMAILS is empty, and no channel is active"
+        text = "no operator is told of incidents: OPERATOR_EMAILS is empty, and no channel is active"
         yield Finding("alerts", Level.WARN, text, "set OPERATOR_EMAILS, or add a channel in the console")
 
 

@@ -169,7 +169,7 @@ def drop_lost_connections() -> None:
 def end_open_transactions() -> bool:
     """Roll back what other code has left open on this thread, in any database; returns whether there was anything.
 
-    An open transaction keeps its locks, and whatever is called next on the thread would write into it. The connection is given up,
+    An open transaction keeps its locks, and the next call on the thread would write into it. The connection is given up,
     because Django counts on it how many blocks are open. Connections are looked up once for each thread: that takes as long as ten
     checks, and where the project has several databases, until the thread has used each of them.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -250,3 +251,11 @@ def test_the_file_is_read_in_portions_that_follow_each_other(operator: Client, m
     assert [row[0] for row in rows] == list(Order.objects.order_by("-created_at", "-id").values_list("number", flat=True))
     sizes = [len(portion) for portion in export.portions(Order.objects.all(), ("-created_at", "-id"))]
     assert sizes == [2, 2, 2, 1]
+
+
+def test_the_indexes_of_words_are_counted_when_they_are_made(failed: Order):
+    count = import_module("orders.migrations.0042_statistics").COUNT
+    with connection.cursor() as cursor:
+        cursor.execute(count)
+        cursor.execute("SELECT DISTINCT tablename FROM pg_stats WHERE tablename IN ('order_mail', 'order_customer_plain')")
+        assert {name for (name,) in cursor.fetchall()} >= {"order_mail"}

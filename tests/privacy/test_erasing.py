@@ -275,7 +275,7 @@ def test_what_a_restore_brings_back_is_found_by_the_list(shop, zoe):
     shop.run()
     assert again.found(hashes) == []  # a customer who has come back since
 
-    Order.objects.filter(email=EMAIL.upper()).update(created_at=LONG_AGO)  # one whom a copy from before the erasure has brought
+    Order.objects.filter(email=EMAIL.upper()).update(created_at=LONG_AGO)  # as in a copy from before the erasure
     assert [person.emails for person in again.found(hashes)] == [[EMAIL.lower()]]
 
     Order.objects.filter(email=EMAIL.upper()).update(created_at=Now())

@@ -53,7 +53,7 @@ with celery_app.connection_for_write() as link:
 """
 # Who sends one message after another needs one connection for that, and each publisher of each process has its own.
 CONNECTIONS = """
-import sys, time
+import sys
 from django.db import connection
 from kombu import Queue
 from sasproject import celery_app
@@ -68,7 +68,6 @@ with celery_app.connection_for_write() as link:
     queue, producer = Queue(sys.argv[1]), link.Producer()
     for number in range(20):
         producer.publish({"run": number}, routing_key=queue.name, declare=[queue])
-        time.sleep(0.02)
     print(len(sessions() - before))
     queue(link).delete()
 """
