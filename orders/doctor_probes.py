@@ -102,7 +102,7 @@ def alerts() -> Iterator[Finding]:
     receivers: Any = settings.SUPERVISION["OPERATOR_EMAILS"]
     channels = Channel.objects.filter(active=True).count()
     if receivers or channels:
-        yield Finding("alerts", Level.OK, f"incidents are told to {len(receivers)} addresses and {channels} channels")
+        yield Finding("alerts", Level.OK, f"incidents are told to mail addresses: {len(receivers)}, channels: {channels}")
     else:
         text = "no operator is told of incidents: OPERATOR_EMAILS is empty, and no channel is active"
         yield Finding("alerts", Level.WARN, text, "set OPERATOR_EMAILS, or add a channel in the console")
