@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from supervision.effects import LONG_AGO, Book, Intention, Operation, Said
-from supervision.errors import AgentFailure, DefinitionError
+from supervision.errors import AgentFailure, DefinitionError, PermanentFailure
 from supervision.states import ATTEMPTS_PER_EPOCH
 
 JSON = Mapping[str, Any]
@@ -208,7 +208,7 @@ class Agent:
 
     def compensate(self, request: StepRequest) -> JSON:
         """Undo the step's work by key; also called while its effect is unknown. "It never happened" is success."""
-        raise NotImplementedError
+        raise self._no_undo()
 
     def opens_with(self, request: StepRequest) -> Intention | None:
         """The operation with which every attempt to perform the step begins, if there is one.
@@ -225,7 +225,11 @@ class Agent:
 
     def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
         """Undo a cohort at once. Only called when `transactional`."""
-        raise NotImplementedError
+        return [self._no_undo() for _request in requests]
+
+    def _no_undo(self) -> PermanentFailure:
+        # An undo step that was written when the agent had an undo, or by code that did not know the agent.
+        return PermanentFailure(f"the agent {self.name} has no undo")
 
     def stays(self, step: str, done: Collection[str]) -> bool:
         """Whether what this step did stays when an operator cancels its order without undo.
@@ -258,6 +262,10 @@ class WaitAgent(Agent):
         """Each step's own definition says what ends its wait."""
         return [request.definition.look(request) for request in requests]
 
+    def compensate_many(self, requests: Sequence[StepRequest]) -> list[JSON | AgentFailure]:
+        """A wait leaves nothing behind. Its undo step was written by code that did not know this agent."""
+        return [{} for _request in requests]
+
 
 CHILD = "child"
 
@@ -285,6 +293,7 @@ def _children() -> Any:
 
 
 registered: dict[str, Agent] = {}
+_OF_THE_ENGINE: dict[str, Agent] = {WAIT: WaitAgent(), CHILD: ChildAgent()}  # known without a workflow of this code that uses them
 
 
 def register_agent(agent: Agent) -> Agent:
@@ -315,10 +324,10 @@ def register_agent(agent: Agent) -> Agent:
 
 def get_agent(name: str) -> Agent:
     """The registered agent of this name. Raises DefinitionError if the running code has none."""
-    try:
-        return registered[name]
-    except KeyError:
-        raise DefinitionError(f"no agent named {name!r} is registered") from None
+    found = registered.get(name) or _OF_THE_ENGINE.get(name)
+    if found is None:
+        raise DefinitionError(f"no agent named {name!r} is registered")
+    return found
 
 
 def agents() -> list[Agent]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def branching(sas):
     """The module of the workers, whose workflow is also known here, because a sender checks the signals' names."""
     registries = (registered, _workflows, _newest)
     before = [dict(registry) for registry in registries]
-    yield __import__("tests.workflows.branching", fromlist=["NAME"])
+    sys.modules.pop("tests.workflows.branching", None)  # a second import registers again
+    yield import_module("tests.workflows.branching")
     for registry, kept in zip(registries, before, strict=True):
         registry.clear()
         registry.update(kept)
