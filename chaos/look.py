@@ -35,12 +35,15 @@ def order(**changes: Any) -> dict[str, Any]:
 SLOWEST = 3.0  # how many times as long as a quiet machine the slowest one takes
 
 
-def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "the condition") -> Any:
-    """Wait for the condition; returns its first true value. Raises AssertionError after `within` seconds of a quiet machine."""
+def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "the condition", told: Callable[[], Any] = str) -> Any:
+    """Wait for the condition; returns its first true value. Raises AssertionError after `within` seconds of a quiet machine.
+
+    told: what is known at that moment, for the error.
+    """
     deadline = time.monotonic() + within * SLOWEST
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {within * SLOWEST:.0f} s")
+            raise AssertionError(f"{what} did not come true within {within * SLOWEST:.0f} s {told()}")
         time.sleep(0.02)
     return value
 

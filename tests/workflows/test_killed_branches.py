@@ -62,10 +62,11 @@ def test_branches_survive_kills_and_are_done_and_undone_in_their_order(sas, bran
             if n % 9 == 4:
                 cancelled |= cancel(key)
         if kill < KILLS:
-            moved = StepState.objects.filter(attempt__gt=0).count()
-            until(lambda moved=moved: StepState.objects.filter(attempt__gt=0).count() > moved + 3 or ended(), within=60)
+            moved = begun()
+            until(lambda moved=moved: begun() > moved + 3 or ended(), within=60, told=open_steps)
         else:
-            until(ended, within=100)
+            until(ended, within=100, told=open_steps)
+        assert [worker.poll() for worker in workers] == [None, None], "a worker has ended by itself"
         for worker in workers:
             worker.kill()
             worker.wait()
@@ -91,6 +92,17 @@ def cancel(key: str) -> set[str]:
     except Refused:
         return set()
     return {key}
+
+
+def begun() -> int:
+    """How many steps have had an attempt."""
+    return StepState.objects.filter(attempt__gt=0).count()
+
+
+def open_steps() -> list[tuple]:
+    """The unfinished steps of the runs that have not ended."""
+    rows = StepState.objects.exclude(run__process_state__in=FINAL).filter(process_state__in=("Pending", "Processing", "Error"))
+    return list(rows.values_list("run_id", "name", "direction", "process_state", "attempt", "not_before", "complete_by", "last_error"))
 
 
 def ended() -> bool:
