@@ -21,6 +21,7 @@ from orders.returns import shown as returned
 from orders.services import client_of
 from supervision.insight import queries as engine
 from supervision.insight.directory import Directory, Entry, state_facts
+from supervision.runtime.humanize import utc
 
 NUMBER = re.compile(r"[0-9](?:[0-9 .-]*[0-9])?")
 
@@ -91,5 +92,4 @@ class OrderDirectory(Directory):
 
     def cells(self, row: dict[str, Any]) -> Sequence[Any]:
         """An order of the list."""
-        created = f"{row['created_at']:%Y-%m-%d %H:%M:%S}"
-        return row["id"], row["number"], row["process_state"], created, f"{row['total']} {row['currency']}", row["email"]
+        return row["id"], row["number"], row["process_state"], utc(row["created_at"]), f"{row['total']} {row['currency']}", row["email"]

@@ -15,6 +15,7 @@ from supervision.agent import CHILD
 from supervision.insight.queries import iso
 from supervision.models import StepState
 from supervision.postgres import db
+from supervision.runtime.humanize import moment
 from supervision.states import Direction, ProcessState
 
 AGENT = "shipping"
@@ -77,7 +78,7 @@ class ParcelView:
         }
 
     def __str__(self) -> str:
-        since = " " + _("since %(at)s") % {"at": f"{self.changed_at:%Y-%m-%d %H:%M}"} if self.changed_at else ""
+        since = " " + _("since %(at)s") % {"at": moment(self.changed_at)} if self.changed_at else ""
         return f"{self.tracking_number or self.shipment or '-'} {_(self.state)}{since}"
 
 

@@ -6,7 +6,6 @@ before. A verb that calls services is carried out by the outbox, which takes it 
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -20,6 +19,7 @@ from supervision.models import Approval, Notification
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
 from supervision.runtime import failpoints
+from supervision.runtime.humanize import utc
 from supervision.wakeup import hints
 
 CARRY_OUT = "approved-verb"
@@ -128,7 +128,7 @@ def _open(pk: int, by: AbstractBaseUser, reason: str, also: str) -> Approval:
 def _too_late(pk: int) -> ChangedMeanwhile:
     row = Approval.objects.get(pk=pk)
     if row.state == Approval.State.PENDING:
-        return ChangedMeanwhile(_("The request was not decided before %(until)s.") % {"until": _at(row.expires_at)})
+        return ChangedMeanwhile(_("The request was not decided before %(until)s.") % {"until": utc(row.expires_at)})
     return ChangedMeanwhile(
         _("The request is decided already: %(state)s %(by)s.") % {"state": row.get_state_display(), "by": row.decided_by}
     )
@@ -154,10 +154,6 @@ def carry_out(notification: Notification) -> None:
         db.run(_FAILED, {"id": row.pk, "outcome": str(problem)[:500], "by": row.decided_by, "reason": row.decision_reason})
     else:
         db.run(_CARRIED_OUT, {"id": row.pk, "outcome": outcome[:500]})
-
-
-def _at(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _log(by: AbstractBaseUser, row: Approval, message: str) -> None:

@@ -19,6 +19,7 @@ from supervision.insight.filters import Filters
 from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
 from supervision.models import Run, StepState, Submission
+from supervision.runtime.humanize import utc
 from supervision.states import Direction, ProcessState, RunState
 
 
@@ -79,7 +80,7 @@ class Directory:
 
     def cells(self, row: dict[str, Any]) -> Sequence[Any]:
         """One row of `newest` in a table."""
-        return row["id"], row["workflow"], row["process_state"], f"{row['created_at']:%Y-%m-%d %H:%M:%S}"
+        return row["id"], row["workflow"], row["process_state"], utc(row["created_at"])
 
 
 _used: list[Directory] = [Directory()]

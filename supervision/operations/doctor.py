@@ -25,6 +25,7 @@ from kombu.utils.url import maybe_sanitize_url
 from supervision import celery, conf
 from supervision.models import Alert, Incident
 from supervision.postgres import advice, db, pooling
+from supervision.runtime.humanize import utc
 from supervision.runtime.intervals import seconds_of
 from supervision.sealing import rows as sealed_rows
 
@@ -293,7 +294,7 @@ def schedules() -> Iterator[Finding]:
         often = "once" if one.one_off else one.scheduler
         text = f"{one.name}: beat sends {one.task} {often} only, and expired steps wait as long"
         if one.start_time is not None and one.start_time > now():
-            text = f"{one.name}: beat does not send {one.task} before {one.start_time:%Y-%m-%d %H:%M}"
+            text = f"{one.name}: beat does not send {one.task} before {utc(one.start_time)}"
         yield Finding("schedules", Level.WARN, text, "in the console: an interval of some seconds, no start, not one-off")
     unknown = [row for row in PeriodicTask.objects.filter(enabled=True).values_list("name", "task") if row[1] not in current_app.tasks]
     for name, task in unknown:

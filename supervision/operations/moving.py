@@ -23,6 +23,7 @@ from supervision.operations.previews import Plan, PlanStep, as_it_is, same_plan,
 from supervision.plans import registry
 from supervision.postgres import db
 from supervision.runtime import failpoints
+from supervision.runtime.humanize import utc
 from supervision.states import FINAL_RUN_STATES, Direction, ProcessState, RunState
 from supervision.store import run_verbs
 from supervision.store.runs.locked_run import LockedRun
@@ -225,7 +226,7 @@ def reasons(locked: LockedRun, workflow: Workflow, children: Children) -> list[s
 def _running(locked: LockedRun) -> list[str]:
     return [
         _("%(step)s is in Processing until %(until)s: move the order when it has come to rest.")
-        % {"step": step.name, "until": f"{step.complete_by:%Y-%m-%d %H:%M:%S} UTC"}
+        % {"step": step.name, "until": utc(step.complete_by)}
         for step in locked.steps
         if step.process_state == ProcessState.PROCESSING
     ]

@@ -16,6 +16,7 @@ from supervision.models import StepState
 from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, name_of
 from supervision.operations.previews import Plan, PlanStep, as_it_is, key_of, same_plan, seen
+from supervision.runtime.humanize import utc
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState
 from supervision.store.runs import beginning_again
 from supervision.store.runs.locked_run import LockedRun
@@ -100,7 +101,7 @@ def reasons(locked: LockedRun, chosen: StepState) -> list[str]:
     later = beginning_again.scope(locked.steps, chosen.position)
     found = [
         _("%(step)s is in Processing until %(until)s: wait until it has come to rest.")
-        % {"step": step.name, "until": f"{step.complete_by:%Y-%m-%d %H:%M:%S} UTC"}
+        % {"step": step.name, "until": utc(step.complete_by)}
         for step in locked.steps
         if step.process_state == ProcessState.PROCESSING
     ]

@@ -15,6 +15,7 @@ from supervision import conf
 from supervision.incidents import lifecycle
 from supervision.models import Incident, Notification
 from supervision.outbox.notifications import handler, mail_domain
+from supervision.runtime.humanize import utc
 
 GIVEN_UP_AFTER = timedelta(days=3)
 
@@ -75,9 +76,9 @@ def paragraph(row: Incident, event: str) -> str:
     """What an operator wants to know of this incident first, with its link."""
     lines = [row.title, ""]
     if event == "closed" or row.closed_at is not None:
-        lines.append(_("From %(began)s to %(end)s.") % {"began": _at(row.opened_at), "end": _at(row.closed_at)})
+        lines.append(_("From %(began)s to %(end)s.") % {"began": utc(row.opened_at), "end": utc(row.closed_at)})
     else:
-        lines.append(_("Since %(began)s.") % {"began": _at(row.opened_at)})
+        lines.append(_("Since %(began)s.") % {"began": utc(row.opened_at)})
         if row.orders:
             lines.append(ngettext("It holds %(n)d order.", "It holds %(n)d orders.", row.orders) % {"n": row.orders})
         held = lifecycle.held(lifecycle.runs_of(row.kind, row.cause))
@@ -85,6 +86,3 @@ def paragraph(row: Incident, event: str) -> str:
             lines.append(_("They are worth %(amounts)s.") % {"amounts": amounts(held)})
     return "\n".join([*lines, "", link(row.pk)])
 
-
-def _at(moment: object) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "-"

@@ -46,6 +46,11 @@ def moment(at: datetime, *, exact: bool = False) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}{milliseconds} {local:%Z}"
 
 
+def utc(at: datetime | None) -> str:
+    """A moment for commands, mails and errors, where no viewer's zone is known. Empty for None."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def at_of(entry: Mapping[str, Any]) -> str:
     """The moment of an entry in a log of tries, which keeps it as ISO 8601."""
     return moment(datetime.fromisoformat(entry["at"]))

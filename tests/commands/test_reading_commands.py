@@ -14,6 +14,7 @@ from supervision import testing
 from supervision.deadletters import dead_letters
 from supervision.models import DeadLetter, Heartbeat, StepState
 from supervision.operations import previews
+from supervision.recovery import supervisor
 from supervision.worker import heartbeats
 from tests.commands.conftest import Manage
 from tests.shopping import place
@@ -102,6 +103,14 @@ def test_order_writes_every_time_in_one_form(manage: Manage, an_order: str):
     assert re.search(rf"^placed {ISO}, finished -$", said, re.M)
     because = manage("order", an_order, "--json").json["waiting_because"]
     assert re.search(rf"until {ISO}\.$", because)
+
+
+def test_tables_name_the_zone_of_every_time(manage: Manage, an_order_in_error: str, a_dead_letter: DeadLetter):
+    supervisor.sweep_once()  # opens an incident
+    for command in ("orders", "incidents", "dead_letters"):
+        found = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d.{0,7}", manage(command).out)
+        assert found, command
+        assert [text for text in found if not text.endswith(" UTC")] == [], command
 
 
 def test_order_names_the_dead_letter_that_an_order_became(manage: Manage, a_dead_letter: DeadLetter):

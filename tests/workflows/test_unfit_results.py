@@ -30,6 +30,8 @@ UNFIT = [
     ({"lines": [{"at": MOMENT}]}, "a dict that holds a value of the type datetime"),
     ({"ratio": float("nan")}, "a dict that JSON cannot hold (Out of range float"),
     ({(1, 2): "x"}, "a dict that JSON cannot hold (keys must be str"),
+    ({"lines": [{"name": "cup\\\0"}]}, "a dict with a NUL character"),
+    ({"cup\ud83d": 1}, "a dict with a NUL character, or half of a surrogate pair"),
 ]
 NAMES = [f"{number}" for number in range(len(UNFIT))]
 WHAT_TO_RETURN = "; return a dict of text, numbers, true, false, None, lists and dicts, for example str(amount) and moment.isoformat()"
@@ -63,6 +65,14 @@ class Clerk(Agent):
     def perform_many(self, requests):
         self.calls += 1
         return [self.given for _ in requests]
+
+
+def test_texts_that_only_look_like_such_characters_are_kept(sas, flow, monkeypatch):
+    given = {"path": "C:\\u0000 \\\\ud83d", "cup": "\U0001f375", "hyphen": "a\u00adb"}
+    monkeypatch.setitem(registered, "answering", Answering(given))
+    flow(Step("issue", agent="answering", retry=toy.RETRY), BETA)
+
+    assert sas.start("waiting").results["issue"] == given
 
 
 def error_of(key, step):

@@ -8,6 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from supervision.management.base import Command as Base
 from supervision.models import Epoch
+from supervision.runtime.humanize import utc
 from supervision.store import epochs
 
 EPILOG = """
@@ -37,7 +38,7 @@ class Command(Base):
             epochs.begin(reason.strip(), declared=True)
         else:
             epochs.look()
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "number": one.number,
                 "system_identifier": one.system_identifier,
@@ -53,5 +54,5 @@ class Command(Base):
             self.say_json(rows)
             return
         for row in rows:
-            since = f"{row['began_at']:%Y-%m-%d %H:%M:%S}"
+            since = utc(row["began_at"])
             self.stdout.write(f"epoch {row['number']} since {since}, timeline {row['timeline']}, by {row['by']}: {row['reason']}")

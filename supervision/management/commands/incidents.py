@@ -14,6 +14,7 @@ from supervision.management.base import at_least
 from supervision.models import Incident
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import amounts, link
+from supervision.runtime.humanize import utc
 
 
 class Command(Base):
@@ -58,8 +59,8 @@ class Command(Base):
                     row.pk,
                     row.severity,
                     row.kind,
-                    f"{row.opened_at:%Y-%m-%d %H:%M:%S}",
-                    row.closed_at and f"{row.closed_at:%Y-%m-%d %H:%M:%S}",
+                    utc(row.opened_at),
+                    row.closed_at and utc(row.closed_at),
                     row.orders,
                     amounts(worth(row)) or None,
                     row.acknowledged_by or None,

@@ -14,6 +14,7 @@ from supervision.journal.writer import Writer
 from supervision.management.base import Command as Base
 from supervision.management.base import positive_seconds
 from supervision.management.progress import Progress
+from supervision.runtime.humanize import utc
 
 POLL_SECONDS = 0.2
 
@@ -123,4 +124,4 @@ class Command(Base):
 
 
 def _moment(at: Any) -> str:
-    return "never" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return utc(at) or "never"

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from supervision.agent import get_agent
 from supervision.errors import DefinitionError
 from supervision.models import StepState
+from supervision.runtime.humanize import utc
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store.runs import beginning_again
 from supervision.store.runs.locked_run import LockedRun
@@ -27,7 +28,7 @@ def hindrances(locked: LockedRun) -> list[str]:
         return [_("The order is %(state)s and can no longer be cancelled.") % {"state": locked.run.process_state}]
     words = _("%(step)s is being undone at this moment, until %(until)s at most: try again when it has come to rest.")
     return [
-        words % {"step": step.name, "until": f"{step.complete_by:%Y-%m-%d %H:%M:%S} UTC"}
+        words % {"step": step.name, "until": utc(step.complete_by)}
         for step in locked.undos
         if step.process_state == ProcessState.PROCESSING
     ]
