@@ -159,13 +159,17 @@ def test_a_control_request_that_is_wrong_changes_nothing_and_is_told_why(simulat
 
 
 def test_the_meter_shows_how_many_calls_were_in_flight(simulators, create):
-    simulators.http.delete(f"{simulators.url}/stats")
-    simulators.faults("payment", "slow", latency_ms=300)
+    expected = {"calls": 5, "in_flight": 0, "max_in_flight": 5, "max_per_second": 5}
+    for latency_ms in (300, 1_000, 3_000):  # on a busy machine the first call may end before the last one begins
+        simulators.http.delete(f"{simulators.url}/stats")
+        simulators.faults("payment", "slow", latency_ms=latency_ms)
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(create, [f"{latency_ms}-{n}" for n in range(5)]))
+        found = simulators.stats()["payment"]
+        if found == expected:
+            break
 
-    with ThreadPoolExecutor(5) as pool:
-        list(pool.map(create, map(str, range(5))))
-
-    assert simulators.stats()["payment"] == {"calls": 5, "in_flight": 0, "max_in_flight": 5, "max_per_second": 5}
+    assert found == expected
 
 
 def test_the_page_shows_calls_and_faults_to_people(simulators, create, order):
