@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.db import connection
 
@@ -59,7 +60,8 @@ def test_web_begins_an_erasure_and_the_supervisors_role_ends_it(accounts):
     assert erasure.state == Erasure.State.DONE
 
 
-def test_web_begins_every_erasure_of_the_list_after_a_restore(accounts, tmp_path):
+def restored(accounts: list[User], tmp_path: Path) -> str:
+    """The accounts have each an order again; the list of their hashes."""
     for number, account in enumerate(accounts):
         key = f"order-{number}"
         with connection.cursor() as cursor:
@@ -67,9 +69,40 @@ def test_web_begins_every_erasure_of_the_list_after_a_restore(accounts, tmp_path
             [(run,)] = cursor.fetchall()
         Order.objects.create(public_id=key, number=key, run_id=run, account=account, email=account.username, total=9, currency="EUR")
     (listed := tmp_path / "erased.txt").write_text("\n".join(people.digest(f"account:{account.pk}") for account in accounts))
+    return str(listed)
+
+
+def test_web_begins_every_erasure_of_the_list_after_a_restore(accounts, tmp_path):
+    listed = restored(accounts, tmp_path)
     with connected_as("web"):
-        said("erase_person", "--again", str(listed), "--reason", "restored")
+        said("erase_person", "--again", listed, "--reason", "restored")
     assert Erasure.objects.count() == len(accounts)
+
+
+@pytest.mark.parametrize("known_by", ["mail address", "account"])
+@pytest.mark.parametrize("now", ["staff", "a shop's server"])
+def test_who_of_the_list_is_no_customer_now_is_named_and_the_others_are_erased(accounts, tmp_path, known_by, now):
+    hired, other = accounts
+    if known_by == "mail address":
+        listed = restored([], tmp_path)
+        for account in accounts:
+            User.objects.filter(pk=account.pk).update(email=account.username)
+        Path(listed).write_text("\n".join(people.digest(account.username) for account in accounts))
+    else:
+        listed = restored(accounts, tmp_path)
+    if now == "staff":
+        User.objects.filter(pk=hired.pk).update(is_staff=True)
+    else:
+        hired.groups.set(Group.objects.filter(name="client"))
+    named = f"not erased, because these accounts are no customers': {hired.username}. Take away their rights, and repeat the command"
+    for last in (["--dry-run"], ["--reason", "restored"]):
+        with connected_as("web"), pytest.raises(CommandError, match=f"^{named}$"):
+            said("erase_person", "--again", listed, *last)
+        assert Erasure.objects.count() == (0 if "--dry-run" in last else 1)
+
+    assert not User.objects.filter(username=other.username).exists()
+    hired.refresh_from_db()
+    assert hired.is_active
 
 
 @pytest.mark.parametrize(
