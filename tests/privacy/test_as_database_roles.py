@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django_celery_beat.models import PeriodicTask
 
+from orders import tasks
 from orders.models import Erasure, Order
-from orders.privacy import erasing, people
+from orders.privacy import people
 from tests.shopping import an_account
 
 PREFIX = "tried"
@@ -55,7 +59,7 @@ def test_web_begins_an_erasure_and_the_supervisors_role_ends_it(accounts):
         assert said("erase_person", "--account", ZOE, "--reason", "asked for").strip().endswith("; the supervisor's role does the rest")
     erasure = Erasure.objects.get()
     with connected_as("worker"):
-        erasing.turn()
+        tasks.erase_persons()
     erasure.refresh_from_db()
     assert erasure.state == Erasure.State.DONE
 
@@ -70,6 +74,16 @@ def restored(accounts: list[User], tmp_path: Path) -> str:
         Order.objects.create(public_id=key, number=key, run_id=run, account=account, email=account.username, total=9, currency="EUR")
     (listed := tmp_path / "erased.txt").write_text("\n".join(people.digest(f"account:{account.pk}") for account in accounts))
     return str(listed)
+
+
+def test_the_supervisor_goes_on_with_erasures_every_minute(db: None):
+    migration = import_module("orders.migrations.0036_erasure")
+    migration.create_periodic_task(apps, None)
+    task = PeriodicTask.objects.get(name=migration.TASK)
+
+    assert (task.task, task.queue, task.interval.every, task.interval.period) == (tasks.erase_persons.name, "supervisor", 60, "seconds")
+    migration.remove_periodic_task(apps, None)
+    assert not PeriodicTask.objects.filter(name=migration.TASK).exists()
 
 
 def test_web_begins_every_erasure_of_the_list_after_a_restore(accounts, tmp_path):
