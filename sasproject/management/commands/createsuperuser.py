@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from django.contrib.auth.management.commands import createsuperuser
+from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
@@ -18,9 +19,9 @@ class Command(createsuperuser.Command):
         """Refuse a password that the sign-up page would refuse."""
         password = os.environ.get("DJANGO_SUPERUSER_PASSWORD")
         if password is not None and not options["interactive"]:
-            named = {field: options.get(field) or "" for field in (self.UserModel.USERNAME_FIELD, self.UserModel.get_email_field_name())}
+            account = User(username=options.get("username") or "", email=options.get("email") or "")
             try:
-                validate_password(password, self.UserModel(**named))
+                validate_password(password, account)
             except ValidationError as problem:
                 raise CommandError("; ".join(problem.messages)) from None
         return super().handle(*args, **options)
