@@ -59,6 +59,7 @@ SELECT application_name || ' ' || left(query, 60) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name NOT LIKE 'sas:%%:%%'
 """
 _NEWEST = "SELECT coalesce(max(id), 0), coalesce(max(id) FILTER (WHERE process_state = 'Processed'), 0) FROM supervision_run"
+_MOMENT = "SELECT clock_timestamp()::text"
 Result = tuple[dict[str, Any], list[str]]
 
 
@@ -121,7 +122,8 @@ def restore(directory: Path, *, rate: float, broker: str, lost_seconds: float = 
         customers = Customers(shop, rate)
         customers.start()
         time.sleep(WARM_SECONDS)
-        moment = _value(postgres, "SELECT clock_timestamp()::text")
+        told_before = time.monotonic()
+        moment = _value(postgres, _MOMENT)
         say(f"restoring to {moment}; what follows is lost")
         time.sleep(lost_seconds)
         _archived(postgres)
@@ -144,7 +146,10 @@ def restore(directory: Path, *, rate: float, broker: str, lost_seconds: float = 
             "findings of reconcile": dict(kinds),
             "settled": settled,
         }
-        return _judged(shop, customers, figures, [] if lost else ["nothing was lost: the drill proves nothing"])
+        wrong = [] if lost else ["nothing was lost: the drill proves nothing"]
+        early = [one for one in customers.lost if one.accepted_at[0] < told_before]
+        wrong += [f"{len(early)} orders that were accepted before the moment are lost"] if early else []
+        return _judged(shop, customers, figures, wrong)
 
 
 def restart(directory: Path, *, rate: float, broker: str) -> Result:

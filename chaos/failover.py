@@ -63,6 +63,7 @@ class Customers:
     def __init__(self, shop: Shop, rate: float) -> None:
         self.shop, self.rate = shop, rate
         self.all: list[Customer] = []
+        self.lost: list[Customer] = []
         self._headers = shop.headers()
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(32)
@@ -80,10 +81,10 @@ class Customers:
 
     def order_lost_ones_again(self) -> int:
         """Repeat the orders that the shop has lost, under the same keys; returns how many were lost."""
-        lost = [one for one in self.all if one.ids and not self._is_known(one.ids[-1])]
-        for one in lost:
+        self.lost = [one for one in self.all if one.ids and not self._is_known(one.ids[-1])]
+        for one in self.lost:
             self._place(one)
-        return len(lost)
+        return len(self.lost)
 
     def _order_steadily(self) -> None:
         due = time.monotonic()

@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "unfold.contrib.filters",
     "unfold.contrib.forms",
     "sasproject.console_app.ConsoleConfig",
+    "sasproject",  # before the accounts, whose `createsuperuser` it replaces
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -78,7 +79,6 @@ INSTALLED_APPS = [
     "allauth.mfa",
     "allauth.socialaccount",
     "allauth.socialaccount.providers.openid_connect",
-    "sasproject",
     "supervision",
     "orders",
 ]

@@ -112,10 +112,6 @@ def sweep() -> None:
 def _tidy() -> None:
     global _tidied
     if time.monotonic() - _tidied > TIDY_SECONDS:
-        heartbeats.delete_old()
-        held_time.delete_old()
-        working.delete_old()
-        exchanges.delete_old()
         _tidied = time.monotonic() - (TIDY_SECONDS - TIDY_ON_SECONDS if tidying.turn() else 0.0)
 
 
@@ -162,6 +158,8 @@ __all__ = [
     "chain_ends",
     "consume",
     "deliver",
+    "exchanges",
+    "held_time",
     "lifecycle",
     "perform",
     "receive_canary",

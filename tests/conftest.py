@@ -46,6 +46,7 @@ def _as_the_migrations_left_it(app_config: Any = None, **_: Any) -> None:
         import_module("orders.migrations.0001_squashed_0004_incidents").create_groups(apps, None)
         import_module("supervision.migrations.0001_squashed_0021_plain_label").create_periodic_tasks(apps, None)
         import_module("orders.migrations.0004_parcels").create_periodic_task(apps, None)
+        import_module("orders.migrations.0036_erasure").create_periodic_task(apps, None)
 
 
 post_migrate.connect(_as_the_migrations_left_it, dispatch_uid="tests", weak=False)

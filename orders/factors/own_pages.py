@@ -104,7 +104,8 @@ def _enrolled(request: HttpRequest, account: Any) -> tuple[str, int]:
     if done.wait:
         return wait_in_words(done), 429
     if said := request.POST.get("credential", ""):
-        name = request.POST.get("name", "").replace("\x00", "").strip()[:LONGEST_NAME] or _("Passkey")
+        typed = "".join(sign for sign in request.POST.get("name", "") if sign.isprintable())
+        name = typed.strip()[:LONGEST_NAME] or _("Passkey")
         if not passkeys.enrol(account, said, name):
             return _("The passkey was not accepted. Try again."), 400
         log(account, account, "second factor enrolled: passkey")

@@ -36,6 +36,13 @@ class TokenForm(OwnPasswordForm):
         super().__init__(*args, account=account, **kwargs)
         cast(forms.ChoiceField, self.fields["scope"]).choices = list(tokens.scopes_for(account).items())
 
+    def clean_name(self) -> str:
+        """One line that is read in its order: administrators see it, too."""
+        name = str(self.cleaned_data["name"])
+        if not name.isprintable():
+            raise forms.ValidationError(_("Control characters are not allowed."))
+        return name
+
     def clean(self) -> dict[str, Any]:
         """Few tokens at a time."""
         if tokens.has_many(self.account):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from typing import NamedTuple
 
 from django.contrib.auth.models import User
 
 from orders.models import Erasure, Order
 from orders.privacy import people, traces
 from orders.privacy.people import Person
-from supervision.errors import Refused
 
 
 def listed() -> Iterator[str]:
@@ -21,7 +21,14 @@ def listed() -> Iterator[str]:
         known.update(digests)
 
 
-def found(hashes: Collection[str]) -> list[Person]:
+class Found(NamedTuple):
+    """Who of a list is in the database again. left: addresses, or usernames, whose accounts are no customers' now."""
+
+    persons: list[Person]
+    left: list[str]
+
+
+def found(hashes: Collection[str]) -> Found:
     """The persons in the database whose address, or account, has one of these hashes, and who are there from before their erasure.
 
     Who came back as a customer after it is left alone: nothing of such a person was erased before.
@@ -30,19 +37,23 @@ def found(hashes: Collection[str]) -> list[Person]:
     emails = Order.objects.order_by().values_list("email", flat=True).distinct().iterator()
     accounts = list(User.objects.exclude(email="").values_list("email", flat=True))
     known = sorted({each.strip().lower() for each in [*emails, *accounts, *traces.addresses()]})
-    persons = []
+    there = Found([], [])
     for email in known:
         if its := wanted & set(people.digests(email)):
-            person = people.by_email(email)
+            person = people.with_address(email)
             if its - ended.keys() or traces.is_older(person, max(ended[digest] for digest in its)):
-                persons.append(person)
-    for pk, name in User.objects.exclude(username__startswith="erased-").values_list("pk", "username"):
+                _sort_in(there, person, email)
+    for pk, name in User.objects.exclude(username__startswith="erased-").values_list("pk", "username").iterator():
         if wanted & set(people.digests(f"account:{pk}")):
-            try:
-                persons.append(people.by_account(name))
-            except Refused:
-                continue
-    return persons
+            _sort_in(there, people.with_account(User.objects.get(pk=pk)), name)
+    return there
+
+
+def _sort_in(there: Found, person: Person, name: str) -> None:
+    if people.is_customer(person):
+        there.persons.append(person)
+    else:
+        there.left.append(name)
 
 
 def _ended() -> dict[str, datetime]:

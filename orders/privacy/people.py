@@ -96,7 +96,15 @@ def digests(email: str) -> Collection[str]:
 
 
 def by_email(email: str) -> Person:
-    """The person with this mail address: the account that it leads to, and orders of guests. Raises Refused where it is no address."""
+    """The person with this mail address: the account that it leads to, and orders of guests. Raises Refused where it is no address,
+    and where the account is no customer's."""
+    person = with_address(email)
+    _confirm_customer(person)
+    return person
+
+
+def with_address(email: str) -> Person:
+    """The same, also where the account is staff's or a shop's server's."""
     said = email.strip().lower()
     if "@" not in said or "\0" in said or len(said) > 254:
         raise Refused(_("Give a mail address, such as ada@example.com."))
@@ -120,14 +128,30 @@ def by_account(name: str) -> Person:
 
 def of_account(account: User) -> Person:
     """The person with this account. Orders of guests count where the account's address is verified."""
+    person = with_account(account)
+    _confirm_customer(person)
+    return person
+
+
+def with_account(account: User) -> Person:
+    """The same, also where the account is staff's or a shop's server's."""
     person = _of_account(account)
     person.look_again()
     return person
 
 
-def _of_account(account: User) -> Person:
-    if account.is_staff or account.is_superuser or account.groups.filter(name="client").exists():
+def is_customer(person: Person) -> bool:
+    """Whether no account of the person is staff's or a shop's server's. A guest is a customer, too."""
+    others = Q(is_staff=True) | Q(is_superuser=True) | Q(groups__name="client")
+    return not User.objects.filter(others, pk__in=person.accounts).exists()
+
+
+def _confirm_customer(person: Person) -> None:
+    if not is_customer(person):
         raise Refused(_("This account is no customer's. Take away its rights first."))
+
+
+def _of_account(account: User) -> Person:
     emails = [account.email.lower()] if is_verified(account) else []
     addresses = [text for row in account.addresses.all() for text in (row.name, row.line1, row.line2, row.city)]  # type: ignore[attr-defined]
     person = Person(emails, accounts=[account.pk], names=[account.username])

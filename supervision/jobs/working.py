@@ -36,7 +36,7 @@ from supervision.models import Job, JobResult
 from supervision.operations.acting import holding
 from supervision.operations.audit_log import Actor
 from supervision.postgres import db, json_safe
-from supervision.runtime import failpoints
+from supervision.runtime import failpoints, tidying
 from supervision.runtime.identity import me
 from supervision.store import run_verbs
 from supervision.wakeup import hints
@@ -199,11 +199,13 @@ def _finish(pk: int) -> None:
             hints.send(hints.DELIVER)
 
 
-def delete_old() -> None:
+@tidying.tidier("jobs")
+def delete_old() -> bool:
     """Delete the jobs that have been done or stopped for JOB_KEEP_DAYS, with their rows."""
     days = conf.get().job_keep.total_seconds() / 86400
     for (pk,) in db.run(job_sql.OLD, {"days": days}):
         db.transact(partial(_delete, pk, days))
+    return False
 
 
 def _delete(pk: int, days: float) -> None:

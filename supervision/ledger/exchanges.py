@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Collection, Sequence
-from typing import Any
 from urllib.parse import parse_qsl
 
 from supervision import conf
@@ -20,6 +18,7 @@ from supervision.models import Exchange
 from supervision.plans import personal
 from supervision.postgres import db
 from supervision.postgres.json_safe import text as safe
+from supervision.runtime import tidying
 from supervision.states import Claim
 from supervision.telemetry.masking import MASK, without_addresses
 from supervision.workflow import StepPosition
@@ -35,7 +34,7 @@ city postal_code birthday ip_address receipt_url url
 """
 SECRET = frozenset(_SECRETS.split())
 _CARD = re.compile(r"\b(?:\d[ -]?){13,19}\b")
-PATIENCE_SECONDS, BATCH = 2.0, 5000
+BATCH = 5000
 
 _KEEP = """
 INSERT INTO supervision_exchange (run_id, direction, position, attempt, service, call, asked, answered, status, seconds)
@@ -105,9 +104,8 @@ def forget(run_id: int) -> int:
     return Exchange.objects.filter(run_id=run_id).delete()[0]
 
 
-def delete_old() -> None:
-    """Remove what is older than EXCHANGE_DAYS, in batches, for some seconds at most."""
-    days, end = conf.get().keep_exchanges.total_seconds() / 86_400, time.monotonic() + PATIENCE_SECONDS
-    gone: Sequence[Any] = [None] * BATCH
-    while len(gone) == BATCH and time.monotonic() < end:
-        gone = db.run(_DELETE_OLD, {"days": days, "batch": BATCH})
+@tidying.tidier("exchanges")
+def delete_old() -> bool:
+    """Remove one batch of what is older than EXCHANGE_DAYS; returns whether there may be more."""
+    days = conf.get().keep_exchanges.total_seconds() / 86_400
+    return len(db.run(_DELETE_OLD, {"days": days, "batch": BATCH})) == BATCH

@@ -168,22 +168,27 @@ _LOSSES = {
     "local": "a failover may lose accepted orders: synchronous_commit is local, so no standby is waited for",
     "": "a failover may lose accepted orders: synchronous_standby_names is empty",
 }
+_EXCEPT = {"remote_write": ", unless the standby's machine crashes at the same moment"}
 
 
 def failover() -> Iterator[Finding]:
     """What a failover may lose, by the server's settings."""
-    [(commit, names, standbys)] = db.fetch(
+    [(commit, names, standbys, sees)] = db.fetch(
         "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),"
-        " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
+        " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),"
+        " pg_has_role('pg_read_all_stats', 'USAGE')"  # without it the view has no states
     )
+    kept = f"loses no accepted order{_EXCEPT.get(commit, '')}: synchronous_standby_names is {names}"
     loss = _LOSSES.get(commit) or (_LOSSES[""] if not names.strip() else None)
     if loss is not None:
         yield Finding("failover", Level.WARN, loss, "docs/operations.md, High availability: what each setting may lose")
+    elif not sees:
+        yield Finding("failover", Level.OK, f"{kept}; whether a standby is connected is shown to superusers and pg_monitor alone")
     elif not standbys:
         text = f"no synchronous standby is connected, so every commit waits: synchronous_standby_names is {names}"
-        yield Finding("failover", Level.WARN, text, "start the standby (pg_stat_replication shows it to superusers and pg_monitor)")
+        yield Finding("failover", Level.WARN, text, "start the standby")
     else:
-        yield Finding("failover", Level.OK, f"loses no accepted order: synchronous_standby_names is {names}")
+        yield Finding("failover", Level.OK, kept)
 
 
 def migrations() -> Iterator[Finding]:

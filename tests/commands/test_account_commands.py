@@ -42,6 +42,19 @@ def test_create_user_makes_up_a_password_and_prints_it(manage: Manage):
     assert authenticate(username="nina", password=password) is not None
 
 
+@pytest.mark.parametrize("password", ["a", "password", "12345678901", "superuser-nina"])
+def test_createsuperuser_takes_no_weak_password_from_the_environment(password: str, manage: Manage, monkeypatch: pytest.MonkeyPatch):
+    options = ("--noinput", "--username", "superuser-nina", "--email", "nina@example.com")
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", password)
+    with pytest.raises(CommandError, match="password"):
+        manage("createsuperuser", *options)
+    assert not User.objects.exists()
+
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", "correct-horse-battery")
+    manage("createsuperuser", *options)
+    assert User.objects.get().check_password("correct-horse-battery")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

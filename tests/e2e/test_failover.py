@@ -1,4 +1,4 @@
-"""The failover drill in short: a real primary is killed, its replica promoted, and a whole shop goes on."""
+"""The drills of failover and restore in short: a real primary is killed, and a whole shop goes on with a replica or a restored copy."""
 
 from __future__ import annotations
 
@@ -29,6 +29,24 @@ def test_a_shop_outlives_its_primary_and_loses_no_accepted_order(tmp_path: Path,
     assert figures["accepted orders lost"] == 0
     assert figures["processes that ended"] == 0
     assert figures["connections without a name"] == []
+
+
+def test_a_restore_to_a_point_in_time_keeps_what_was_accepted_before_it_and_settles_the_rest(tmp_path: Path, short: None):
+    figures, wrong = drills.restore(tmp_path, rate=5.0, broker="pgmq", lost_seconds=2.0)
+
+    assert wrong == []
+    assert figures["accepted orders lost and repeated"] > 0
+    assert figures["settled"] == sum(figures["findings of reconcile"].values())
+
+
+@pytest.mark.nightly
+def test_a_restore_to_an_earlier_moment_is_told(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch):
+    earlier = "SELECT (clock_timestamp() - interval '1 s')::text"
+    monkeypatch.setattr(drills, "_MOMENT", earlier)
+
+    _figures, wrong = drills.restore(tmp_path, rate=5.0, broker="pgmq", lost_seconds=2.0)
+
+    assert [one.partition(" ")[2] for one in wrong] == ["orders that were accepted before the moment are lost"]
 
 
 @pytest.mark.nightly

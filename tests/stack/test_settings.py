@@ -238,6 +238,12 @@ def test_throttling_can_be_switched_off():
     assert read("API_THROTTLE", DEBUG="1", API_THROTTLE="off")["API_THROTTLE"] is None
 
 
+def test_orders_of_guests_are_limited_except_in_the_demo():
+    assert read("GUEST_ORDERS", SECRET_KEY="x" * 50)["GUEST_ORDERS"] == "20/h"
+    assert read("GUEST_ORDERS", SECRET_KEY="x" * 50, GUEST_ORDERS="5/min")["GUEST_ORDERS"] == "5/min"
+    assert read("GUEST_ORDERS", DEBUG="1")["GUEST_ORDERS"] is None
+
+
 def test_probes_are_answered_by_plain_http_while_pages_are_redirected(client, settings):
     settings.SECURE_SSL_REDIRECT = True
 

@@ -14,20 +14,21 @@ from sasproject.roles import ROOT
 from tests.support import forked
 
 
-def _env(url: str, environ: dict[str, str]) -> dict[str, str]:
+def environment(url: str, **environ: str) -> dict[str, str]:
+    """The variables of a process on this database."""
     return {**os.environ, "DATABASE_URL": url, "CELERY_BROKER_URL": "memory://", "DEBUG": "1", **environ}
 
 
 def manage(url: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command of manage.py on this database."""
-    return forked.run([sys.executable, "manage.py", *arguments], env=_env(url, environ), cwd=ROOT)
+    return forked.run([sys.executable, "manage.py", *arguments], env=environment(url, **environ), cwd=ROOT)
 
 
 @contextmanager
 def managing(url: str, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
     """A command of manage.py that runs in the block; killed afterwards if it has not ended. Its errors are in the file `stderr`."""
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "manage.py", *arguments], env=_env(url, environ), cwd=ROOT, **pipes) as process:
+    with subprocess.Popen([sys.executable, "manage.py", *arguments], env=environment(url, **environ), cwd=ROOT, **pipes) as process:
         try:
             yield process
         finally:

@@ -39,6 +39,8 @@ class Command(Base):
         days = None if options["forever"] else options["days"] or settings.TOKEN_DAYS
         if len(options["name"]) > NAME_LENGTH:
             raise CommandError(f"--name has at most {NAME_LENGTH} characters")
+        if not options["name"].isprintable():
+            raise CommandError("--name has a control character, or one that turns the direction of text")
         token = tokens.issue(cast(User, user), name=options["name"], scope=options["scope"], days=days)
         lasts = f"for {days} days" if days else "until it is revoked"
         self.stderr.write(f"a token for {options['user']}, good {lasts}; it is not shown again:", style_func=str)

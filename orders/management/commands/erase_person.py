@@ -62,16 +62,20 @@ class Command(Base):
             lines = sys.stdin.readlines() if options["again"] == "-" else open(options["again"], encoding="utf-8").readlines()  # noqa: SIM115
         except (OSError, UnicodeDecodeError) as problem:
             raise CommandError(f"--again: {options['again']} cannot be read: {problem}") from None
-        found = again.found([line.strip() for line in lines if line.strip()])
+        found, left = again.found([line.strip() for line in lines if line.strip()])
         if options["dry_run"]:
             self._say(options, {"persons": len(found)}, f"{len(found)} persons of the list are in the database again")
-            return
-        _confirm_rights(found)
-        by, reason = actor(options)
-        for person in found:
-            self._work(erasing.begin(person, by=by, reason=reason, when_ended=True), options)
-        if not found:
-            self._say(options, {"persons": 0}, "no person of the list is in the database")
+        else:
+            _confirm_rights(found)
+            by, reason = actor(options)
+            for person in found:
+                self._work(erasing.begin(person, by=by, reason=reason, when_ended=True), options)
+            if not found and not left:
+                self._say(options, {"persons": 0}, "no person of the list is in the database")
+        if left:
+            raise CommandError(
+                f"not erased, because these accounts are no customers': {', '.join(left)}. Take away their rights, and repeat the command"
+            )
 
     def _work(self, erasure: Erasure, options: dict[str, Any]) -> None:
         able = erasing.may_work()

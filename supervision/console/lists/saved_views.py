@@ -30,6 +30,13 @@ class ViewForm(forms.Form):
     shared = forms.BooleanField(required=False)
     query = forms.CharField(max_length=LONGEST_QUERY, required=False)
 
+    def clean_name(self) -> str:
+        """One line that is read in its order: without control characters, and without those that turn the direction of text."""
+        name = str(self.cleaned_data["name"])
+        if not name.isprintable():
+            raise forms.ValidationError(_("Control characters are not allowed."))
+        return name
+
 
 class SavedViews:
     """Mixed into the admin of a list: saves, renames and deletes views, and shows their links above the list."""
