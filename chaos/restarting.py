@@ -6,6 +6,7 @@ import signal
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,10 @@ MOST_TIMES = 2.0  # p99 of an order's answer during the restart, against p99 bef
 _OPEN = """
 SELECT count(*) FROM supervision_submission s LEFT JOIN supervision_run r ON r.key = s.public_id
  WHERE coalesce(r.process_state, '') NOT IN ('Processed', 'Error', 'Cancelled')
+"""
+
+_REPEATED = """
+SELECT r.key FROM supervision_effect e JOIN supervision_run r ON r.id = e.run_id WHERE e.service = 'mail' AND e.operation = 'repeat'
 """
 
 
@@ -88,10 +93,11 @@ def replace(shop: Shop, customers: Customers, name: str) -> float:
     return took
 
 
-def judge(shop: Shop, customers: Customers, goodbyes: Sequence[float], transfers: Sequence[str] = ()) -> list[str]:
+def judge(shop: Shop, customers: Customers, goodbyes: Sequence[float], transfers: Sequence[str] = (), *, killed: bool = False) -> list[str]:
     """Wait until every order has ended; one line for each thing that a customer or an operator would have noticed.
 
-    transfers: ids of further orders, which were paid by bank transfer.
+    transfers: ids of further orders, which were paid by bank transfer. killed: an agents process was killed, maybe while it sent
+    a mail. It is not known then whether it was sent, so it may be sent once more.
     """
     wrong = []
     try:
@@ -108,14 +114,22 @@ def judge(shop: Shop, customers: Customers, goodbyes: Sequence[float], transfers
     for service, operation in (("payment", "confirm"), ("carrier", "create"), ("mail", "deliver")):
         calls = shop.ledger(service)
         done = [entry["order"] for entry in calls if entry["operation"] == operation and entry["order"]]  # mails to operators have none
-        expected = sorted(customers.keys) if service == "payment" else keys
-        if sorted(done) != expected:
+        expected = Counter(customers.keys if service == "payment" else keys)
+        if service == "mail":
+            expected += sent_again(shop, Counter(done) - expected, killed=killed)
+        if Counter(done) != expected:
             wrong.append(f"{service}: {len(done)} times {operation} for {len(expected)} orders")
     if alerts := shop.rows("SELECT count(*) FROM supervision_alert")[0][0]:
         wrong.append(f"{alerts} alerts")
     if "all hold" not in shop.manage("audit", check=False):
         wrong.append("the audit found something")
     return wrong
+
+
+def sent_again(shop: Shop, more: Counter[str], *, killed: bool) -> Counter[str]:
+    """Of the orders whose mail came more than once: those of which the shop had noted before that it sends the mail once more."""
+    noted = {key for (key,) in shop.rows(_REPEATED)} if killed else set()
+    return Counter({order: 1 for order in more if order in noted})
 
 
 def drill(shop: Shop, *, rate: float) -> tuple[dict[str, Any], list[str]]:

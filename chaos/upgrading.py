@@ -68,7 +68,7 @@ def drill(shop: Shop, old: Path, *, rate: float, say: Callable[[str], None]) -> 
         placed[f"meanwhile {moving}"] = len(customers.keys) - sum(placed.values())
     customers.stop()
     say("waiting until every order has ended")
-    wrong = judge(shop, customers, goodbyes, transfers)
+    wrong = judge(shop, customers, goodbyes, transfers, killed=True)
     wrong += [f"no order was placed {when}" for when, count in placed.items() if not count]
     figures = {"errors that customers saw": len(customers.errors), "seconds of the migrations": round(migrated, 1)}
     return {"orders": len(customers.keys), "orders placed": placed, **figures}, wrong
