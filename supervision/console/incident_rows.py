@@ -54,8 +54,10 @@ def incident_rows() -> dict[str, Any]:
     found = list(open_incidents().annotate(age=since("opened_at")).order_by(rank, "-orders", "opened_at")[: INCIDENTS_SHOWN + 1])
     before = held_before() if found else None
     resources = dict(Resource.objects.values_list("name", "pk")) if found else {}
+    rows = [_row(row, before, resources) for row in found[:INCIDENTS_SHOWN]]
     return {
-        "incidents": [_row(row, before, resources) for row in found[:INCIDENTS_SHOWN]],
+        "incidents": rows,
+        "amounts_shown": any(row.held and row.incident.orders for row in rows),
         "more_incidents": len(found) > INCIDENTS_SHOWN,
         "worst": found[0].severity if found else "",
     }

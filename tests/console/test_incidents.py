@@ -38,6 +38,7 @@ def test_the_overview_shows_what_stands_before_everything_else(operator: Client,
     assert address(standing) in html
     assert "charge-payment fails" in html
     assert "2 orders" in html
+    assert "amounts once a minute" in html
 
 
 def test_the_page_of_an_incident_names_its_orders_and_what_they_are_worth(operator: Client, standing: Incident):
