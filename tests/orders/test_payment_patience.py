@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from django.core import mail
-from django.db import connection
 from django.test import Client
 
 from orders.models import Product
@@ -17,6 +16,7 @@ from supervision.outbox import notifications
 from supervision.testkit.run import Run
 from tests.shopping import a_product, place
 from tests.support import pages as cost
+from tests.support.vacuuming import vacuum
 
 DECLINED = "pm_card_visa_chargeDeclined"
 
@@ -206,7 +206,6 @@ def test_the_patience_of_many_orders_costs_nothing_until_it_is_over(shop, refuse
     due = Notification.objects.get(kind=patience.END).not_before
     Notification.objects.bulk_create(Notification(kind=patience.END, run_id=10**9, payload={}, not_before=due) for _ in range(3000))
 
-    with connection.cursor() as cursor:  # as autovacuum does: earlier tests left rows and statistics
-        cursor.execute("VACUUM (ANALYZE, INDEX_CLEANUP ON) supervision_notification")
+    vacuum("supervision_notification")  # as autovacuum does: earlier tests left rows and statistics
 
     assert cost.touched(lambda: notifications.deliver_due(1)) <= few + 10
