@@ -21,7 +21,6 @@ from orders.returns import shown as returned
 from orders.services import client_of
 from supervision.insight import queries as engine
 from supervision.insight.directory import Directory, Entry, state_facts
-from supervision.runtime.humanize import utc
 
 NUMBER = re.compile(r"[0-9](?:[0-9 .-]*[0-9])?")
 
@@ -92,4 +91,4 @@ class OrderDirectory(Directory):
 
     def cells(self, row: dict[str, Any]) -> Sequence[Any]:
         """An order of the list."""
-        return row["id"], row["number"], row["process_state"], utc(row["created_at"]), f"{row['total']} {row['currency']}", row["email"]
+        return row["id"], row["number"], row["process_state"], row["created_at"], f"{row['total']} {row['currency']}", row["email"]

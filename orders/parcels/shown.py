@@ -9,13 +9,13 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from orders.formats import moment
 from orders.parcels import states
 from orders.parcels.splitting import BOOKING
 from supervision.agent import CHILD
 from supervision.insight.queries import iso
 from supervision.models import StepState
 from supervision.postgres import db
-from supervision.runtime.humanize import moment
 from supervision.states import Direction, ProcessState
 
 AGENT = "shipping"

@@ -19,7 +19,6 @@ from supervision.insight.filters import Filters
 from supervision.insight.queries import iso
 from supervision.insight.waiting import why_unconsumed, why_waiting
 from supervision.models import Run, StepState, Submission
-from supervision.runtime.humanize import utc
 from supervision.states import Direction, ProcessState, RunState
 
 
@@ -80,7 +79,7 @@ class Directory:
 
     def cells(self, row: dict[str, Any]) -> Sequence[Any]:
         """One row of `newest` in a table."""
-        return row["id"], row["workflow"], row["process_state"], utc(row["created_at"])
+        return row["id"], row["workflow"], row["process_state"], row["created_at"]
 
 
 _used: list[Directory] = [Directory()]

@@ -31,6 +31,7 @@ from supervision.management.terminal import SafeOutput
 from supervision.plans import comparison, registry
 from supervision.postgres import advice
 from supervision.runtime import identity
+from supervision.runtime.humanize import utc
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,8 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False))
 
     def say_table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print aligned columns; the last one may have any length."""
-        texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        """Print aligned columns; the last one may have any length. Times are in UTC, and say so."""
+        texts = [["-" if cell is None else utc(cell) if isinstance(cell, datetime) else str(cell) for cell in row] for row in rows]
         widths = [max(len(line[i]) for line in [list(headers), *texts]) for i in range(len(headers))]
         for line in [list(headers), *texts]:
             padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]

@@ -15,7 +15,6 @@ from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.models import DeadLetter
 from supervision.operations import operator_verbs
-from supervision.runtime.humanize import utc
 
 VERBS = {"requeue": operator_verbs.requeue_dead_letter, "discard": operator_verbs.discard_dead_letter}
 BYTES_SHOWN, TEXT_SHOWN = 1024, 16_384
@@ -73,7 +72,7 @@ class Command(Base):
             [
                 (
                     letter.pk,
-                    utc(letter.created_at),
+                    letter.created_at,
                     letter.source,
                     letter.public_id,
                     len(letter.body),

@@ -14,7 +14,6 @@ from supervision.management.base import at_least
 from supervision.models import Incident
 from supervision.operations import operator_verbs
 from supervision.outbox.incident_mail import amounts, link
-from supervision.runtime.humanize import utc
 
 
 class Command(Base):
@@ -59,8 +58,8 @@ class Command(Base):
                     row.pk,
                     row.severity,
                     row.kind,
-                    utc(row.opened_at),
-                    row.closed_at and utc(row.closed_at),
+                    row.opened_at,
+                    row.closed_at,
                     row.orders,
                     amounts(worth(row)) or None,
                     row.acknowledged_by or None,

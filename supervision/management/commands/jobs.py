@@ -13,7 +13,6 @@ from supervision.management.base import Command as Base
 from supervision.management.base import at_least
 from supervision.management.bulk import work_off
 from supervision.models import Job, JobResult
-from supervision.runtime.humanize import utc
 
 
 class Command(Base):
@@ -66,7 +65,7 @@ class Command(Base):
             self.stdout.write("no jobs")
             return
         cells = [
-            (job.pk, job.verb, job.state, job.total, job.done, job.failed, job.total - job.position, utc(job.started_at),
+            (job.pk, job.verb, job.state, job.total, job.done, job.failed, job.total - job.position, job.started_at,
              job.started_by, in_words(job.filter))
             for job in jobs
         ]  # fmt: skip

@@ -10,7 +10,6 @@ from django.core.management.base import CommandParser
 from supervision.management.base import Command as Base
 from supervision.plans import registry, versions
 from supervision.plans.versions import Version
-from supervision.runtime.humanize import utc
 
 
 class Command(Base):
@@ -38,7 +37,7 @@ class Command(Base):
                         row.name,
                         row.version,
                         row.fingerprint,
-                        row.registered and utc(row.registered),
+                        row.registered,
                         row.in_flight,
                         row.waiting,
                         _verdict(row),
