@@ -33,7 +33,7 @@ class SupervisionConfig(AppConfig):
         from supervision.approvals import deciding, waiting  # noqa: F401
         from supervision.incidents import causes, held_by, pulse, starvation  # noqa: F401
         from supervision.jobs import steering, telling  # noqa: F401
-        from supervision.ledger import reconciliation  # noqa: F401
+        from supervision.ledger import exchanges, reconciliation  # noqa: F401
         from supervision.operations import completing, moving, operator_verbs, resuming  # noqa: F401
         from supervision.outbox import incident_mail  # noqa: F401
         from supervision.rabbitmq import declaring  # noqa: F401

@@ -16,7 +16,7 @@ from supervision.execution import handback, runner
 from supervision.history import ends as chain_ends
 from supervision.history import linking
 from supervision.jobs import working
-from supervision.ledger import exchanges, reconciliation
+from supervision.ledger import reconciliation
 from supervision.operations import archive
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
@@ -158,7 +158,6 @@ __all__ = [
     "chain_ends",
     "consume",
     "deliver",
-    "exchanges",
     "held_time",
     "lifecycle",
     "perform",

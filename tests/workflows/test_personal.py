@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 import supervision
-from supervision import Workflow
+from supervision import Workflow, testing
 from supervision.errors import DefinitionError
 from supervision.models import ArchivedRun, Run, Signal, StepState
 from supervision.operations import archive
@@ -99,15 +99,17 @@ def test_runs_of_a_workflow_without_personal_data_are_archived_as_they_are(sas, 
 def test_no_log_and_no_error_quotes_a_result_or_a_checkpoint_that_cannot_be_stored(sas, flow, caplog):
     flow(ALPHA)
     caplog.set_level(logging.DEBUG)
-    toy.ALPHA.on_perform = lambda request: {"iban": IBAN, "odd": "\x00"}
-    sas.start("waiting")
-    toy.ALPHA.on_perform = lambda request: request.checkpoint(iban=IBAN, odd="\x00")
-    sas.advance("1m")
+    odd, large = {"iban": IBAN, "odd": "\x00"}, {"iban": IBAN * 10_000}
+    answers = {"unfit": lambda request: odd, "large": lambda request: large, "saved": lambda request: request.checkpoint(**odd)}
+    for name, answer in answers.items():
+        toy.ALPHA.on_perform = answer
+        answers[name] = sas.start("waiting").key
 
-    row = StepState.objects.get()
-    assert row.attempt > 1
-    assert "could not be recorded" in row.last_error
-    assert IBAN not in row.last_error + caplog.text
+    told = {name: testing.step(key, "alpha-step").last_error for name, key in answers.items()}
+    assert "returned a dict with a NUL character" in told["unfit"]
+    assert "could not be recorded" in told["large"]
+    assert told["saved"]
+    assert IBAN not in "".join(told.values()) + caplog.text
     assert IBAN not in str(sas.performed)
 
 
