@@ -24,7 +24,7 @@ from kombu.utils.url import maybe_sanitize_url
 
 from supervision import celery, conf
 from supervision.models import Alert, Incident
-from supervision.postgres import advice, db, pooling
+from supervision.postgres import advice, db, fitness, pooling
 from supervision.runtime.humanize import utc
 from supervision.runtime.intervals import seconds_of
 from supervision.sealing import rows as sealed_rows
@@ -139,6 +139,8 @@ def database() -> Iterator[Finding]:
         yield Finding("database", Level.OK, f"PostgreSQL {major}, answers in {took:.0f} ms")
     if standby:
         yield Finding("database", Level.FAIL, "is a standby, which takes no writes", "connect to the primary instead")
+    elif said := fitness.no_room():
+        yield Finding("database", Level.FAIL, said, "free or add space on the server's disk, or let the database take writes again")
     for name, value in (
         ("fsync", fsync),
         ("full_page_writes", full_page_writes),
@@ -157,10 +159,15 @@ def sessions() -> Iterator[Finding]:
         return
     through = pooling.way()
     yield Finding("sessions", Level.OK, "straight to the server" if through is pooling.Way.DIRECT else f"a pooler in {through} mode")
+    pooled = "manage.py migrate sets it for its own role, database_roles --apply for web, worker and read; then RECONNECT in the pooler"
     if db.fetch("SELECT current_setting('idle_in_transaction_session_timeout')")[0][0] == "0":
         text = "idle_in_transaction_session_timeout is 0: a process that freezes in a transaction holds its locks for ever"
-        pooled = "manage.py migrate sets it for its own role, database_roles --apply for web, worker and read; then RECONNECT in the pooler"
         yield Finding("sessions", Level.WARN, text, pooled if "direct" in settings.DATABASES else f'DATABASES["default"]: {SESSION}')
+    for wanted, value in fitness.odd_settings():
+        level = Level.FAIL if wanted.needed else Level.WARN
+        own = f"ALTER DATABASE ... SET {wanted.name} = '{wanted.value}', also where a role has the setting; then start the roles again"
+        todo = pooled if "direct" in settings.DATABASES else own
+        yield Finding("sessions", level, f"{wanted.name} is {value}: {wanted.otherwise}", todo)
 
 
 _LOSSES = {

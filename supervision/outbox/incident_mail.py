@@ -85,4 +85,3 @@ def paragraph(row: Incident, event: str) -> str:
         if held:
             lines.append(_("They are worth %(amounts)s.") % {"amounts": amounts(held)})
     return "\n".join([*lines, "", link(row.pk)])
-

@@ -21,8 +21,9 @@ from supervision.management import base
 from supervision.models import Channel
 from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
-from supervision.postgres import advice
+from supervision.postgres import advice, fitness
 from supervision.worker import heartbeats
+from tests.api.test_readiness import full_disk
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,44 @@ def test_a_session_that_may_freeze_in_a_transaction_is_warned_of_with_what_ends_
     assert 'DATABASES["default"]: "OPTIONS"' in direct.advice
     assert "manage.py migrate" in pooled.advice
     assert doctor.SESSION in (ROOT / "docs" / "installing.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "level"),
+    [
+        ("DateStyle", "German", Level.FAIL),
+        ("standard_conforming_strings", "off", Level.FAIL),
+        ("array_nulls", "off", Level.FAIL),
+        ("default_transaction_isolation", "serializable", Level.WARN),
+    ],
+)
+def test_a_setting_with_which_the_engine_does_not_work_is_named(db: None, setting: str, value: str, level: Level):
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL {setting} = '{value}'")
+        *_, finding = doctor.sessions()
+
+    assert (finding.level, finding.message.startswith(f"{setting} is {value}")) == (level, True)
+    assert f"SET {setting} = " in finding.advice
+
+
+def test_a_database_that_takes_no_writes_is_a_failure(db: None):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL transaction_read_only = on")
+        *_, finding = [found for found in doctor.database() if " is off:" not in found.message]
+
+    assert (finding.level, finding.message) == (Level.FAIL, "takes no writes: default_transaction_read_only is on")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_full_disk_is_a_failure_also_where_readyz_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with full_disk(tmp_path) as tablespace:
+        monkeypatch.setattr(fitness, "_GROW", (f"SET LOCAL temp_tablespaces = {tablespace}", fitness._GROW[1]))
+        assert fitness.no_room() is None
+        with pytest.raises(OSError, match="No space"):
+            (tmp_path / "disk" / "filler").write_bytes(b"x" * 2_000_000)
+        found = [finding.message for finding in doctor.database() if finding.level is Level.FAIL]
+
+    assert any("No space left on device" in message for message in found)
 
 
 def test_clocks_that_agree_are_fine(db: None):
