@@ -198,6 +198,16 @@ def failover() -> Iterator[Finding]:
         yield Finding("failover", Level.OK, kept)
 
 
+def locks() -> Iterator[Finding]:
+    """Whose locks hold others up, such as a session that was left open after an UPDATE, or a change of a table."""
+    found = fitness.holders()
+    for holder in found:
+        todo = f"let it end its transaction; if it cannot, SELECT pg_terminate_backend({holder.pid})"
+        yield Finding("locks", Level.WARN, str(holder), todo)
+    if not found:
+        yield Finding("locks", Level.OK, f"no session waits longer than {fitness.HELD_SECONDS:g} s")
+
+
 def migrations() -> Iterator[Finding]:
     """Whether every migration of this code is applied."""
     executor = MigrationExecutor(connection)
@@ -368,6 +378,7 @@ register("settings", settings_are_sane)
 register("database", database)
 register("sessions", sessions, needs_database=True)
 register("failover", failover, needs_database=True)
+register("locks", locks, needs_database=True)
 register("migrations", migrations, needs_database=True)
 register("clock", clock, needs_database=True)
 register("broker", broker)

@@ -31,6 +31,40 @@ _GROW = (
     "CREATE TEMPORARY TABLE sas_room ON COMMIT DROP AS SELECT repeat(md5(n::text), 32) AS filler FROM generate_series(1, %(rows)s) n",
 )
 
+HELD_SECONDS = 5.0  # our own transactions are shorter
+_HOLDERS = """
+WITH waits AS (
+  SELECT l.pid, min(l.waitstart) AS since FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+   WHERE NOT l.granted AND a.datname = current_database() AND l.waitstart < clock_timestamp() - %(seconds)s::float8 * interval '1 s'
+   GROUP BY 1
+)
+SELECT b.pid, coalesce(b.usename, ''), coalesce(nullif(b.application_name, ''), b.backend_type, '?'), count(*),
+       extract(epoch FROM clock_timestamp() - min(w.since))::float8
+  FROM waits w CROSS JOIN unnest(pg_blocking_pids(w.pid)) AS blocking(pid) JOIN pg_stat_activity b ON b.pid = blocking.pid
+ WHERE NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = b.pid AND NOT l.granted)
+ GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1 LIMIT 5
+"""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A session of the server that holds a lock for which others wait, and itself waits for none."""
+
+    pid: int
+    user: str
+    application: str
+    waiting: int  # sessions
+    seconds: float  # the longest wait
+
+    def __str__(self) -> str:
+        many = "1 session waits" if self.waiting == 1 else f"{self.waiting} sessions wait"
+        return f"{many}, up to {self.seconds:.0f} s, for a lock of {self.application} (process {self.pid}, user {self.user})"
+
+
+def holders() -> list[Holder]:
+    """The sessions for whose locks sessions of this database have waited longer than HELD_SECONDS."""
+    return [Holder(*row) for row in db.fetch(_HOLDERS, {"seconds": HELD_SECONDS})]
+
 
 def odd_settings() -> list[tuple[Wanted, str]]:
     """The settings that this session has otherwise, with their values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from supervision.operations.doctor import Finding, Level
 from supervision.postgres import advice, fitness
 from supervision.worker import heartbeats
 from tests.api.test_readiness import full_disk
+from tests.engine import kit
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +112,28 @@ def test_a_full_disk_is_a_failure_also_where_readyz_is_not_asked(tmp_path: Path,
         found = [finding.message for finding in doctor.database() if finding.level is Level.FAIL]
 
     assert any("No space left on device" in message for message in found)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_left_open_that_holds_others_up_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fitness, "HELD_SECONDS", 0.0)
+    assert levels(doctor.locks) == {Level.OK}
+    with kit.another_connection() as forgotten, kit.another_connection() as waits:
+        pid = forgotten.info.backend_pid
+        forgotten.execute("SET application_name = 'psql'")
+        forgotten.execute("LOCK TABLE supervision_runnote IN ACCESS EXCLUSIVE MODE")
+        thread = threading.Thread(target=lambda: waits.execute("SELECT FROM supervision_runnote"))
+        thread.start()
+        try:
+            kit.until(lambda: levels(doctor.locks) == {Level.WARN})
+            [finding] = doctor.locks()
+        finally:
+            forgotten.rollback()
+            thread.join(20)
+
+    assert finding.message.startswith("1 session waits, up to ")
+    assert f"for a lock of psql (process {pid}, user " in finding.message
+    assert finding.advice.endswith(f"SELECT pg_terminate_backend({pid})")
 
 
 def test_clocks_that_agree_are_fine(db: None):
