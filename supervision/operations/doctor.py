@@ -128,8 +128,8 @@ def database() -> Iterator[Finding]:
             )
             version, fsync, full_page_writes, synchronous_commit, standby = cursor.fetchone()
     except DatabaseError as problem:
-        refused = pooling.REFUSED in str(problem)
-        yield Finding("database", Level.FAIL, first_line(problem), pooling.ADVICE_OPTIONS if refused else advice.current())
+        todo = pooling.ADVICE_OPTIONS if pooling.REFUSED in str(problem) else advice.after(str(problem)) or advice.current()
+        yield Finding("database", Level.FAIL, first_line(problem), todo)
         return
     took = (monotonic() - began) * 1000
     major = version // 10000
