@@ -33,7 +33,17 @@ _KEPT_ALIVE = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count
 # The timeout: a process frozen inside a transaction must not hold its locks until it is thawed. Our transactions wait for
 # no other process, so they are never idle so long. A process that is cut off here finds that it has lost its claims.
 # jit=off: compiling our short statements takes longer than executing them (a claim: 0.1 s). The planner cannot know that.
-SESSION = {"idle_in_transaction_session_timeout": "10000", "jit": "off"}
+# The others: the server's own defaults, because psycopg reads times in the style ISO alone, PGMQ's functions have strings with
+# backslashes, arrays of ours have NULLs, and a guarded statement has to see what was committed while it waited for its row.
+# What is set here comes before what a database or a role was given.
+SESSION = {
+    "idle_in_transaction_session_timeout": "10000",
+    "jit": "off",
+    "DateStyle": "ISO",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "default_transaction_isolation": "read committed",
+}
 
 
 def entries(default: str, threads: int) -> dict[str, Any]:
@@ -92,7 +102,7 @@ def role() -> str:
 
 
 def _startup(session: dict[str, str]) -> str:
-    return " ".join(f"-c {name}={value}" for name, value in session.items())
+    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in session.items())
 
 
 def _refuse_nonsense(given: dict[str, Any], name: str) -> None:

@@ -93,9 +93,8 @@ def look(reached: Callable[[], object] = bool) -> Answer:
         with transaction.atomic():
             db.fetch(_LIMITS)
             reached()
-            allocate = db.fetch(_WRITE, {"every": ALLOCATE_SECONDS}) == [(True,)]
-        if allocate:
-            _allocate()
+            if db.fetch(_WRITE, {"every": ALLOCATE_SECONDS}) == [(True,)]:
+                _allocate()  # if it fails, the row still says that it is due: the next look, of any process, tries again
         with transaction.atomic():
             db.fetch(_LIMITS)
             waiting, oldest = db.fetch(_BACKLOG)[0]
@@ -113,7 +112,6 @@ def look(reached: Callable[[], object] = bool) -> Answer:
 def _allocate() -> None:
     try:
         with transaction.atomic():
-            db.fetch(_LIMITS)
             for statement in _ALLOCATE:
                 db.fetch(statement)
             transaction.set_rollback(True)

@@ -24,7 +24,7 @@ from kombu.utils.url import maybe_sanitize_url
 
 from supervision import celery, conf
 from supervision.models import Alert, Incident
-from supervision.postgres import advice, db, pooling
+from supervision.postgres import advice, db, fitness, pooling
 from supervision.runtime.humanize import utc
 from supervision.runtime.intervals import seconds_of
 from supervision.sealing import rows as sealed_rows
@@ -128,8 +128,8 @@ def database() -> Iterator[Finding]:
             )
             version, fsync, full_page_writes, synchronous_commit, standby = cursor.fetchone()
     except DatabaseError as problem:
-        refused = pooling.REFUSED in str(problem)
-        yield Finding("database", Level.FAIL, first_line(problem), pooling.ADVICE_OPTIONS if refused else advice.current())
+        todo = pooling.ADVICE_OPTIONS if pooling.REFUSED in str(problem) else advice.after(str(problem)) or advice.current()
+        yield Finding("database", Level.FAIL, first_line(problem), todo)
         return
     took = (monotonic() - began) * 1000
     major = version // 10000
@@ -139,6 +139,8 @@ def database() -> Iterator[Finding]:
         yield Finding("database", Level.OK, f"PostgreSQL {major}, answers in {took:.0f} ms")
     if standby:
         yield Finding("database", Level.FAIL, "is a standby, which takes no writes", "connect to the primary instead")
+    elif said := fitness.no_room():
+        yield Finding("database", Level.FAIL, said, "free or add space on the server's disk, or let the database take writes again")
     for name, value in (
         ("fsync", fsync),
         ("full_page_writes", full_page_writes),
@@ -157,10 +159,15 @@ def sessions() -> Iterator[Finding]:
         return
     through = pooling.way()
     yield Finding("sessions", Level.OK, "straight to the server" if through is pooling.Way.DIRECT else f"a pooler in {through} mode")
+    pooled = "manage.py migrate sets it for its own role, database_roles --apply for web, worker and read; then RECONNECT in the pooler"
     if db.fetch("SELECT current_setting('idle_in_transaction_session_timeout')")[0][0] == "0":
         text = "idle_in_transaction_session_timeout is 0: a process that freezes in a transaction holds its locks for ever"
-        pooled = "manage.py migrate sets it for its own role, database_roles --apply for web, worker and read; then RECONNECT in the pooler"
         yield Finding("sessions", Level.WARN, text, pooled if "direct" in settings.DATABASES else f'DATABASES["default"]: {SESSION}')
+    for wanted, value in fitness.odd_settings():
+        level = Level.FAIL if wanted.needed else Level.WARN
+        own = f"ALTER DATABASE ... SET {wanted.name} = '{wanted.value}', also where a role has the setting; then start the roles again"
+        todo = pooled if "direct" in settings.DATABASES else own
+        yield Finding("sessions", level, f"{wanted.name} is {value}: {wanted.otherwise}", todo)
 
 
 _LOSSES = {
@@ -189,6 +196,16 @@ def failover() -> Iterator[Finding]:
         yield Finding("failover", Level.WARN, text, "start the standby")
     else:
         yield Finding("failover", Level.OK, kept)
+
+
+def locks() -> Iterator[Finding]:
+    """Whose locks hold others up, such as a session that was left open after an UPDATE, or a change of a table."""
+    found = fitness.holders()
+    for holder in found:
+        todo = f"let it end its transaction; if it cannot, SELECT pg_terminate_backend({holder.pid})"
+        yield Finding("locks", Level.WARN, str(holder), todo)
+    if not found:
+        yield Finding("locks", Level.OK, f"no session waits longer than {fitness.HELD_SECONDS:g} s")
 
 
 def migrations() -> Iterator[Finding]:
@@ -361,6 +378,7 @@ register("settings", settings_are_sane)
 register("database", database)
 register("sessions", sessions, needs_database=True)
 register("failover", failover, needs_database=True)
+register("locks", locks, needs_database=True)
 register("migrations", migrations, needs_database=True)
 register("clock", clock, needs_database=True)
 register("broker", broker)

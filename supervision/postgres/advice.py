@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 OWN = 'start PostgreSQL, and name it in DATABASES["default"] of the settings'
+ANSWERED = (
+    "the server runs and refuses this connection: look at user, password and database in the URL, pg_hba.conf,"
+    " max_connections and the role's CONNECTION LIMIT"
+)
 _said = [OWN]
 
 
@@ -14,3 +18,8 @@ def use(advice: str) -> None:
 def current() -> str:
     """The advice in use."""
     return _said[0]
+
+
+def after(said: str) -> str | None:
+    """The advice where these words of a failed connection are a server's; None where none has answered."""
+    return ANSWERED if "FATAL:" in said else None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from django.db import connection
 
 from supervision.management.base import Command
 from supervision.management.progress import Progress
+from supervision.postgres import advice, params
 from tests.support import forked
 
 MANAGE = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py")]
@@ -68,6 +70,21 @@ def test_a_database_that_is_away_is_one_line(arguments: tuple[str, ...]):
     assert "Traceback" not in said.stderr
     assert AWAY in said.stderr.splitlines()[-1]
     assert said.stdout == ""
+
+
+@pytest.mark.django_db
+def test_a_server_that_refuses_the_connection_is_not_said_to_be_away():
+    own = params.libpqs(connection.get_connection_params())
+    place = {name: quote(str(own.get(name) or ""), safe="") for name in ("user", "password", "host")}
+    url = "postgres://{user}:{password}@{host}:{port}/never_made".format(**place, port=own.get("port") or 5432)
+
+    [told] = run("orders", DATABASE_URL=url).stderr.splitlines()[-1:]
+    doctor = run("doctor", DATABASE_URL=url).stdout
+
+    assert 'says database "never_made" does not exist: the server runs and refuses this connection' in told
+    assert "no database is running" not in told
+    [finding] = [line for line in doctor.splitlines() if line.startswith("fail  database:")]
+    assert finding.endswith(advice.ANSWERED)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +22,10 @@ from supervision.management import base
 from supervision.models import Channel
 from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
-from supervision.postgres import advice
+from supervision.postgres import advice, fitness
 from supervision.worker import heartbeats
+from tests.api.test_readiness import full_disk
+from tests.engine import kit
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +74,66 @@ def test_a_session_that_may_freeze_in_a_transaction_is_warned_of_with_what_ends_
     assert 'DATABASES["default"]: "OPTIONS"' in direct.advice
     assert "manage.py migrate" in pooled.advice
     assert doctor.SESSION in (ROOT / "docs" / "installing.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "level"),
+    [
+        ("DateStyle", "German", Level.FAIL),
+        ("standard_conforming_strings", "off", Level.FAIL),
+        ("array_nulls", "off", Level.FAIL),
+        ("default_transaction_isolation", "serializable", Level.WARN),
+    ],
+)
+def test_a_setting_with_which_the_engine_does_not_work_is_named(db: None, setting: str, value: str, level: Level):
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL {setting} = '{value}'")
+        *_, finding = doctor.sessions()
+
+    assert (finding.level, finding.message.startswith(f"{setting} is {value}")) == (level, True)
+    assert f"SET {setting} = " in finding.advice
+
+
+def test_a_database_that_takes_no_writes_is_a_failure(db: None):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL transaction_read_only = on")
+        *_, finding = [found for found in doctor.database() if " is off:" not in found.message]
+
+    assert (finding.level, finding.message) == (Level.FAIL, "takes no writes: default_transaction_read_only is on")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_full_disk_is_a_failure_also_where_readyz_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with full_disk(tmp_path) as tablespace:
+        monkeypatch.setattr(fitness, "_GROW", (f"SET LOCAL temp_tablespaces = {tablespace}", fitness._GROW[1]))
+        assert fitness.no_room() is None
+        with pytest.raises(OSError, match="No space"):
+            (tmp_path / "disk" / "filler").write_bytes(b"x" * 2_000_000)
+        found = [finding.message for finding in doctor.database() if finding.level is Level.FAIL]
+
+    assert any("No space left on device" in message for message in found)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_left_open_that_holds_others_up_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fitness, "HELD_SECONDS", 0.0)
+    assert levels(doctor.locks) == {Level.OK}
+    with kit.another_connection() as forgotten, kit.another_connection() as waits:
+        pid = forgotten.info.backend_pid
+        forgotten.execute("SET application_name = 'psql'")
+        forgotten.execute("LOCK TABLE supervision_runnote IN ACCESS EXCLUSIVE MODE")
+        thread = threading.Thread(target=lambda: waits.execute("SELECT FROM supervision_runnote"))
+        thread.start()
+        try:
+            kit.until(lambda: levels(doctor.locks) == {Level.WARN})
+            [finding] = doctor.locks()
+        finally:
+            forgotten.rollback()
+            thread.join(20)
+
+    assert finding.message.startswith("1 session waits, up to ")
+    assert f"for a lock of psql (process {pid}, user " in finding.message
+    assert finding.advice.endswith(f"SELECT pg_terminate_backend({pid})")
 
 
 def test_clocks_that_agree_are_fine(db: None):

@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 
 from sasproject import database_roles
+from sasproject.database import SESSION
 from sasproject.database_roles import ROLES
 from sasproject.doctor_probes import database_role
 from sasproject.grants import TABLES, VERBS
@@ -170,7 +171,8 @@ def test_the_roles_have_the_sessions_settings_that_a_pooler_takes_from_no_client
             [f"{PREFIX}\\_%"],
         )
     )
-    assert found == {f"{PREFIX}_{role}": ["idle_in_transaction_session_timeout=10000", "jit=off"] for role in ROLES}
+    wanted = sorted(f"{setting}={value}" for setting, value in SESSION.items())
+    assert {role: sorted(settings) for role, settings in found.items()} == {f"{PREFIX}_{role}": wanted for role in ROLES}
 
 
 def test_a_table_that_a_later_migration_makes_gets_its_owner_and_its_rights(roles, monkeypatch):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+
+import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 
 from sasproject import database
 from supervision.postgres import params
@@ -107,3 +111,34 @@ def test_a_pooler_gets_no_startup_options_and_the_direct_way_does(monkeypatch):
     assert found["default"]["DISABLE_SERVER_SIDE_CURSORS"] is True
     assert "idle_in_transaction_session_timeout" in found["direct"]["OPTIONS"]["options"]
     assert found["direct"]["HOST"] == "h1,h2,fd00::1"
+
+
+@pytest.mark.django_db
+def test_what_a_database_was_given_does_not_reach_our_sessions():
+    name = f"sas_given_{uuid.uuid4().hex[:8]}"
+    own = connection.get_connection_params()
+    given = {
+        "DateStyle": "German",
+        "standard_conforming_strings": "off",
+        "array_nulls": "off",
+        "default_transaction_isolation": "serializable",
+    }
+    with psycopg.connect(**{**params.libpqs(own), "dbname": "postgres"}, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"')
+        try:
+            for setting, value in given.items():
+                admin.execute(f"ALTER DATABASE \"{name}\" SET {setting} = '{value}'")
+            with psycopg.connect(**{**params.libpqs(own), "dbname": name, "options": database._startup(database.SESSION)}) as ours:
+                found = {setting: ours.execute(f"SHOW {setting}").fetchone()[0] for setting in given}
+                now = ours.execute("SELECT now()").fetchone()[0]
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    assert found["DateStyle"].startswith("ISO")
+    assert {**found, "DateStyle": "ISO"} == {
+        "DateStyle": "ISO",
+        "standard_conforming_strings": "on",
+        "array_nulls": "on",
+        "default_transaction_isolation": "read committed",
+    }
+    assert now.tzinfo is not None
