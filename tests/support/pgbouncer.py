@@ -13,18 +13,19 @@ from urllib.parse import unquote, urlsplit
 
 from sasproject import ports
 from supervision.embedded.binaries import find_binaries, find_identity
+from tests.support.shop import first_port
 
 PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/usr/local/sbin")
 START_SECONDS = 30.0
 
 
 @contextmanager
-def pgbouncer(server_url: str, directory: Path, *, mode: str = "transaction", port: int = 16432, more: str = "") -> Iterator[str]:
+def pgbouncer(server_url: str, directory: Path, *, mode: str = "transaction", more: str = "") -> Iterator[str]:
     """Run PgBouncer before the server of this URL; yields the URL that leads through it."""
     assert PROGRAM is not None
     parts = urlsplit(server_url)
     user = parts.username or "postgres"
-    port = ports.choose("127.0.0.1", None, usual=port)
+    port = ports.choose("127.0.0.1", None, usual=first_port() + 250)  # far from the ports of the shop behind it
     (directory / "users.txt").write_text(f'"{user}" "{unquote(parts.password or "")}"\n')
     lines = [
         "[databases]",
