@@ -55,16 +55,25 @@ def require_rabbitmqctl() -> None:
 @contextmanager
 def own_vhost() -> Iterator[str]:
     """A RabbitMQ URL with a new virtual host if we may create one, else with the shared one."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    user = urlsplit(AMQP_URL).username or "guest"
-    if not _rabbitmqctl("add_vhost", name):
+    url = urlsplit(AMQP_URL)._replace(path=f"/test-{uuid.uuid4().hex[:8]}").geturl()
+    if not add_vhost(url):
         yield AMQP_URL
         return
-    _rabbitmqctl("set_permissions", "-p", name, user, ".*", ".*", ".*")
     try:
-        yield urlsplit(AMQP_URL)._replace(path=f"/{name}").geturl()
+        yield url
     finally:
-        _rabbitmqctl("delete_vhost", name)
+        delete_vhost(url)
+
+
+def add_vhost(url: str) -> bool:
+    """Make the virtual host of this URL; returns whether we may."""
+    name, user = urlsplit(url).path[1:], urlsplit(AMQP_URL).username or "guest"
+    return _rabbitmqctl("add_vhost", name) and _rabbitmqctl("set_permissions", "-p", name, user, ".*", ".*", ".*")
+
+
+def delete_vhost(url: str) -> None:
+    """Delete the virtual host of this URL, with its queues; the broker closes its connections."""
+    _rabbitmqctl("delete_vhost", urlsplit(url).path[1:])
 
 
 def _rabbitmqctl(*arguments: str) -> bool:

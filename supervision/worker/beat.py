@@ -2,7 +2,8 @@
 
 Celery's beat keeps one producer for its whole life. Only `task_publish_retry` repairs it, which is off here: after one
 lost connection beat would lose all messages, and no sweep would run. Also, Celery's beat ends if the database is down
-when it reads its schedule, and it never ends if SIGTERM interrupts one of its SQL statements.
+when it reads its schedule, or if the broker answers and refuses it (a password that was changed, a virtual host that was
+deleted). And it never ends if SIGTERM interrupts one of its SQL statements.
 
 Intervals that would end beat, or make it send without a rest, are bounded (`runtime.intervals`).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +25,8 @@ from supervision.postgres import db
 from supervision.runtime.intervals import bounded
 
 log = logging.getLogger(__name__)
+
+REFUSED_SECONDS = 5.0  # from one try to the next, while the broker answers and refuses
 
 
 class Entry(ModelEntry):
@@ -73,6 +77,16 @@ class Scheduler(DatabaseScheduler):
         if psycopg is not None and psycopg.info.transaction_status == TransactionStatus.ACTIVE:
             connection.close()  # the interrupted statement is still running on it
         super().sync()
+
+    def _ensure_connected(self) -> Any:
+        """The connection to the broker, once there is one. Celery itself waits for a broker that is away, not for one that refuses."""
+        while True:
+            try:
+                return super()._ensure_connected()
+            except Exception as problem:
+                log.error("the broker refuses beat, which tries again in %.0f s: %s", REFUSED_SECONDS, problem)  # noqa: TRY400
+            self._connect_anew()
+            time.sleep(REFUSED_SECONDS)
 
     def _connect_anew(self) -> None:
         """Drop the cached producer and connection. Beat makes new ones at the next use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import threading
 import time
 
 import pytest
-from celery import current_app
+from celery import Celery, current_app
 from celery.beat import SchedulingError
 from celery.schedules import schedule
 from django.db import connection
@@ -18,6 +19,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask, SolarSched
 
 from supervision.worker.beat import Scheduler
 from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
+from tests import services
 from tests.engine.kit import another_connection
 
 
@@ -139,3 +141,36 @@ def test_beat_told_to_end_in_the_middle_of_a_statement_ends(beat):
     beat.sync()  # as beat's loop does at its end
 
     assert PeriodicTask.objects.get(name=SWEEP_TASK).total_run_count == sent.total_run_count + 7
+
+
+class WhenRefused(logging.Handler):
+    """Calls a function as soon as beat says that the broker refuses it."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def emit(self, record):
+        if "refuses beat" in record.getMessage():
+            self.then()
+
+
+@pytest.mark.amqp
+def test_beat_outlives_the_deletion_of_its_virtual_host(monkeypatch, request):
+    """A broker that answers and refuses, as after a change of the password too, ends Celery's own beat."""
+    services.require_rabbitmqctl()
+    monkeypatch.setattr("supervision.worker.beat.REFUSED_SECONDS", 0.05)
+    with services.own_vhost() as url:
+        monkeypatch.setenv("CELERY_BROKER_URL", url)  # Celery reads it before its own settings
+        app = Celery("beat of a deleted host", broker=url, set_as_current=False, broker_connection_max_retries=None)
+        beat = Scheduler(app=app, lazy=True)
+        beat.producer.publish({}, routing_key="supervisor")
+        services.delete_vhost(url)
+        handler = WhenRefused(lambda: services.add_vhost(url))
+        logging.getLogger("supervision.worker.beat").addHandler(handler)
+        request.addfinalizer(lambda: logging.getLogger("supervision.worker.beat").removeHandler(handler))
+
+        beat._connect_anew()  # as after the failure to send that tells beat of it
+        beat.apply_async(Entry(), producer=beat.producer, advance=False)  # not before the virtual host is there again
+
+        beat.connection.release()
