@@ -3,11 +3,15 @@
 RabbitMQ passes on properties that the client library cannot read: a content type that is not UTF-8, a timestamp past the
 year 9999. The library raises while it handles the frame, and Celery ends the worker. The message goes back into the queue
 and ends the next worker.
+
+And a connection whose broker is silent must not swallow messages for ever. A hung broker, or a balancer that has lost it, takes
+bytes and answers nothing. Consumers find that by heartbeats, which senders do not look at: beat would send no sweep any more.
 """
 
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable
 from struct import pack, unpack_from
 from typing import Any
@@ -20,6 +24,9 @@ from supervision.transports.envelope import UNREADABLE, TellsTheQueue
 
 CONTENT_HEADER = 2  # the frame's type
 PROPERTIES = "x-properties"  # the header that holds the bytes of the unreadable properties
+PROVEN_SECONDS = 10.0  # how long a sender relies on the broker's last answer
+BLOCKED_SECONDS = 300.0  # the same after the broker has said that it takes no messages for now (a memory or disk alarm)
+ANSWER_SECONDS = 5.0  # how long it waits for an answer
 
 
 def tolerant(connection: Any, callback: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
@@ -75,14 +82,54 @@ class Channel(TellsTheQueue, pyamqp.Channel):
     def __init__(self, connection: Any, channel_id: int | None = None, auto_decode: bool = False, on_open: Any = None) -> None:
         super().__init__(connection, channel_id, auto_decode=auto_decode, on_open=on_open)
 
+    def basic_publish(self, *args: Any, **kwargs: Any) -> Any:
+        """Publish over a connection that the broker has answered on lately. Raises RecoverableConnectionError where it is silent."""
+        self.connection.prove()
+        return super().basic_publish(*args, **kwargs)
+
 
 class Connection(pyamqp.Connection):
-    """A connection that survives properties that cannot be read."""
+    """A connection that survives properties that cannot be read, and that finds out when the broker is silent."""
 
     Channel = Channel
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, frame_handler=tolerant, **kwargs)
+        self._proven, self._blocked = time.monotonic(), False
+        told = {"on_blocked": lambda reason: self._block(True), "on_unblocked": lambda: self._block(False)}
+        super().__init__(*args, frame_handler=tolerant, **{**told, **kwargs})
+
+    def _block(self, blocked: bool) -> None:
+        self._blocked = blocked
+
+    def prove(self) -> None:
+        """Ask the broker for an answer, unless it has given one lately. Raises RecoverableConnectionError if none comes in time.
+
+        A connection that consumes is left alone: another thread may read from it, and heartbeats watch it.
+        """
+        now, patience = time.monotonic(), BLOCKED_SECONDS if self._blocked else PROVEN_SECONDS
+        if now - self._proven < patience or not self.connected or any(getattr(one, "callbacks", None) for one in self.channels.values()):
+            return
+        try:
+            with self.transport.having_timeout(ANSWER_SECONDS):
+                self.channel().close()
+        except TimeoutError:
+            self._wait_for_little()
+            self.collect()
+            raise amqp.RecoverableConnectionError(f"the broker is silent: no answer in {ANSWER_SECONDS:g} s") from None
+        self._proven = time.monotonic()
+
+    def close(self, *args: Any, **kwargs: Any) -> Any:
+        """Take leave of the broker, and end the connection without its answer where it is silent."""
+        self._wait_for_little()
+        try:
+            return super().close(*args, **kwargs)
+        except TimeoutError:  # the library has ended the connection
+            return None
+
+    def _wait_for_little(self) -> None:
+        # At a connection's end. TLS waits for the other side, too.
+        if self.connected:
+            self.transport.sock.settimeout(ANSWER_SECONDS)
 
 
 class Transport(pyamqp.Transport):

@@ -1,4 +1,4 @@
-"""A TCP relay before the tests' PostgreSQL: an outage that a test begins and ends."""
+"""A TCP relay before the tests' PostgreSQL, or another server: an outage that a test begins and ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from sasproject import ports
 
 
 class Relay:
-    """Relays connections to the server while it is open. `cut` ends those that exist, `close` refuses new ones too."""
+    """Relays connections to the server while it is open. `cut` ends those that exist, `close` refuses new ones too.
 
-    def __init__(self, first_port: int = 27500) -> None:
-        params = connection.get_connection_params()
-        self._place = str(params.get("host", "")), int(params.get("port", 5432))
+    `swallow` keeps those that exist open, and takes what both sides send without passing it on.
+    """
+
+    def __init__(self, first_port: int = 27500, place: tuple[str, int] | None = None) -> None:
+        params = {} if place else connection.get_connection_params()
+        self._place = place or (str(params.get("host", "")), int(params.get("port", 5432)))
+        self._swallowed: set[socket.socket] = set()
         self.port = ports.choose("127.0.0.1", None, usual=first_port + os.getpid() % 400)
         self._listening: socket.socket | None = None
         self._open: list[socket.socket] = []
@@ -35,6 +39,10 @@ class Relay:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
         self._open.clear()
+
+    def swallow(self) -> None:
+        """Pass nothing on any more over the connections that exist."""
+        self._swallowed.update(self._open)
 
     def close(self) -> None:
         """End every connection and refuse new ones."""
@@ -62,10 +70,10 @@ class Relay:
             return server
         return socket.create_connection((host or "127.0.0.1", port))
 
-    @staticmethod
-    def _pump(one: Any, other: Any) -> None:
+    def _pump(self, one: Any, other: Any) -> None:
         with contextlib.suppress(OSError):
             while chunk := one.recv(65536):
-                other.sendall(chunk)
+                if one not in self._swallowed:
+                    other.sendall(chunk)
         with contextlib.suppress(OSError):
             other.shutdown(socket.SHUT_WR)
