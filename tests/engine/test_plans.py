@@ -150,6 +150,8 @@ def test_plans_are_dropped_every_second_on_a_connection_that_lives_long():
 
 
 KEY = {("stepstate", "supervision_stepstate_pkey")}
+# The same rows by the same key, which PostgreSQL prefers where its statistics say that they stand beside each other.
+KEY_OR_BITMAP = KEY | {("stepstate", "Bitmap Heap Scan"), ("bitmap", "supervision_stepstate_pkey")}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_claim_reads_only_what_may_be_claimed(big):
     found.discard(("stepevent", "Seq Scan"))  # CLAIM reads it for undo steps only, and the table is empty here
 
     assert ("stepstate", "step_claimable") in found
-    assert found - {("stepstate", "step_claimable")} <= KEY
+    assert found - {("stepstate", "step_claimable")} <= KEY_OR_BITMAP
 
 
 def test_a_sweep_reads_only_what_is_running_and_late(big):
@@ -247,4 +249,4 @@ def test_the_supervisors_other_duties_never_read_a_whole_table(duty, report, big
     duty(*report, 500)
 
     (question,) = asked
-    assert {how for _, how in scans(*question)} <= {"supervision_stepstate_pkey"}
+    assert {how for _, how in scans(*question)} <= {how for _, how in KEY_OR_BITMAP}

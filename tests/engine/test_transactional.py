@@ -83,7 +83,7 @@ def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(led
 
 
 def test_a_transactional_agents_effect_goes_with_an_outcome_that_cannot_be_recorded(ledger):
-    LEDGER.answer = {"kept by no database": "\0"}
+    LEDGER.answer = {"too long": "x" * 70_000}
     key = kit.ran("booked")
     before = ledger(), kit.states(key), step(key, "book").effect
     LEDGER.answer = {"ok": True}

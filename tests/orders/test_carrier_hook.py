@@ -106,7 +106,7 @@ def test_events_move_the_orders_page_the_answer_and_the_console(shop, sent, clie
     shown = client.get(f"/orders/{sent}/").text
     assert "Your order is delivered" in shown
     assert result["tracking_number"] in shown
-    told = f"{result['tracking_number']} delivered since 2026-11-23 18:30"
+    told = f"{result['tracking_number']} delivered since Nov 23, 2026 18:30 UTC"
     call_command("order", sent)
     assert told in capsys.readouterr().out
     assert told in operator.get(page(Order.objects.get())).text
