@@ -78,6 +78,7 @@ def test_beat_sends_over_a_new_connection(broker, monkeypatch):
     monkeypatch.setenv("CELERY_BROKER_URL", url)  # Celery reads it before its own settings
     beat = Scheduler(app=Celery("beat of a silent broker", broker=url, set_as_current=False, task_publish_retry=False), lazy=True)
     beat.apply_async(Entry(), producer=beat.producer, advance=False)
+    assert eventually(count, 1) == 1
     relay.swallow()
     time.sleep(0.3)
 
@@ -94,6 +95,7 @@ def test_tasks_go_over_a_new_connection_of_the_pool(broker, monkeypatch):
     monkeypatch.setenv("CELERY_BROKER_URL", url)
     app = Celery("a sender of a silent broker", broker=url, set_as_current=False, task_publish_retry=False)
     app.send_task("supervision.sweep", queue="heard")
+    assert eventually(count, 1) == 1
     relay.swallow()
     time.sleep(0.3)
 
