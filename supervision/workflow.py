@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from supervision.agent import CHILD, JSON, WAIT, Agent, ChildAgent, WaitAgent, get_agent, registered
+from supervision.agent import CHILD, JSON, WAIT, Agent, get_agent, registered
 from supervision.errors import DefinitionError, UnreadableSubmission, did_you_mean
 from supervision.retry import RetryPolicy, demand_time
 from supervision.runtime.application import AcceptedRun as AcceptedRun
@@ -241,9 +241,9 @@ started_by_steps: set[str] = set()  # the names of the workflows whose runs are 
 
 def register(workflow: Workflow) -> Workflow:
     """Register a workflow. Its agents must be registered before; a (name, version) is registered once."""
-    for name, kind in ((WAIT, WaitAgent), (CHILD, ChildAgent)):
+    for name in (WAIT, CHILD):
         if any(step.agent == name for step in workflow.steps):
-            registered.setdefault(name, kind())
+            registered.setdefault(name, get_agent(name))
     for step in workflow.steps:
         try:
             agent = get_agent(step.agent)

@@ -6,6 +6,7 @@ hold becomes an object with one key. The key begins with a dollar sign and names
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from base64 import b64decode, b64encode
@@ -18,11 +19,18 @@ BYTES, TEXT, TIME, DECIMAL, NUMBER, PAIRS, OTHER = "$bytes", "$text", "$time", "
 MARKS = frozenset({BYTES, TEXT, TIME, DECIMAL, NUMBER, PAIRS, OTHER})
 MOST_DEPTH = 50
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# The same in JSON that is not escaped to ASCII. A NUL stands there as an escape, which an even number of backslashes precedes.
+_UNSTORABLE_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|[\ud800-\udfff]")
 
 
 def text(value: str) -> str:
     """For a text column: NUL and lone surrogates as visible escapes."""
     return _UNSTORABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+
+
+def takes(value: Any) -> bool:
+    """Whether a JSON column takes the texts of this value, which JSON can hold."""
+    return not _UNSTORABLE_JSON.search(json.dumps(value, ensure_ascii=False))
 
 
 def storable(value: Any, depth: int = 0) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,9 +12,6 @@ from supervision.states import Claim
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_RESULT_BYTES = 65_536  # a step's result is read with its run, by later steps and by people
-
-# A NUL is written as an escape, which an even number of backslashes precedes. A lone surrogate stands as it is.
-_UNKEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|[\ud800-\udfff]")
 
 
 class UnfitResult(Exception):
@@ -36,12 +32,6 @@ def checked(result: Any) -> dict[str, Any]:
     if result is None:
         return {}
     raise UnfitResult(f"a value of the type {type(result).__name__}")
-
-
-def refuse_unkept_characters(result: Mapping[str, Any]) -> None:
-    """Raise UnfitResult if a text of this result has a character that PostgreSQL's JSON cannot hold."""
-    if _UNKEPT.search(json.dumps(result, ensure_ascii=False)):
-        raise UnfitResult("a dict with a NUL character, or half of a surrogate pair, in a text")
 
 
 @dataclass(frozen=True)

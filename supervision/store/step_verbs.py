@@ -17,12 +17,12 @@ from typing import Any
 from django.db import connection
 
 from supervision import conf
-from supervision.postgres import db
+from supervision.postgres import db, json_safe
 from supervision.runtime.identity import me
 from supervision.states import Claim, Direction, RunState
 from supervision.store import hooks, lost_sql, run_verbs, sessions, step_sql
 from supervision.store.claiming import lease
-from supervision.store.records import MOST_RESULT_BYTES, NOTHING, Done, Handover, Started, UnfitResult, encode, refuse_unkept_characters
+from supervision.store.records import MOST_RESULT_BYTES, NOTHING, Done, Handover, Started, UnfitResult, encode
 from supervision.store.runs import branch_rows, branch_sql
 from supervision.wakeup import hints
 from supervision.workflow import ClosedRun, StepPosition, Workflow, started_by_steps
@@ -209,8 +209,8 @@ def _as_json(result: Mapping[str, Any]) -> str:
         text = encode(result)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnfitResult(f"a dict that JSON cannot hold ({error})") from None
-    if "\\u" in text:
-        refuse_unkept_characters(result)
+    if "\\u" in text and not json_safe.takes(result):
+        raise UnfitResult("a dict with a NUL character, or half of a surrogate pair, in a text")
     if len(text) > MOST_RESULT_BYTES:
         raise ValueError(f"the result has {len(text):,} bytes of JSON; at most {MOST_RESULT_BYTES:,} are kept")
     return text
