@@ -236,13 +236,13 @@ def clock() -> Iterator[Finding]:
 
 
 def broker() -> Iterator[Finding]:
-    """Whether the broker is reachable with these credentials. Without it orders are accepted and wait."""
+    """Whether the broker is reachable with these credentials and takes messages. Without it orders are accepted and wait."""
     url = current_app.conf.broker_url
     address = maybe_sanitize_url(url) if "@" in url else url
     with current_app.connection_for_write() as link:
         try:
             link.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=5)
-            link.default_channel.close()
+            refusal = getattr(link.default_channel, "refusal", str)()
         except Exception as problem:
             text = f"{address}: {first_line(problem)}"
             todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis:// or pgmq://)"
@@ -250,7 +250,10 @@ def broker() -> Iterator[Finding]:
                 todo = "manage.py migrate: it installs PGMQ in the database that CELERY_BROKER_URL names"
             yield Finding("broker", Level.FAIL, text, todo)
             return
-    yield Finding("broker", Level.OK, f"{address} answers")
+    if refusal:
+        yield Finding("broker", Level.FAIL, f"{address} takes no messages: {refusal}", "give it memory and disk; orders wait until then")
+    else:
+        yield Finding("broker", Level.OK, f"{address} takes messages")
 
 
 def roles() -> Iterator[Finding]:

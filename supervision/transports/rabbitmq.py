@@ -27,6 +27,7 @@ PROPERTIES = "x-properties"  # the header that holds the bytes of the unreadable
 PROVEN_SECONDS = 10.0  # how long a sender relies on the broker's last answer
 BLOCKED_SECONDS = 300.0  # the same after the broker has said that it takes no messages for now (a memory or disk alarm)
 ANSWER_SECONDS = 5.0  # how long it waits for an answer
+NO_QUEUE = "supervision.no-queue"  # RabbitMQ drops a message to it, but refuses it in an alarm as any other
 
 
 def tolerant(connection: Any, callback: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
@@ -87,26 +88,41 @@ class Channel(TellsTheQueue, pyamqp.Channel):
         self.connection.prove()
         return super().basic_publish(*args, **kwargs)
 
+    def refusal(self) -> str:
+        """Why the broker takes no messages now; empty if it takes them. Sends a message for no queue, and closes this channel."""
+        connection = self.connection
+        super().basic_publish(amqp.Message(""), routing_key=NO_QUEUE)
+        try:
+            with connection.transport.having_timeout(ANSWER_SECONDS):
+                self.close()
+        except TimeoutError:
+            connection.collect()
+            return "an alarm for its memory or disk stands" if connection.blocked else f"no answer in {ANSWER_SECONDS:g} s"
+        return ""
+
 
 class Connection(pyamqp.Connection):
-    """A connection that survives properties that cannot be read, and that finds out when the broker is silent."""
+    """A connection that survives properties that cannot be read, and that finds out when the broker is silent.
+
+    blocked: the broker has said that it takes no messages for now.
+    """
 
     Channel = Channel
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._proven, self._blocked = time.monotonic(), False
+        self._proven, self.blocked = time.monotonic(), False
         told = {"on_blocked": lambda reason: self._block(True), "on_unblocked": lambda: self._block(False)}
         super().__init__(*args, frame_handler=tolerant, **{**told, **kwargs})
 
     def _block(self, blocked: bool) -> None:
-        self._blocked = blocked
+        self.blocked = blocked
 
     def prove(self) -> None:
         """Ask the broker for an answer, unless it has given one lately. Raises RecoverableConnectionError if none comes in time.
 
         A connection that consumes is left alone: another thread may read from it, and heartbeats watch it.
         """
-        now, patience = time.monotonic(), BLOCKED_SECONDS if self._blocked else PROVEN_SECONDS
+        now, patience = time.monotonic(), BLOCKED_SECONDS if self.blocked else PROVEN_SECONDS
         if now - self._proven < patience or not self.connected or any(getattr(one, "callbacks", None) for one in self.channels.values()):
             return
         try:

@@ -6,8 +6,11 @@ from typing import Any
 
 from kombu.transport import redis
 from kombu.utils.json import dumps
+from redis.exceptions import NoPermissionError, ResponseError
 
 from supervision.transports.envelope import Message, TellsTheQueue, opened
+
+PROBE = "supervision.probe"
 
 
 class Channel(TellsTheQueue, redis.Channel):  # type: ignore[misc]
@@ -26,6 +29,17 @@ class Channel(TellsTheQueue, redis.Channel):  # type: ignore[misc]
         key, item = response
         envelope, sound = opened(item, key.decode(errors="replace").rsplit(self.sep, 1)[0])
         return key, item if sound else dumps(envelope).encode()
+
+    def refusal(self) -> str:
+        """Why the server takes no messages now; empty if it takes them. Writes a key that lives for a second."""
+        try:
+            with self.conn_or_acquire() as client:
+                client.set(PROBE, "", px=1000)
+        except NoPermissionError:
+            return ""  # an account for the queues alone
+        except ResponseError as error:
+            return str(error)
+        return ""
 
     def put_raw(self, queue: str, item: bytes) -> None:
         """Put exactly these bytes into a queue, with no envelope around them."""
