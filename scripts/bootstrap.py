@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 TOOLS = ROOT / ".venv-tools"
+QUICK = ("-n", "4", "--dist", "loadfile", "-m", "not slow and not nightly")  # what `./run test` runs
 # The long test runs. matrix: a crash at every failpoint, and hazards. deploys: every change of a workflow, in any order.
 # soak: what the suite runs in a short form. nightly: what else the suite leaves out.
 ELSEWHERE = ("crash", "hazards", "e2e/test_deploys.py", "e2e/test_two_releases.py")  # matrix and deploys run their nightly tests
@@ -38,6 +39,8 @@ LONG = {
         "tests/e2e/test_recovery_times.py",
         "tests/browser/test_outage_story_browser.py",
         "tests/browser/test_console_axe.py",
+        "-m",
+        "nightly or not nightly",
     ),
     "deploys": ("tests/e2e/test_deploys.py", "tests/e2e/test_two_releases.py", "-m", "nightly or not nightly"),
     "nightly": ("tests", "-m", "nightly", *(f"--ignore=tests/{path}" for path in ELSEWHERE)),
@@ -46,8 +49,8 @@ LONG = {
 USAGE = """usage: ./run COMMAND [arguments]
 
   demo    start the whole shop on this machine, without other servers (./run demo --help)
-  test    run the test suite (arguments go to pytest)
-  check   lint, types, migrations, tests: what CI runs
+  test    run the tests that start no shop and no browser; with arguments: what they tell pytest
+  check   lint, types, migrations, all tests but the long runs: what CI runs
   bench   the benchmarks (arguments go to benchmarks/)
   chaos   break a running shop on purpose, and prove that it kept its promises (./run chaos --help)
           `chaos matrix`: kill a process at every failpoint (arguments go to pytest)
@@ -89,12 +92,14 @@ def main(arguments: list[str]) -> int:
         return check(rest)
     if command == "setup":
         return 0
+    if command == "test" and not rest:
+        say("the tests that start no shop and no browser; ./run check runs those, too")
     if command == "chaos" and rest[:1] == ["soak"]:
         os.environ["SOAK"] = "1"  # tests/support/soak.py
     become = {
         "demo": ["manage.py", "demo", *rest],
         "manage": ["manage.py", *rest],
-        "test": ["-m", "pytest", *rest],
+        "test": ["-m", "pytest", *(rest or QUICK)],
         "chaos": ["-m", "pytest", *LONG[rest[0]], *rest[1:]] if rest and rest[0] in LONG else ["-m", "chaos", *rest],
         "drill": ["-m", "chaos.drills", *rest],
         "mutants": ["-m", "tests.mutants", *rest],

@@ -68,7 +68,6 @@ WHOLE_SHOPS = (
     "tests/hazards/test_deaf_workers.py",
     "tests/e2e/test_deploys.py",
     "tests/rabbitmq/test_users.py",
-    "tests/rabbitmq/test_remote_control.py",
     "tests/browser/test_parcels_browser.py",
     "tests/browser/test_reserved_browser.py",
     "tests/hazards/test_zombies.py",
@@ -77,6 +76,8 @@ WHOLE_SHOPS = (
     "tests/journal/test_roles.py",
     "tests/hazards/test_restart_of_everything.py",
 )
+# Files that use another file's shop go to that file's process.
+WITH = {"tests/rabbitmq/test_remote_control.py": "tests/rabbitmq/test_users.py"}
 # These files are long, too.
 LONG = (
     "tests/e2e/test_installed_engine.py",
@@ -117,13 +118,43 @@ LONG = (
     "tests/privacy/test_killed.py",
 )
 SHOPS_AT_ONCE = 2  # more would slow each other past their deadlines
+# What starts roles, workers, commands or a browser gets the mark `slow`: `./run test` without arguments leaves it out.
+SLOW = (
+    *(f"tests/{folder}/" for folder in ("browser", "chaos", "crash", "e2e", "governed", "hazards", "mutants", "rabbitmq", "stack")),
+    "tests/commands/test_broker_commands.py",
+    "tests/commands/test_command_line.py",
+    "tests/commands/test_role_commands.py",
+    "tests/console/test_capacity.py",
+    "tests/console/test_other_accounts.py",
+    "tests/engine/test_celery_wiring.py",
+    "tests/engine/test_jobs_killed.py",
+    "tests/engine/test_outage_of_a_day.py",
+    "tests/intake/test_amqp.py",
+    "tests/intake/test_deliveries.py",
+    "tests/intake/test_poison.py",
+    "tests/journal/test_killed_writers.py",
+    "tests/journal/test_roles.py",
+    "tests/outbound/test_frozen_senders.py",
+    "tests/privacy/test_killed.py",
+    "tests/simulation/test_two_databases.py",
+    "tests/simulators/test_ledger.py",
+    "tests/telemetry/test_one_trace.py",
+    "tests/telemetry/test_tracing.py",
+    "tests/test_no_english.py",
+    "tests/test_site.py",
+    "tests/workflows/test_killed_branches.py",
+    "tests/workflows/test_killed_families.py",
+    "tests/workflows/test_killed_workers.py",
+    "tests/workflows/test_resume_races.py",
+)
 
 
 class FewShopsAtATime(LoadScopeScheduling):  # type: ignore[misc]
     """Distribute files over pytest-xdist's processes; long files begin first, and at most two processes run whole shops."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.split("::", 1)[0]
+        file = nodeid.split("::", 1)[0]
+        return WITH.get(file, file)
 
     def _assign_work_unit(self, node: Any) -> None:
         others = [work for other, work in self.assigned_work.items() if other is not node]
@@ -199,6 +230,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--shuffle`, which shows whether a test depends on what another file left behind."""
     parser.addoption("--shuffle", metavar="SEED", help="run the files in a random order, the same for the same seed")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of `SLOW`."""
+    if item.nodeid.startswith(SLOW):
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)

@@ -101,6 +101,7 @@ def test_an_operator_reads_no_english(shop, client, language) -> None:
     assert left_in_english(client, language, *starts) == {}
 
 
+@pytest.mark.nightly
 @MOSTLY_ITALIAN
 def test_an_administrator_reads_no_english(shop, client, language) -> None:
     client.force_login(User.objects.create_superuser("root", "root@example.com", "a password for tests"))

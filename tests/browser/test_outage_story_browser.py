@@ -21,7 +21,7 @@ from orders.payments.patience import TELL
 from tests.support.shop import Shop, open_shop, order, until
 from tests.support.soak import sized
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(3000)]
 
 ORDERS = int(os.environ.get("STORY", sized(40, 2_000)))
 MOST_CLICKS = 12
@@ -108,6 +108,7 @@ def told(shop: Shop) -> set[tuple[str, int]]:
     return {(key, int(attempt)) for key, attempt, _kind in mails}
 
 
+@pytest.mark.nightly
 def test_from_the_sign_in_until_nothing_waits_for_an_operator_takes_twelve_clicks_at_most(
     chromium: Any, shop: Shop, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.shop import Shop, until
 
 __all__ = ["running_shop"]
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 LOOKS = [
     (name, {"viewport": {"width": width, "height": 900}, "color_scheme": scheme})
     for width, name in ((1280, "wide"), (360, "narrow"))
@@ -23,6 +23,7 @@ LOOKS = [
 ]
 
 
+@pytest.mark.nightly
 def test_an_order_of_two_warehouses_shows_where_each_parcel_is(chromium: Any, running_shop: Shop) -> None:
     context = chromium.new_context(base_url=running_shop.url)
     page = context.new_page()

@@ -13,7 +13,7 @@ from tests.support.shop import Shop, open_shop
 
 __all__ = ["complaints", "page"]
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,7 @@ def running_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield shop
 
 
+@pytest.mark.nightly
 def test_a_reserved_amount_lapses_and_the_customer_pays_again(page: Any, running_shop: Shop, complaints: list[str]) -> None:
     running_shop.fault(service="carrier", mode="error_before")
     fill_the_cart(page)

@@ -14,7 +14,7 @@ from tests.browser.test_storefront_browser import PATIENCE, expect
 from tests.support.axe import DARK_PHONE, WIDE, Look, findings, looking
 from tests.support.shop import Shop, open_shop, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
 FIELDS = {
     "E-mail": "ada@example.com",
     "Full name": "Ada L.",
@@ -103,6 +103,7 @@ def link_in_the_mail(shop: Shop, address: str) -> str:
     return next((one.group(0) for one in found if one), "")
 
 
+@pytest.mark.nightly
 def test_the_first_load_of_10_000_products_is_under_100_kb(visit: Callable[..., Any]) -> None:
     page = visit()
     devtools = page.context.new_cdp_session(page)

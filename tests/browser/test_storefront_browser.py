@@ -12,7 +12,7 @@ from tests.support.shop import Shop, open_shop
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 expect = sync_api.expect
 PATIENCE = 30_000  # milliseconds
 

@@ -15,7 +15,7 @@ from tests.browser.test_storefront_browser import PATIENCE, expect
 from tests.support.requests import ADDRESS
 from tests.support.shop import Shop, open_shop, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 ORDERS = "/admin/orders/order/"
 DECLINED = "pm_card_visa_chargeDeclined"
@@ -107,6 +107,7 @@ def test_lists_are_filtered_by_what_operators_know(desk: Any, refused: list[str]
     assert listed(desk) == found
 
 
+@pytest.mark.nightly
 def test_one_field_searches_name_mail_and_tracking_number(desk: Any, shop: Shop, sent: list[str]) -> None:
     look = "from orders.agents import parcel_news; parcel_news.turn(); parcel_news.turn()"  # what beat does every minute
     shop.manage("shell", "-v", "0", "-c", look)

@@ -96,7 +96,6 @@ def test_the_log_leaves_messages_and_tasks_out_unless_the_project_wants_them(mon
     assert logging.getLogger(ours).level == logging.WARNING
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "queues"),
     [

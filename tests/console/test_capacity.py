@@ -34,7 +34,7 @@ def sheet(*arguments: str) -> dict[str, dict[str, dict[str, int]]]:
     return json.loads(out.getvalue())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.amqp
 @pytest.mark.timeout(540)
 def test_a_running_shop_opens_no_more_connections_than_the_sheet_says(amqp_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

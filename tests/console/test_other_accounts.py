@@ -15,7 +15,6 @@ from supervision.desk import notes
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_operator_works_with_accounts_that_are_not_djangos():
     with scratch_database() as database_url:

@@ -52,9 +52,7 @@ def graphs(sas) -> Iterator[ModuleType]:
         registry.update(kept)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=str(case), marks=[] if case.in_slice else [pytest.mark.slow, pytest.mark.nightly]) for case in cases()]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=[] if case.in_slice else pytest.mark.nightly) for case in cases()])
 def test_orders_with_branches_waits_and_children_end_right_when_a_process_dies(sas, graphs, server, tmp_path, case: GraphCase):
     marks, calls = tmp_path / "reached", tmp_path / "calls"
     calls.touch()

@@ -32,9 +32,7 @@ def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lane]:
             yield running
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=str(case), marks=[] if case.in_slice else [pytest.mark.slow, pytest.mark.nightly]) for case in cases()]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=[] if case.in_slice else pytest.mark.nightly) for case in cases()])
 def test_an_order_ends_right_when_a_process_dies(case: Case, lane: Lane, tmp_path: Path) -> None:
     marks = tmp_path / "reached"
     fatal = {

@@ -29,7 +29,7 @@ def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param("1", id="local-pickup"), pytest.param("0", id="scheduler-alone", marks=[pytest.mark.slow, pytest.mark.nightly])],
+    params=[pytest.param("1", id="local-pickup"), pytest.param("0", id="scheduler-alone", marks=pytest.mark.nightly)],
 )
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A shop on the embedded default with short deadlines, for tests that break something and repair it."""

@@ -112,14 +112,13 @@ def rolled_out(tmp_path: Path, edit: str, *, first: str, under_its_version: bool
         assert "all hold" in shop.manage("audit")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_two_steps_swapped_under_one_version_start_no_role(tmp_path: Path) -> None:
     refused(tmp_path, ["swapped"])
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_steps_swapped_under_a_new_version_run_beside_the_old_ones(tmp_path: Path) -> None:
     rolled_out(tmp_path, "swapped", first="agents")

@@ -24,7 +24,6 @@ def end(shop: Shop, *names: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_orders_under_way_survive_that_the_tables_go_back_and_forward(tmp_path: Path):
     with open_shop("pgmq://", tmp_path, *WORKERS) as shop:

@@ -10,7 +10,7 @@ from chaos import drills
 from supervision.embedded.binaries import find_binaries
 from tests import services
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
@@ -31,6 +31,7 @@ def test_a_shop_outlives_its_primary_and_loses_no_accepted_order(tmp_path: Path,
     assert figures["connections without a name"] == []
 
 
+@pytest.mark.nightly
 def test_a_restore_to_a_point_in_time_keeps_what_was_accepted_before_it_and_settles_the_rest(tmp_path: Path, short: None):
     figures, wrong = drills.restore(tmp_path, rate=5.0, broker="pgmq", lost_seconds=2.0)
 

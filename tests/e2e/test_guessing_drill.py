@@ -9,7 +9,7 @@ import pytest
 from chaos import guessing
 from tests.support.shop import open_shop
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.nightly

@@ -22,7 +22,7 @@ from chaos.shop import scratch_database
 from tests import services
 from tests.support.shop import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "installing.md").read_text()

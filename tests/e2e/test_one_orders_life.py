@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.shop import Shop, until
 
 STEPS = ["reserve-stock", "charge-payment", "book-shipment", "notify-customer"]
@@ -30,6 +32,7 @@ def test_an_order_ends_processed_with_one_charge_one_shipment_and_one_mail_on_ea
     assert "all hold" in shop.manage("audit")
 
 
+@pytest.mark.nightly
 def test_orders_survive_a_kill_of_every_worker_in_mid_order(shop: Shop) -> None:
     headers = shop.headers()
     shop.fault(service="payment", mode="slow", latency_ms=1500)

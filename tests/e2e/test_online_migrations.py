@@ -11,7 +11,7 @@ import pytest
 from chaos.migrations import AFTERWARDS, make_old, migrations
 from chaos.shop import scratch_database
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 PROBE = """
 from django.db import migrations
 class Migration(migrations.Migration):

@@ -138,7 +138,7 @@ def kill_one_after_the_other(shop: Shop, stop: threading.Event, killed: Counter[
         shop.start(name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("capture", ["after-booking", "at-once"][: sized(1, 2)])
 def test_every_order_is_charged_once_or_not_at_all(tmp_path: Path, capture: str) -> None:

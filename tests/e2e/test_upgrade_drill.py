@@ -10,7 +10,7 @@ import pytest
 from chaos import drills, upgrading
 from sasproject.roles import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 def before_the_newest_migration() -> str:

@@ -14,7 +14,7 @@ from tests.engine import kit
 from tests.support import toy
 from tests.support.soak import sized
 
-pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(1800)]
 
 ORDERS = sized(300, 2000)
 MINUTES_DOWN = 20

@@ -12,7 +12,7 @@ import pytest
 from tests.crash.lane import LOCAL_PICKUP, PIECES, Lane
 from tests.support.shop import order, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "18", "API_THROTTLE": "off", LOCAL_PICKUP: "1"}
 AGENTS = ("agents", "agents.2", "agents.3", "agents.4")
@@ -117,6 +117,7 @@ def test_no_second_has_more_requests_than_the_rate_says(lane: Lane) -> None:
     print(f"{count} orders at {rate}/s: {stats(lane, 'payment')} {stats(lane, 'carrier')} in {took:.1f} s, {2 * count / took:.1f}/s")
 
 
+@pytest.mark.nightly
 def test_the_slots_of_a_killed_process_come_back_within_their_lease(lane: Lane) -> None:
     anew(lane)
     limit(lane, "shipping", capacity=3)

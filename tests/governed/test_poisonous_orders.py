@@ -15,7 +15,7 @@ import pytest
 from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane
 from tests.support.shop import ADDRESS, order, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 POISON = "Poison"  # the city for which the carrier fails every booking
 WITHIN_SECONDS = 60.0
@@ -85,6 +85,7 @@ def in_state(lane: Lane, keys: list[str], state: str) -> int:
     return int(lane.rows("SELECT count(*) FROM supervision_run WHERE key = ANY (%s) AND process_state = %s", keys, state)[0][0])
 
 
+@pytest.mark.nightly
 def test_three_poisonous_orders_do_not_keep_forty_healthy_ones_from_ending(lane: Lane) -> None:
     lane.all_work()
     poison = buy(lane, 3, POISON)

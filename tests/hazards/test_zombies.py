@@ -56,6 +56,7 @@ def test_a_worker_frozen_past_the_reclaim_charges_nobody_twice(lane: Lane) -> No
     lane.audit()
 
 
+@pytest.mark.nightly
 def test_a_worker_frozen_past_the_compensation_charges_nothing(lane: Lane) -> None:
     key = freeze_a_worker_before_the_charge(lane)
     answer = lane.http.post(f"/api/v1/orders/{key}/cancel/", json={"reason": "changed my mind"}, headers=lane.shopper)
@@ -70,7 +71,6 @@ def test_a_worker_frozen_past_the_compensation_charges_nothing(lane: Lane) -> No
     lane.audit()
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_a_booking_that_arrives_after_its_deletion_books_nothing(lane: Lane) -> None:
     lane.fault()

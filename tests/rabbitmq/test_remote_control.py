@@ -10,7 +10,7 @@ import pytest
 from tests.rabbitmq.test_users import Hand
 from tests.support.shop import WORKERS, until
 
-pytestmark = [pytest.mark.amqp, pytest.mark.slow]
+pytestmark = pytest.mark.amqp
 
 
 def test_celery_status_and_inspect_answer_from_every_worker(shop: Any) -> None:
@@ -22,6 +22,7 @@ def test_celery_status_and_inspect_answer_from_every_worker(shop: Any) -> None:
     assert {queue["name"] for queues in active.values() for queue in queues} >= {"submissions", "scheduler", "supervisor", "agent.payment"}
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_shut_down_or_told_to_revoke_loses_no_order(shop: Any) -> None:
     shop.fault(service="payment", mode="slow", latency_ms=1500)
     keys = [shop.place(shop.headers()) for _ in range(3)]

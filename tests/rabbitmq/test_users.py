@@ -15,7 +15,7 @@ from amqp.exceptions import AccessRefused, AMQPError, NotFound, PreconditionFail
 from examples.follow_orders import connect, follow
 from tests.support.shop import order, until
 
-pytestmark = [pytest.mark.amqp, pytest.mark.slow]
+pytestmark = pytest.mark.amqp
 
 AGENTS = [f"agent.{name}" for name in ("child", "email", "payment", "shipping", "stock")]
 HINTS = ["submissions", "scheduler", "supervisor"]

@@ -253,7 +253,7 @@ def test_an_unreachable_index_is_named_without_its_password(no_pip_configuration
     assert "secret" not in str(problem.value)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_fresh_copy_starts_from_a_bare_python(tmp_path):
     system = "/usr/bin/python3"

@@ -107,7 +107,6 @@ def demo(tmp_path):
         shutil.rmtree(socket_dir(one.state_dir), ignore_errors=True)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_an_order_survives_a_kill_of_everything_including_the_database(demo):
     """The launcher starts every role and heals a killed one. When it is killed, all end. The next one goes on, and SIGINT ends it."""

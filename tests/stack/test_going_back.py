@@ -60,6 +60,7 @@ def test_rows_that_do_not_fit_the_older_tables_are_named(url: str):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("app", ["supervision", "orders"])
 def test_a_database_that_went_back_to_the_first_release_comes_forward_to_the_same_schema(url: str, app: str):
     columns = (

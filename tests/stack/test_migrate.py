@@ -66,6 +66,7 @@ def test_rows_of_other_programs_get_the_shops_workflow_from_the_shop_and_none_fr
     assert answer(url, insert) == "fulfil-order"
 
 
+@pytest.mark.nightly
 def test_a_database_between_them_is_told_what_to_do(url: str):
     with_the_old_names(url, but=3)
 
@@ -82,6 +83,7 @@ def test_a_database_between_them_is_told_what_to_do(url: str):
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.nightly
 def test_the_initial_migrations_can_be_undone(url: str):
     assert answer(url, FUNCTIONS) > 5
 

@@ -14,7 +14,7 @@ from tests.support import forked
 from tests.support.pgbouncer import PROGRAM, pgbouncer
 from tests.support.shop import Shop, first_port, order, scratch_database, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 IGNORES = "ignore_startup_parameters = options"
 FLAW = "import django; django.setup(); from supervision.postgres import pooling; print(pooling.way(), pooling.flaw())"
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.support.shop import Shop, open_shop, until
-
-pytestmark = pytest.mark.slow
 
 WROTE = "SELECT request_id, status, missing FROM supervision_apirequest ORDER BY id"
 

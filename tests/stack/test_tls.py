@@ -26,7 +26,7 @@ from tests import services
 from tests.support import forked
 from tests.support.tls import Authority, door
 
-pytestmark = [pytest.mark.slow, pytest.mark.amqp, pytest.mark.redis, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.amqp, pytest.mark.redis, pytest.mark.timeout(360)]
 SERVICES = ("postgres", "pgmq", "amqps", "rediss", "smtp+tls", "smtps")
 ASK = """
 import sys

@@ -14,8 +14,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 
 flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]  # the stubs leave it out
-# The rows of each table after the first flush, by the database's name: their digest, and themselves as JSON.
+# By the database's name: the rows of each table after the first flush, as their digest and as JSON; the statement that looks for
+# changes. It names all tables, so planning it takes longer than executing it: it is prepared.
 _usual: dict[str, dict[str, tuple[str, str]]] = {}
+_looks: dict[str, str] = {}
 
 
 def empty_as_flush_does(case: Any) -> None:
@@ -35,18 +37,21 @@ def _may_leave_triggers_out(one: BaseDatabaseWrapper) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _digests(one: BaseDatabaseWrapper, usual: dict[str, tuple[str, str]]) -> dict[str, str | None]:
-    """The digest of each table that has usual rows. Of the others only whether they have rows: '' or None."""
+def _look(one: BaseDatabaseWrapper, usual: dict[str, tuple[str, str]]) -> str:
+    """A statement for the digest of each table that has usual rows. Of the others only whether they have rows: '' or None."""
     digest = "SELECT '{0}', md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM {0} t"
     rows = "SELECT '{0}', CASE WHEN EXISTS (SELECT FROM {0}) THEN '' END"
     tables = one.introspection.django_table_names(only_existing=True, include_views=False)
-    with one.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join((digest if table in usual else rows).format(table) for table in tables))
-        return dict(cursor.fetchall())
+    return " UNION ALL ".join((digest if table in usual else rows).format(table) for table in tables)
+
+
+def _answers(one: BaseDatabaseWrapper, look: str) -> dict[str, str | None]:
+    one.ensure_connection()
+    return dict(one.connection.execute(look, prepare=True).fetchall())
 
 
 def _rows(one: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
-    filled = [table for table, some in _digests(one, {}).items() if some is not None]
+    filled = [table for table, some in _answers(one, _look(one, {})).items() if some is not None]
     kept = {}
     with one.cursor() as cursor:
         for table in filled:
@@ -56,7 +61,10 @@ def _rows(one: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
 
 
 def _put_back(one: BaseDatabaseWrapper, usual: dict[str, tuple[str, str]]) -> None:
-    found = _digests(one, usual)
+    name = str(one.settings_dict["NAME"])
+    if name not in _looks:
+        _looks[name] = _look(one, usual)
+    found = _answers(one, _looks[name])
     changed = [table for table, digest in found.items() if digest != usual.get(table, (None,))[0]]
     if not changed:
         return

@@ -17,8 +17,6 @@ from tests.support import console
 from tests.support.otlp import Receiver, receiver
 from tests.support.shop import Shop, open_shop, until
 
-pytestmark = pytest.mark.slow
-
 SERVER, CLIENT, CONSUMER = 2, 3, 5
 STEPS = ["do reserve-stock", "do charge-payment", "do book-shipment", "do notify-customer"]
 

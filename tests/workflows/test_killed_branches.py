@@ -39,6 +39,7 @@ def branching(sas):
         registry.update(kept)
 
 
+@pytest.mark.nightly
 def test_branches_survive_kills_and_are_done_and_undone_in_their_order(sas, branching, tmp_path):
     keys = testing.submit_many(branching.NAME, [{"n": n} for n in range(ORDERS)])
     calls = tmp_path / "calls"

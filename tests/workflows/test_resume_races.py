@@ -138,6 +138,7 @@ def going_back(sas):
     return __import__("tests.workflows.going_back", fromlist=["NAME"])
 
 
+@pytest.mark.nightly
 def test_runs_that_go_back_survive_kills_and_do_each_step_once_for_each_key(sas, going_back, tmp_path):
     keys = testing.submit_many(going_back.NAME, [{"n": n} for n in range(ORDERS - UNHURT)])
     calls = tmp_path / "calls"
