@@ -253,6 +253,19 @@ def test_an_unreachable_index_is_named_without_its_password(no_pip_configuration
     assert "secret" not in str(problem.value)
 
 
+@pytest.mark.parametrize(("given", "told"), [((), bootstrap.QUICK), (("tests/e2e",), ("tests/e2e",))])
+def test_tests_that_nothing_is_said_about_start_no_shop_and_no_browser(monkeypatch, given, told):
+    started = []
+    monkeypatch.setattr(bootstrap, "ensure", lambda name, directory: None)
+    monkeypatch.setattr(bootstrap.os, "environ", dict(os.environ))
+    monkeypatch.setattr(bootstrap.os, "execv", lambda program, arguments: started.append(arguments[1:]))
+
+    bootstrap.main(["test", *given])
+
+    assert started == [["-m", "pytest", *told]]
+    assert "not slow" in bootstrap.QUICK[-1]
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_fresh_copy_starts_from_a_bare_python(tmp_path):
