@@ -98,4 +98,4 @@ FULFIL_SPLIT_ORDER = register(split(FULFIL_ORDER))
 register(split(RESERVE_AT_CHECKOUT))
 
 directory.use(OrderDirectory())
-advice.use("start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database")
+advice.use("start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database", direct="DATABASE_DIRECT_URL")

@@ -27,7 +27,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 from supervision import transports
-from supervision.postgres import db
+from supervision.postgres import db, params
 from supervision.transports import options
 
 CONSUMER = "supervision.deadletters.consumer:Consumer"
@@ -96,7 +96,7 @@ def _complete(source: Any, **_: Any) -> None:
     source.update(worker_enable_remote_control=bool(wanted) and broker_can_control(source.broker_url))
     source.update(worker_send_task_events=bool(getattr(settings, "CELERY_TASK_EVENTS", False)))
     if source.broker_url and not source.broker_transport_options:
-        source.update(broker_transport_options=options.of_broker(source.broker_url, settings.DATABASES["default"]))
+        source.update(broker_transport_options=options.of_broker(source.broker_url, settings.DATABASES[params.direct()]))
 
 
 def _drop_lost_connections(**_: Any) -> None:

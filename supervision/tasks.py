@@ -100,8 +100,7 @@ def sweep() -> None:
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
         if report.overdue:
             log.info("swept: %s", report)
-        linking.turn()
-        _tidy()
+        keep_up()
     else:
         supervisor.sweep_for_the_leader()
     working.relay()
@@ -109,8 +108,10 @@ def sweep() -> None:
     delivery_worker.wake()
 
 
-def _tidy() -> None:
+def keep_up() -> None:
+    """What the supervisor does after its sweeps: link the history, and now and then delete what is over."""
     global _tidied
+    linking.turn()
     if time.monotonic() - _tidied > TIDY_SECONDS:
         _tidied = time.monotonic() - (TIDY_SECONDS - TIDY_ON_SECONDS if tidying.turn() else 0.0)
 

@@ -57,10 +57,11 @@ class Listing(Generic[T]):
             return list(self._of.get(order, {}).values())
 
     def _take(self, since: datetime) -> None:
-        at = time.monotonic()
+        at, newest = time.monotonic(), self._newest
         for one in self._read(since):
             if (created := self._created_of(one)) is not None:
-                self._newest = created if self._newest is None else max(self._newest, created)
+                newest = created if newest is None else max(newest, created)
             if order := self._order_of(one):
                 self._of.setdefault(order, {})[self._name_of(one)] = one
-        self._read_at = at
+        # Once all is read: a listing may begin with the newest, and the next reading would leave out what this one did not reach.
+        self._newest, self._read_at = newest, at

@@ -1,8 +1,8 @@
 """Asks the carrier for the parcels of which no webhook came: each after PARCEL_LOOK_AFTER without news, then less and less often.
 
 A parcel is claimed for LEASE, and asked for outside any transaction. If the process dies, or the carrier gives no answer, the lease
-runs out and the parcel is due again. The looks end with the parcel's journey, or when PARCEL_WATCHED_FOR is over: then an operator
-is told that no end of it was heard.
+runs out and the parcel is due again. An answer that says nothing of a parcel is a look without news, and the next parcel is asked
+for. The looks end with the parcel's journey, or when PARCEL_WATCHED_FOR is over: then an operator is told that no end was heard.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SECONDS = 10.0  # for one turn
 BATCH = 10
 LEASE = 300.0
 SLOWEST = 3  # the pause doubles so often
+MOST_BROKEN = 3  # answers in a row that say nothing: then the turn ends, because it is the carrier and not a parcel
 
 _CLAIM = """
 UPDATE orders_parcel p SET looks = least(p.looks + 1, 1000), look_at = now() + %(lease)s::float8 * interval '1 s'
@@ -63,7 +64,7 @@ def turn() -> int:
         pass
     while watch.look_at_orders() == watch.BATCH and time.monotonic() < end:
         pass
-    asked = 0
+    asked, broken = 0, 0
     db.run(_TOO_FAR, {"longest": max(LEASE, settings.PARCEL_LOOK_AFTER * 2**SLOWEST), "batch": BATCH})
     while time.monotonic() < end:
         due = db.run(_CLAIM, {"lease": LEASE, "batch": BATCH})
@@ -71,10 +72,17 @@ def turn() -> int:
             for key, order, shipment in due:
                 try:
                     _look(key, order, shipment)
+                    broken = 0
+                except carrier.Broken as problem:
+                    log.warning("the carrier %s for a parcel of order %s; it is looked at later", problem, order)
+                    _note(key, order, shipment, None)
+                    broken += 1
                 except GatewayError as problem:
                     log.warning("the carrier %s; its parcels are looked at later", problem)
                     return asked
                 asked += 1
+                if broken == MOST_BROKEN:
+                    return asked
         if len(due) < BATCH:
             break
     return asked
@@ -84,7 +92,11 @@ def _look(key: str, order: str, shipment: str) -> None:
     if not shipment:  # a webhook told of it before our books did
         found = carrier.find(key, order)
         shipment = found.id if found else ""
-    standing = carrier.standing(shipment) if shipment else None
+    _note(key, order, shipment, carrier.standing(shipment) if shipment else None)
+
+
+def _note(key: str, order: str, shipment: str, standing: carrier.Standing | None) -> None:
+    """Write down what a look has found. standing: None where there was no news."""
     facts = {
         "key": key,
         "order": order,

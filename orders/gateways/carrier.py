@@ -184,7 +184,8 @@ def rates(country: str) -> Delivery:
 
 
 def _call(method: str, path: str, order: str = "", content: str | None = None, headers: Mapping[str, str] | None = None) -> Reply:
-    authorised = {"Authorization": f"Bearer {settings.CARRIER_API_KEY}", **({"X-Order-ID": order} if order else {}), **(headers or {})}
+    about = {"X-Order-ID": quote(order, safe="")} if order else {}  # a shipment that is not ours may name anything
+    authorised = {"Authorization": f"Bearer {settings.CARRIER_API_KEY}", **about, **(headers or {})}
     reply = http.send("carrier", method, settings.CARRIER_URL + path, authorised, content)
     if reply.status in (429, 503):
         raise Unavailable(f"is not available ({reply.status})", reply.retry_after)

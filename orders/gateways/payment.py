@@ -183,7 +183,8 @@ def get(intent: str) -> Intent:
 
 def of_order(order: str) -> list[Intent]:
     """The order's intents, newest first. Stripe's search may lag behind by a minute."""
-    query = f"metadata['order']:'{order}'"
+    quoted = order.replace("\\", "\\\\").replace("'", "\\'")  # a payment that is not ours may name anything
+    query = f"metadata['order']:'{quoted}'"
     found = _call(lambda client: client.v1.payment_intents.search({"query": query, "limit": SEARCH_PAGE}))
     return [_intent(one) for one in found.data]
 

@@ -24,8 +24,11 @@ SELECT 1, first.id, first.id, 0
                           ORDER BY o.created_at, o.id LIMIT 1), (SELECT max(id) FROM orders_order), 0)) first(id)
 ON CONFLICT (id) DO NOTHING
 """
+# A transaction's number that is still to come is of another server, from which the database was restored. Of what was under way
+# there, nothing can be committed any more.
 _WHERE = """
 SELECT done_to, seen_to, pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= seen_before
+                         OR pg_snapshot_xmax(pg_current_snapshot())::text::bigint < seen_before
   FROM orders_parcelcursor WHERE id = 1 FOR UPDATE SKIP LOCKED
 """
 _WATCH = """

@@ -136,8 +136,8 @@ def is_of(session: Mapping[str, Any], person: Person) -> bool:
 
 
 def counts_of(person: Person) -> int:
-    """Delete the counts of mails to the person, in the caller's transaction."""
-    return len(db.fetch(_COUNTS, {"buckets": [f"mail:{email}" for email in person.emails]}))
+    """Delete the counts of mails to the person and of a guest's orders, in the caller's transaction."""
+    return len(db.fetch(_COUNTS, {"buckets": [f"{kind}:{email}" for kind in ("mail", "guest") for email in person.emails]}))
 
 
 def objects_of(erasure: Erasure, person: Person) -> Iterator[tuple[str, Sequence[str]]]:

@@ -1,4 +1,4 @@
-"""What the shop deletes by itself, hourly: documents after their years, events of webhooks, visitors' sessions that have expired."""
+"""What the shop deletes by itself, hourly: documents after their years, events of webhooks, sessions and counts that are over."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ DELETE FROM django_session WHERE session_key = ANY (ARRAY(
     SELECT session_key FROM django_session WHERE expire_date < now() ORDER BY expire_date LIMIT %(size)s FOR UPDATE SKIP LOCKED))
 RETURNING 1
 """
+_COUNTS = """
+DELETE FROM orders_requestcount WHERE bucket = ANY (ARRAY(
+    SELECT bucket FROM orders_requestcount WHERE until < now() LIMIT %(size)s FOR UPDATE SKIP LOCKED))
+RETURNING 1
+"""
 
 
 @tidying.tidier("documents")
@@ -40,6 +45,12 @@ def documents() -> bool:
 def sessions() -> bool:
     """Delete sessions that have expired. True if there may be more."""
     return len(db.run(_SESSIONS, {"size": SIZE})) == SIZE
+
+
+@tidying.tidier("counts of requests")
+def counts() -> bool:
+    """Delete counts of requests and mails whose time is over; some name an address. True if there may be more."""
+    return len(db.run(_COUNTS, {"size": SIZE})) == SIZE
 
 
 @tidying.tidier("events of the payment service")

@@ -41,7 +41,7 @@ from orders.simulators.listing import MOST, Book
 from orders.simulators.web import Answer, Outcome, Request
 from orders.simulators.webhooks import Teller, events_of
 
-_SEARCH = re.compile(r"""^\s*metadata\[(['"])order\1\]\s*:\s*(['"])(?P<order>[^'"]*)\2\s*$""")
+_SEARCH = re.compile(r"""^\s*metadata\[(['"])order\1\]\s*:\s*(['"])(?P<order>(?:[^'"\\]|\\.)*)\2\s*$""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Payment:
                 found = _SEARCH.match(request.query.get("query", ""))
                 if not found:
                     raise Problem(400, "The simulator searches by metadata['order']:'...' only.", param="query")
-                return self._search(found["order"], request)
+                return self._search(re.sub(r"\\(.)", r"\1", found["order"]), request)
             case ["v1", ("payment_intents" | "refunds" | "disputes") as kind]:
                 return self._book(kind).page(request.query, request.path)
             case ["v1", ("payment_intents" | "refunds" | "disputes") as kind, name]:

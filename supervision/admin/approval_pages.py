@@ -13,9 +13,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from supervision.approvals import deciding
+from supervision.approvals import deciding, rights
 from supervision.console.bounded_lists import PageAdmin
-from supervision.console.shared import may_operate, person, run_address
+from supervision.console.shared import person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.errors import Refused
 from supervision.models import Approval, Run
@@ -70,7 +70,7 @@ class ApprovalAdmin(PageAdmin):
         waits = row.state == Approval.State.PENDING
         form = DecisionForm(request.POST if request.method == "POST" else None)
         if request.method == "POST":
-            if not may_operate(request):
+            if not rights.may(request.user, "approve"):
                 raise PermissionDenied
             if form.is_valid():
                 self._decide(request, row, form.cleaned_data)
@@ -79,7 +79,7 @@ class ApprovalAdmin(PageAdmin):
         return self.page(
             request, "approval.html", title=str(_("Request %(number)s")) % {"number": row.pk}, object=row, original=row, row=row,
             tone=TONES[row.state], age=self.age(row), order=run_address(run.pk) if run else "", mine=mine, name=self.called(row),
-            form=form if waits and not mine and may_operate(request) else None,
+            form=form if waits and not mine and rights.may(request.user, "approve") else None,
             changed=waits and run is not None and _changed(row),
         )  # fmt: skip
 

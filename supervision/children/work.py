@@ -168,7 +168,8 @@ def _cancel(key: str, reason: str) -> None:
     run_id = Run.objects.filter(key=key).values_list("pk", flat=True).first()
     if run_id is None:
         operator_verbs.cancel(key, by=Exempt(ACTOR), reason=reason)
-        waits = Submission.objects.filter(public_id=key, consumed_at__isnull=True).exists()
+        # A consumer may have had it in hand: then the cancel has waited for its run.
+        waits = Submission.objects.filter(public_id=key, consumed_at__isnull=True).exists() or Run.objects.filter(key=key).exists()
         db.fetch(child_sql.UNDOING if waits else child_sql.NEVER_RAN, {"key": key})
         return
     locked = run_verbs.lock([run_id]).runs[0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from django.db import InterfaceError, OperationalError
 
 from supervision.postgres import db
+from supervision.runtime import tidying
 from supervision.runtime.identity import me
 
 # A row without a reader was counted by older code, which counted more than deaths. Its count starts again.
@@ -32,6 +33,14 @@ WITH first AS (
 UPDATE supervision_receipt SET deliveries = deliveries - 1, reader = 'a process that ended'
  WHERE digest = %(digest)s AND reader = %(me)s AND deliveries > 1
 """
+_OLD = "DELETE FROM supervision_receipt WHERE seen_at < now() - interval '7 days'"
+
+
+@tidying.tidier("readings of redelivered messages")
+def delete_old() -> bool:
+    """Remove what is left of readings whose message never came again: few rows, so all at once."""
+    db.run(_OLD)
+    return False
 
 
 @dataclass(frozen=True)

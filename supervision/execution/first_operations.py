@@ -10,6 +10,7 @@ from django.db import InterfaceError, OperationalError
 from supervision.agent import Agent, StepRequest
 from supervision.effects import Intention
 from supervision.ledger import effect_rows
+from supervision.postgres import db
 from supervision.runtime import failpoints
 from supervision.states import Direction
 from supervision.store.records import Started
@@ -59,6 +60,7 @@ def note(
 
 def _opening(agent: Agent, request: StepRequest) -> Intention | None:
     try:
-        return agent.opens_with(request)
+        with db.blocks_of_others():
+            return agent.opens_with(request)
     except Exception:  # `perform` meets the same problem and reports it as the agent's error
         return None

@@ -113,7 +113,8 @@ def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Cl
         facts = Facts(item.payload, results.get(item.run_id, NO_RESULTS))
         digest = hashlib.sha256(json.dumps([facts.payload, dict(facts.results)], sort_keys=True).encode()).hexdigest()[:16]
         try:
-            needed = condition(facts)
+            with db.blocks_of_others():
+                needed = condition(facts)
         except Exception as error:
             why = f"its condition failed: {type(error).__name__}: {error}"
             ended.append((item.claim, Failure(outcome=Outcome.PERMANENT, message=why, code="condition_failed")))

@@ -15,7 +15,6 @@ from kombu.messaging import Consumer
 
 from supervision.intake import amqp
 from supervision.intake.amqp import DEAD, NAME, NOT_ITS_FAULT, take
-from supervision.postgres import db
 from supervision.runtime.periodic import PeriodicLoop
 from supervision.transports import topology
 
@@ -139,7 +138,6 @@ def start(app: Any) -> None:
     global _running
     if not amqp.has_reader() or app.connection_for_read().transport.driver_type != "amqp":
         return
-    db.run("DELETE FROM supervision_receipt WHERE seen_at < now() - interval '7 days'")
     _running = Intake(app)
     _running.start()
 

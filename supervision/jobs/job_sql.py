@@ -133,7 +133,8 @@ SELECT id FROM j
 """
 AWAIT = """
 UPDATE supervision_job
-   SET approval = %(approval)s, state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s
+   SET approval = %(approval)s, state = 'stopped', stopped_at = clock_timestamp(), stopped_by = %(by)s, stop_reason = %(reason)s,
+       account = %(account)s, started_by = %(by)s
  WHERE id = %(job)s AND (state = 'stopped' OR (state = 'running' AND position = 0))
 RETURNING id
 """
@@ -163,7 +164,8 @@ SELECT count(*) FROM supervision_jobresult t JOIN supervision_run r ON r.id = t.
 # Jobs that have rested for long enough go with their rows, a bounded number of rows in each statement, and each job in one
 # transaction under its lock: a job that lost some of its rows could still be resumed.
 _RESTED = "state <> 'running' AND coalesce(finished_at, stopped_at) < now() - %(days)s::float8 * interval '1 day'"
-OLD = f"SELECT id FROM supervision_job WHERE {_RESTED} ORDER BY id LIMIT 20"
+AT_ONCE = 20
+OLD = f"SELECT id FROM supervision_job WHERE {_RESTED} ORDER BY id LIMIT {AT_ONCE}"
 LOCK_OLD = f"SELECT id FROM supervision_job WHERE id = %(job)s AND {_RESTED} FOR UPDATE SKIP LOCKED"
 DELETE_RESULTS = """
 DELETE FROM supervision_jobresult WHERE id IN (SELECT id FROM supervision_jobresult WHERE job_id = %(job)s ORDER BY number LIMIT %(page)s)

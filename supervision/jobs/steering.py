@@ -143,7 +143,8 @@ def _await(job: Job, money: stakes.Money, by: Actor, run: Run | None = None) -> 
     )  # fmt: skip
     waits = gate.ask(asked, money, by=by, reason=f"{job.verb}, {job.total} orders: {job.reason}")
     job.approval, job.state, job.stop_reason, job.stopped_by = waits.approval, Job.State.STOPPED, str(waits), name_of(by)
-    db.fetch(job_sql.AWAIT, {"job": job.pk, "approval": waits.approval, "by": name_of(by), "reason": str(waits)})
+    facts = {"job": job.pk, "approval": waits.approval, "account": account_of(by), "by": name_of(by), "reason": str(waits)}
+    db.fetch(job_sql.AWAIT, facts)
     return waits
 
 

@@ -201,16 +201,17 @@ def _finish(pk: int) -> None:
 
 @tidying.tidier("jobs")
 def delete_old() -> bool:
-    """Delete the jobs that have been done or stopped for JOB_KEEP_DAYS, with their rows."""
+    """Delete the jobs that have been done or stopped for JOB_KEEP_DAYS, with their rows. True if there may be more."""
     days = conf.get().job_keep.total_seconds() / 86400
-    for (pk,) in db.run(job_sql.OLD, {"days": days}):
-        db.transact(partial(_delete, pk, days))
-    return False
+    found = db.run(job_sql.OLD, {"days": days})
+    deleted = [db.transact(partial(_delete, pk, days)) for (pk,) in found]
+    return len(found) == job_sql.AT_ONCE and any(deleted)
 
 
-def _delete(pk: int, days: float) -> None:
+def _delete(pk: int, days: float) -> bool:
     if not db.fetch(job_sql.LOCK_OLD, {"job": pk, "days": days}):
-        return  # it was resumed, or another process deletes it
+        return False  # it was resumed, or another process deletes it
     while len(db.fetch(job_sql.DELETE_RESULTS, {"job": pk, "page": PAGE})) == PAGE:
         pass
     db.fetch(job_sql.DELETE_JOB, {"job": pk})
+    return True

@@ -20,6 +20,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from django.db import InterfaceError, OperationalError
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
@@ -167,6 +168,13 @@ def compare(service: str, since: datetime | None = None) -> int:
         except CannotCompare as problem:
             db.run(_FAILED, {"service": service, "error": str(problem)[:500]})
             raise
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            logger.exception("%s: the comparison ended with an error of the program", service)
+            why = f"{type(error).__name__}: an error of the program, which the log has"
+            db.run(_FAILED, {"service": service, "error": why})
+            raise CannotCompare(why) from error
 
 
 def _compare(source: Source, since: datetime | None) -> int:

@@ -128,7 +128,7 @@ def database() -> Iterator[Finding]:
             )
             version, fsync, full_page_writes, synchronous_commit, standby = cursor.fetchone()
     except DatabaseError as problem:
-        todo = pooling.ADVICE_OPTIONS if pooling.REFUSED in str(problem) else advice.after(str(problem)) or advice.current()
+        todo = pooling.refused(str(problem)) or advice.after(str(problem)) or advice.current()
         yield Finding("database", Level.FAIL, first_line(problem), todo)
         return
     took = (monotonic() - began) * 1000

@@ -2,8 +2,9 @@
 
 1. `incidents.lifecycle` writes a row (`Telling`) for each channel in the transaction that changes the incident.
 2. `Lane.turn` gives each channel with due rows a thread of its own, so that a channel without an answer delays no other.
-3. A claim leases a row for the time of a try and raises `attempt`, the fencing token with which the result is recorded. If the
-   process dies, the lease ends and the row is sent again, under the same id.
+3. A claim leases a row for the time of a try and raises `attempt`, the fencing token with which a failure is recorded. If the
+   process dies, the lease ends and the row is sent again, under the same id. What was delivered is recorded in any case: a mail
+   server that takes longer than the lease would get the message again and again.
 
 A failed message is tried again after 5 s, doubling to an hour, for three days. A channel that fails gets one message at a time, so
 most of its messages get no try of their own: while it fails for three days, or is switched off, they are given up at that age.
@@ -29,7 +30,7 @@ from supervision.sealing.texts import Unreadable, usable
 log = logging.getLogger(__name__)
 
 THREADS = 8
-LEASE_SECONDS = 60
+LEASE_SECONDS = 120
 LONGEST_WAIT_SECONDS, LONGEST_SILENCE_SECONDS = 3600, 300  # of a message, and of a channel that fails
 LOGGED = 20  # tries that a row keeps
 TIDY_SECONDS = 300.0
@@ -65,7 +66,7 @@ WITH done AS (
            log = (CASE WHEN jsonb_array_length(log) >= %(logged)s THEN log - 0 ELSE log END)
                  || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'try', attempt,
                                        'status', %(status)s::int, 'error', %(error)s::text, 'seconds', %(seconds)s::float8)
-     WHERE id = %(id)s AND attempt = %(attempt)s AND delivered_at IS NULL AND given_up_at IS NULL
+     WHERE id = %(id)s AND (%(delivered)s OR attempt = %(attempt)s) AND delivered_at IS NULL AND given_up_at IS NULL
     RETURNING channel_id)
 UPDATE supervision_channel c
    SET failures = CASE WHEN %(delivered)s THEN 0 ELSE failures + 1 END,

@@ -23,6 +23,7 @@ from supervision.postgres import db
 LEASE_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 5
 LONGEST_WAIT_SECONDS = 3600
+LOGGED = 200  # tries and wishes that a delivery's row keeps
 GIVE_UP_AFTER_DAYS = 3
 LONGEST_SILENCE_SECONDS = 60  # the longest back-off of an endpoint that gave no answer
 
@@ -113,8 +114,9 @@ u AS (
            delivered_at = CASE WHEN v.ok THEN now() END,
            given_up_at = CASE WHEN NOT v.ok AND (d.run_id IS NULL OR d.asked_at <= now() - %(days)s * interval '1 day') THEN now() END,
            not_before = now() + least(%(first)s * 2 ^ least(d.tries, 20), %(longest)s) * interval '1 s',
-           log = d.log || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-                                             'status_code', v.code, 'error', v.error, 'seconds', v.seconds)
+           log = (CASE WHEN jsonb_array_length(d.log) >= %(logged)s THEN d.log - 0 ELSE d.log END)
+                 || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+                                       'status_code', v.code, 'error', v.error, 'seconds', v.seconds)
       FROM v WHERE d.id = v.id AND d.attempt = v.attempt AND d.delivered_at IS NULL
     RETURNING d.id)
 SELECT id FROM u
@@ -236,6 +238,7 @@ def record(tries: Sequence[Try]) -> int:
         "days": GIVE_UP_AFTER_DAYS,
         "first": FIRST_WAIT_SECONDS,
         "longest": LONGEST_WAIT_SECONDS,
+        "logged": LOGGED,
     }
 
     def work() -> int:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 THREADS = 32
 LANES = 8  # parallel connections to one endpoint that answers
 MESSAGES = 20  # messages that one lane claims
-LANE_SECONDS = 20.0  # after this time a lane gives back the messages that it has not tried
+LANE_SECONDS = 20.0  # after this time a lane, or a batch of replies, gives back the messages that it has not tried
 SLOW_SECONDS = 1.0  # a receiver that takes longer for a message shares the threads of failing receivers
 REPLIES = 200
 LONGEST_BROKER_PAUSE_SECONDS = 60.0
@@ -173,7 +173,8 @@ class Sending:
         self._results.put(partial(self._lane_ended, endpoint, suspect, tried, group[len(tried) :]))
 
     def _reply(self, group: Sequence[Due]) -> None:
-        """Publish replies one after another. The first failure ends the batch, because all go through the same broker."""
+        """Publish replies one after another, until the time is up. The first failure ends the batch: all go through the same broker."""
+        until = time.monotonic() + LANE_SECONDS
         tried: list[Try] = []
         self._post.renew()
         for due in group:
@@ -185,7 +186,7 @@ class Sending:
                 tried.append(_failed(due, error, time.monotonic() - began))
                 break
             tried.append(Try(due, delivered=True, answered=True, seconds=round(time.monotonic() - began, 3)))
-            if self.stopping:
+            if self.stopping or time.monotonic() > until:
                 break
         self._results.put(partial(self._replies_ended, tried, group[len(tried) :]))
 

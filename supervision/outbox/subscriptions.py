@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop as _n
 
 from supervision.errors import Refused
 from supervision.models import ArchivedRun, Delivery, Notification, ReplyToken, Run, WebhookEndpoint
-from supervision.outbox import address_policy, reply_queues
+from supervision.outbox import address_policy, deliveries, reply_queues
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
 
@@ -215,8 +215,8 @@ _REDELIVER = """
 WITH asked AS (
     UPDATE supervision_delivery d
        SET asked_at = now(), not_before = now(), tries = 0, attempt = d.attempt + 1, delivered_at = NULL, given_up_at = NULL,
-           log = d.log || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-                                             'asked_by', %(by)s::text)
+           log = (CASE WHEN jsonb_array_length(d.log) >= %(logged)s THEN d.log - 0 ELSE d.log END)
+                 || jsonb_build_object('at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'asked_by', %(by)s::text)
      WHERE d.id = ANY (%(ids)s)
        AND (EXISTS (SELECT FROM supervision_webhookendpoint e WHERE e.id = d.endpoint_id AND e.active)
             OR EXISTS (SELECT FROM supervision_replytoken t WHERE t.id = d.reply_token_id AND t.revoked_at IS NULL))
@@ -229,4 +229,4 @@ SELECT count(id), pg_notify('supervision_outbox', 'status') FROM asked
 
 def redeliver(ids: Sequence[int], *, by: str) -> int:
     """Send these deliveries again now, in any state, for another three days; returns how many still have an active receiver."""
-    return int(db.run(_REDELIVER, {"ids": list(ids), "by": by})[0][0])
+    return int(db.run(_REDELIVER, {"ids": list(ids), "by": by, "logged": deliveries.LOGGED})[0][0])

@@ -8,11 +8,17 @@ ANSWERED = (
     " max_connections and the role's CONNECTION LIMIT"
 )
 _said = [OWN]
+_direct = ['DATABASES["direct"] in the settings']
 
 
-def use(advice: str) -> None:
-    """Let commands, the doctor and the system checks give this advice."""
-    _said[0] = advice
+def use(advice: str, direct: str) -> None:
+    """Let commands, the doctor and the system checks give this advice. direct: what names the server itself, behind a pooler."""
+    _said[0], _direct[0] = advice, direct
+
+
+def direct() -> str:
+    """What names the server itself, where the database is behind a pooler."""
+    return _direct[0]
 
 
 def current() -> str:

@@ -112,13 +112,18 @@ def transact(work: Callable[[], T], *, after_loss: Callable[[], T] | None = None
     """Run `work` in one transaction, and again from its start (as `after_loss`) after a transient fault (`repeat`)."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     try:
-        with transaction.atomic():
+        with transaction.atomic(), blocks_of_others():
             return work()
     except (OperationalError, InterfaceError) as fault:
         if connection.in_atomic_block:
             raise
-        again = None if after_loss is None else transaction.atomic(after_loss)
-        return repeat(transaction.atomic(work), fault, deadline=deadline, after_loss=again)
+        again = None if after_loss is None else _whole(after_loss)
+        return repeat(_whole(work), fault, deadline=deadline, after_loss=again)
+
+
+def _whole(work: Callable[[], T]) -> Callable[[], T]:
+    """Run `work` in one transaction."""
+    return transaction.atomic(blocks_of_others()(work))
 
 
 def repeat(
@@ -186,25 +191,27 @@ def end_open_transactions() -> bool:
 
 
 class TransactionLeftOpen(Exception):
-    """Other code has entered an atomic block of its caller's transaction, and has not left it."""
+    """Other code has entered an atomic block and has not left it, or has begun a transaction and has not ended it."""
 
 
 @contextmanager
 def blocks_of_others() -> Iterator[None]:
-    """Call other code in the caller's transaction. Raises TransactionLeftOpen if it leaves a block open.
+    """Call other code, in the caller's transaction or outside any. Raises TransactionLeftOpen if it leaves a block open.
 
-    However it ends, the blocks that it has left open are forgotten: otherwise the end of the caller's block would end one of them,
-    and the transaction would never be committed, nor would what this thread does next.
+    However it ends, the blocks that it has left open in the caller's transaction are forgotten: otherwise the end of the caller's
+    block would end one of them, and the transaction would never be committed, nor would what this thread does next. Outside a
+    transaction, what it has left open is rolled back.
     """
     wrapper: Any = connections[DEFAULT_DB_ALIAS]
-    blocks, savepoints = len(wrapper.atomic_blocks), len(wrapper.savepoint_ids)
+    inside, blocks, savepoints = wrapper.in_atomic_block, len(wrapper.atomic_blocks), len(wrapper.savepoint_ids)
     try:
         yield
     finally:
-        left = len(wrapper.atomic_blocks) > blocks
-        del wrapper.atomic_blocks[blocks:], wrapper.savepoint_ids[savepoints:]
+        left = len(wrapper.atomic_blocks) > blocks if inside else end_open_transactions()
+        if inside:
+            del wrapper.atomic_blocks[blocks:], wrapper.savepoint_ids[savepoints:]
     if left:
-        raise TransactionLeftOpen
+        raise TransactionLeftOpen("it has left a transaction open")
 
 
 def _is_open(wrapper: Any) -> bool:

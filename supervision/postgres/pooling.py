@@ -13,20 +13,20 @@ from typing import Any
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from supervision.postgres import params
+from supervision.postgres import advice, params
 
 EXIT_CODE = 1
 ROUNDS = 20
 REFUSED = "unsupported startup parameter"  # PgBouncer's words for `options`
-ADVICE = (
-    "DATABASE_URL leads through a pooler in transaction mode: set DATABASE_DIRECT_URL to the PostgreSQL server itself, for"
-    " listeners, locks and migrations, or use session mode"
+TRANSACTIONS = (
+    "the way to the database leads through a pooler in transaction mode: set {} to the PostgreSQL server itself, for listeners,"
+    " locks and migrations, or use session mode"
 )
-ADVICE_OPTIONS = (
-    "DATABASE_URL leads through a pooler that refuses the start-up parameter `options`: set DATABASE_DIRECT_URL to the PostgreSQL"
-    " server itself (transaction mode), or ignore_startup_parameters = options in pgbouncer.ini (session mode)"
+OPTIONS = (
+    "the way to the database leads through a pooler that refuses the start-up parameter `options`: set {} to the PostgreSQL server"
+    " itself (transaction mode), or ignore_startup_parameters = options in pgbouncer.ini (session mode)"
 )
-ADVICE_DIRECT = "DATABASE_DIRECT_URL leads through a pooler in transaction mode: it must name the PostgreSQL server itself"
+NOT_DIRECT = "{} leads through a pooler in transaction mode: it must name the PostgreSQL server itself"
 
 
 class Way(StrEnum):
@@ -67,10 +67,15 @@ def flaw() -> str | None:
     """What is wrong with the way to the database, and what to do, in one line; None while all is well or the server is away."""
     try:
         if params.direct() == DEFAULT_DB_ALIAS:
-            return ADVICE if way() is Way.TRANSACTION else None
-        return ADVICE_DIRECT if way(params.DIRECT) is Way.TRANSACTION else None
+            return TRANSACTIONS.format(advice.direct()) if way() is Way.TRANSACTION else None
+        return NOT_DIRECT.format(advice.direct()) if way(params.DIRECT) is Way.TRANSACTION else None
     except psycopg.Error as problem:
-        return ADVICE_OPTIONS if REFUSED in str(problem) else None
+        return refused(str(problem))
+
+
+def refused(said: str) -> str | None:
+    """What to do where these words of a failed connection are a pooler's that refuses `options`; else None."""
+    return OPTIONS.format(advice.direct()) if REFUSED in said else None
 
 
 def refuse_lost_sessions() -> None:

@@ -52,6 +52,7 @@ class Scheduler(DatabaseScheduler):
     """Opens a new connection after each failure to send. The entry is due again at its next interval."""
 
     Entry = Entry
+    _waits = False
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **options: Any) -> Any:
         """Send one entry's task. Raises SchedulingError, which beat logs."""
@@ -62,8 +63,17 @@ class Scheduler(DatabaseScheduler):
             raise
 
     def all_as_schedule(self) -> Any:
-        """The schedule. Waits until the database answers."""
-        return db.guarded(super().all_as_schedule, patience=math.inf)
+        """The schedule. Waits until the database answers. Raises SystemExit if it is called in this wait, which SIGTERM ends.
+
+        Celery's SIGTERM handler saves the times of the entries. For that it makes a second scheduler while the first one waits.
+        """
+        if Scheduler._waits:
+            raise SystemExit(0)
+        Scheduler._waits = True
+        try:
+            return db.guarded(super().all_as_schedule, patience=math.inf)
+        finally:
+            Scheduler._waits = False
 
     def sync(self) -> None:
         """Save when each entry was last sent, unless a signal handler calls this in the middle of an SQL statement.

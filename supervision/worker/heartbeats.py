@@ -20,6 +20,7 @@ from supervision.telemetry import measures
 EVERY_SECONDS = 5.0
 
 _beats_in = 0  # the process that has a heartbeat already
+_touches_in = 0  # the process that touches its file already
 
 _BEAT = """
 INSERT INTO supervision_heartbeat (incarnation, role, detail) VALUES (%(me)s, %(role)s, %(detail)s::jsonb)
@@ -53,6 +54,8 @@ def keep_beating(role: str, describe: Callable[[], Mapping[str, Any]] = dict) ->
 
 def touch_file() -> None:
     """Touch SAS_ALIVE_FILE every few seconds, if it is set, as long as this process runs. It needs neither database nor broker."""
+    global _touches_in
     path = os.environ.get("SAS_ALIVE_FILE", "").strip()
-    if path:
+    if path and _touches_in != os.getpid():
+        _touches_in = os.getpid()
         PeriodicLoop("alive", EVERY_SECONDS, Path(path).touch, at_once=True).start()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import signals
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from supervision import conf
@@ -37,13 +39,17 @@ SWEEP_TASK = "look for overdue steps"
 @signals.celeryd_after_setup.connect
 def learn_queues(sender: str, instance: Any, **_: Any) -> None:
     """Remember which queues this worker serves: a cohort goes on in this process if it serves the next agent's queue."""
-    failpoints.load()
     heartbeats.touch_file()  # before the worker waits for its database and its broker
     identity.set_role(_role(sender))
-    spans.start(_role(sender))
     for queue in partitions.of_workers(list(instance.app.amqp.queues.consume_from)):
         instance.app.amqp.queues.select_add(queue)
     runner.process.serve(queue for queue in instance.app.amqp.queues.consume_from if queue.startswith("agent."))
+    try:
+        failpoints.load()
+        spans.start(_role(sender))
+    except ImproperlyConfigured as problem:  # Celery would write it to the log, and start the worker all the same
+        sys.stderr.write(f"refused: {problem}\n")
+        sys.exit(1)
 
 
 def _role(node: str) -> str:
@@ -70,7 +76,7 @@ def begin_beating(sender: Any, **_: Any) -> None:
         return {"queues": queues, "pid": os.getpid(), "canary": watch.rounds(), "workflows": guard.keep_confirming()}
 
     heartbeats.keep_beating(_role(name), describe)
-    if runner.process.agents:
+    if runner.process.queues:  # also those of one partition alone
         held_threads.keep_watching(runner.process)
     if "supervisor" in queues:
         writer.start()
@@ -150,7 +156,7 @@ def resign(**_: Any) -> None:
 @signals.beat_init.connect
 def adopt_interval(**_: Any) -> None:
     """If SUPERVISION_SWEEP_SECONDS is set for this process, it overrides the interval stored in the database."""
-    heartbeats.touch_file()
+    heartbeats.touch_file()  # where Celery's own command started it
     if os.environ.get("SUPERVISION_SWEEP_SECONDS"):
         set_sweep_interval(conf.get().sweep_every.total_seconds())
     heartbeats.keep_beating("beat")

@@ -11,7 +11,7 @@ from django.test import Client
 from supervision.approvals import deciding
 from supervision.errors import AwaitsApproval, NotPermitted, Refused
 from supervision.jobs import steering, working
-from supervision.models import Approval, Job, JobResult, StepState
+from supervision.models import Approval, Job, JobResult, StepEvent, StepState
 from supervision.operations import operator_verbs
 from tests.shopping import a_client
 from tests.support import console
@@ -197,6 +197,24 @@ def test_a_job_that_was_approved_for_little_moves_no_more(olga: User, bob: User,
     deciding.approve(Approval.objects.latest("pk").pk, by=bob, reason="both, then")
     finish()
     assert outcomes() == {"done"}
+
+
+def test_a_job_that_is_resumed_under_an_approval_acts_for_the_operator_who_resumed_it(olga: User, bob: User, tuned: Any):
+    tuned(APPROVAL_ABOVE={})
+    console.fail(2)
+    job = start(olga)
+    steering.stop(job.pk, by=olga, reason="wait")
+    tuned(APPROVAL_ABOVE={"": "30"})
+    dora = console.person("dora", "operator")
+
+    with pytest.raises(AwaitsApproval) as waits:
+        steering.resume(job.pk, by=dora, reason="go on")
+    deciding.approve(waits.value.approval, by=bob, reason="seen")
+    finish()
+
+    job.refresh_from_db()
+    assert (job.state, job.started_by, outcomes()) == ("done", "dora", {"done"})
+    assert set(StepEvent.objects.filter(to_state="Skipped").values_list("actor", flat=True)) == {"dora"}
 
 
 @pytest.mark.usefixtures("limit")

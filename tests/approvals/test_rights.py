@@ -64,6 +64,21 @@ def test_a_right_to_one_verb_opens_that_verb_alone(verb: str):
     assert console.state(other) != "Error"
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_the_right_to_approve_is_enough_in_the_console(tuned: Any, may: bool):
+    olga = console.person("olga", "operator")
+    tuned(APPROVAL_ABOVE={"": "20"})
+    order, number = ask(olga)
+    browser = Client()
+    browser.force_login(clerk(*(["approve_verb"] if may else []), "skip_run"))
+    page = f"/admin/supervision/approval/{number}/change/"
+
+    assert ('name="decision"' in browser.get(page).content.decode()) is may
+    answer = browser.post(page, {"decision": "approve", "reason": "seen"})
+
+    assert (answer.status_code, console.state(order) == "Error") == ((302, False) if may else (403, True))
+
+
 def test_a_right_at_one_agent_ends_at_the_others():
     payment, parcel = console.fail()[0], console.fail(at="book-shipment")[0]
     user = clerk("skip_run_at_shipping")

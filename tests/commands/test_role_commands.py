@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError
 
-from supervision import testing
-from supervision.management.commands import work
+from supervision import tasks, testing
+from supervision.management.commands import supervise, work
 from supervision.management.commands.work import agent_queues
-from supervision.models import DeadLetter
+from supervision.models import DeadLetter, Receipt
 from tests.commands.conftest import Manage
 from tests.shopping import place
 
@@ -58,6 +58,23 @@ def test_supervise_finds_the_overdue_and_says_what_it_did(manage: Manage, an_ord
     assert report["overdue"] == 1
     assert report["redispatched"] == 1
     assert testing.step(an_order, "reserve-stock").dispatch_count == 1
+
+
+def test_the_supervisor_without_beat_does_what_its_task_does(db: None, monkeypatch: pytest.MonkeyPatch):
+    for name in ("wake", "stop"):
+        monkeypatch.setattr(supervise.delivery_worker, name, lambda *_: None)
+    monkeypatch.setattr(tasks, "_tidied", float("-inf"))
+    done: list[str] = []
+    monkeypatch.setattr(tasks.linking, "turn", lambda: done.append("history"))
+    monkeypatch.setattr(supervise.working, "relay", lambda: done.append("jobs"))
+    Receipt.objects.create(digest="old")
+    Receipt.objects.update(seen_at="2020-01-01T00:00Z")
+    Receipt.objects.create(digest="new")
+
+    supervise.Command().between_passes({})
+
+    assert list(Receipt.objects.values_list("digest", flat=True)) == ["new"]
+    assert done == ["history", "jobs"]
 
 
 def test_supervise_says_so_when_there_is_nothing_to_do(manage: Manage, db: None):

@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from django.conf import settings
 
 from chaos.look import until
 from sasproject.roles import procfile
+from supervision.telemetry import spans
 from supervision.worker import lifecycle
 from tests import services
 from tests.stack.test_settings import read
@@ -46,6 +49,36 @@ def test_a_worker_touches_its_file_without_a_database(tmp_path: Path, monkeypatc
     lifecycle.learn_queues("beat-1@here", sender)
 
     until((tmp_path / "alive").exists, what="the touched file")
+
+
+def test_a_worker_that_cannot_send_spans_does_not_start_and_has_learnt_its_queues(monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    """Celery logs the error of a signal's receiver and starts the worker, without what comes after it."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(spans, "on", False)
+    monkeypatch.setattr(spans, "find_spec", lambda name: None)
+    monkeypatch.setattr(lifecycle.identity, "set_role", lambda role: None)
+    served = []
+    monkeypatch.setattr(lifecycle.runner.process, "serve", lambda queues: served.extend(queues))
+    queues = SimpleNamespace(consume_from={"agent.payment": None}, select_add=None)
+
+    with pytest.raises(SystemExit) as end:
+        lifecycle.learn_queues("agents-1@here", SimpleNamespace(app=SimpleNamespace(amqp=SimpleNamespace(queues=queues))))
+
+    assert (end.value.code, served) == (1, ["agent.payment"])
+    assert capsys.readouterr().err.startswith("refused: OTEL_EXPORTER_OTLP_ENDPOINT is set, but the packages")
+
+
+def test_the_image_contains_nothing_that_git_ignores_and_no_secret():
+    """The build's context is the whole checkout, with the secrets that `deploy/secrets` has made in it."""
+    lines = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
+    left_out = [line.removeprefix("**/") for line in lines if not line.startswith("#")]
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().split()]
+
+    assert "deploy/compose-secrets" in left_out
+    assert [path for path in ignored if path not in left_out and not any(fnmatch(path, line) for line in left_out)] == [
+        "benchmarks/results"
+    ]
+    assert "benchmarks" in left_out
 
 
 def test_the_image_is_built_in_stages_and_its_linter_finds_nothing():

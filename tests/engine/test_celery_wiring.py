@@ -135,6 +135,17 @@ def test_a_broker_gets_its_options_from_its_url(url, name):
     assert name in options.of_broker(url, settings.DATABASES["default"])
 
 
+def test_pgmq_goes_to_the_server_itself_where_the_database_is_behind_a_pooler(tmp_path):
+    given = """
+DATABASES["direct"] = {**DATABASES["default"], "HOST": "the-server-itself"}
+CELERY_BROKER_URL = "pgmq://"
+"""
+    answer = Project(tmp_path, WIRED, given).answer("print(current_app.conf.broker_transport_options['conn_string'])")
+
+    assert "the-server-itself" in answer
+    assert "/nowhere" not in answer
+
+
 def test_pgmq_finds_the_project_s_database_as_libpq_does(tmp_path, monkeypatch):
     monkeypatch.setenv("PGUSER", "grace")
     monkeypatch.setenv("PGHOST", "elsewhere")  # the settings name another host

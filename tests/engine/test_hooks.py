@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 
 from supervision import workflow as definitions
 from supervision.intake import consuming
@@ -72,6 +72,31 @@ def about_to_fail(count: int) -> list[str]:
 def put_off() -> list[str]:
     """The keys of the orders whose hook call is still due."""
     return sorted(Notification.objects.filter(kind="hook", delivered_at=None).values_list("run__key", flat=True))
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_hook_that_leaves_a_block_open_is_called_again_and_its_order_ends(told, raises):
+    """What its thread did next would have gone into that block, and would never have been committed."""
+    real = told.__class__.__call__
+    forgets = [True]
+
+    def forgetful(self, runs):
+        if forgets[0]:
+            transaction.atomic().__enter__()
+        real(self, runs)
+        if raises and forgets[0]:
+            raise LookupError("no")
+
+    told.__class__ = type("Forgetful", (Told,), {"__call__": forgetful})
+    key = submit("hooked", {"n": 1})
+    kit.run_until_idle()
+
+    assert not connection.in_atomic_block
+    assert (run_of(key).process_state, put_off(), told.of()) == ("Processed", [key], [])
+    forgets[0] = False
+    let_time_pass()
+    hooks.retry_due()
+    assert (put_off(), told.of()) == ([], [key])
 
 
 def let_time_pass() -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from django.core import mail
 from django.db import connection
+from django.utils import timezone
 
 from supervision import testing
 from supervision.jobs import acting, job_sql, steering, telling, working
@@ -239,11 +240,22 @@ def test_jobs_that_rested_for_long_enough_are_deleted_with_their_rows_and_runnin
     running = start()
     kit.fetch("UPDATE supervision_job SET started_at = now() - interval '1 year' WHERE id = %s", [running.pk])
 
-    working.delete_old()
+    assert working.delete_old() is False
 
     assert set(Job.objects.values_list("pk", flat=True)) == {young.pk, running.pk}
     assert set(JobResult.objects.values_list("job_id", flat=True)) == {young.pk, running.pk}
     assert kit.healthy()
+
+
+def test_many_old_jobs_are_deleted_one_batch_after_the_other(tuned):
+    tuned(JOB_KEEP_DAYS=7)
+    many = job_sql.AT_ONCE + 5
+    done = {"verb": "skip", "reason": "r", "started_by": "olga", "total": 0, "state": "done", "finished_at": timezone.now()}
+    Job.objects.bulk_create(Job(**done) for _ in range(many))
+    kit.fetch("UPDATE supervision_job SET finished_at = now() - interval '8 days', worked_at = now() - interval '8 days'")
+
+    assert [working.delete_old(), working.delete_old()] == [True, False]
+    assert not Job.objects.exists()
 
 
 def test_a_jobs_reason_names_it_so_that_histories_can_be_compared():

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from supervision import EffectOutcome, Intention, OutcomeUnknown, PermanentFailure, StepRequest, TransientFailure
 from supervision.effects import Settlement
@@ -243,6 +243,8 @@ class Opening(toy.ToyAgent):
     def opens_with(self, request: StepRequest) -> Intention:
         if request.payload["n"] == "poison":
             raise ValueError("cannot be read")
+        if request.payload["n"] == "forgetful":
+            transaction.atomic().__enter__()
         return Intention("book", request.idempotency_key, "carrier")
 
 
@@ -280,8 +282,9 @@ def test_an_attempt_whose_claim_was_lost_before_its_first_operation_makes_no_cal
 
 
 @pytest.mark.usefixtures("opening")
-def test_an_agent_that_cannot_say_what_it_begins_with_is_called_all_the_same():
-    key = submit("toy-plain", {"n": "poison"})
+@pytest.mark.parametrize("how", ["poison", "forgetful"])
+def test_an_agent_that_cannot_say_what_it_begins_with_is_called_all_the_same(how: str):
+    key = submit("toy-plain", {"n": how})
 
     go(schedule())
 

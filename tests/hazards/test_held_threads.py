@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from supervision.execution import runner
 from supervision.testing import schedule, submit_many
-from supervision.worker import consumption_check, held_threads
+from supervision.worker import consumption_check, held_threads, lifecycle
 from supervision.worker.held_threads import Watch
 from tests.crash.lane import Lane
 from tests.engine import kit
@@ -37,6 +38,21 @@ def test_a_worker_whose_calls_never_return_ends_itself_and_the_orders_go_on(lane
 
     lane.work("agents")
     until(lambda: states(lane) == [("Processed", ORDERS)], within=120, what="every order to be Processed")
+
+
+@pytest.mark.parametrize("queue", ["agent.payment", "agent.payment.2"])
+def test_a_worker_is_watched_also_where_it_serves_one_partition_alone(queue: str, monkeypatch: pytest.MonkeyPatch):
+    watched: list[object] = []
+    monkeypatch.setattr(held_threads, "keep_watching", watched.append)
+    for module, name in ((lifecycle.heartbeats, "keep_beating"), (consumption_check, "keep_watching"), (lifecycle, "_on_new_order")):
+        monkeypatch.setattr(module, name, lambda *_, **__: None)
+    app = SimpleNamespace(amqp=SimpleNamespace(queues=SimpleNamespace(consume_from=[queue])))
+    runner.process.serve([queue])
+
+    lifecycle.begin_beating(SimpleNamespace(hostname="agents@here", app=app, controller=SimpleNamespace(concurrency=1), pool=None))
+
+    runner.process.reset()
+    assert watched == [runner.process]
 
 
 @pytest.fixture

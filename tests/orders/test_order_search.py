@@ -241,6 +241,19 @@ def test_only_who_may_act_takes_the_file_and_the_log_says_who_took_what(operator
     assert (entry.user.username, entry.change_message) == ("olga", "error_code=issuer_said_no&process_state=Error")
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("Ada;=cmd|' /C calc'!A0;", "Ada;'=cmd|' /C calc'!A0;"),  # Excel divides at semicolons where commas are for decimals
+        ("Ada\t +1; @x", "Ada\t '+1; '@x"),
+        ("=1;-2", "'=1;'-2"),
+        ("Ada; Grace; 1-2", "Ada; Grace; 1-2"),
+    ],
+)
+def test_a_formula_is_none_wherever_another_program_begins_a_cell(text: str, written: str):
+    assert export.safe(text) == written
+
+
 def test_the_file_is_read_in_portions_that_follow_each_other(operator: Client, monkeypatch: pytest.MonkeyPatch):
     place(7)
     Order.objects.filter(number__in=Order.objects.values("number")[:4]).update(created_at="2026-01-01T00:00:00Z")  # equal times

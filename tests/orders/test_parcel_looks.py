@@ -100,6 +100,18 @@ def test_an_order_whose_row_becomes_visible_late_is_not_passed_by(shop):
     assert Parcel.objects.get().order_key == later
 
 
+def test_orders_are_read_on_after_a_restore_to_a_server_that_has_made_fewer_transactions(shop, sent):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO orders_parcelcursor (id, done_to, seen_to, seen_before) SELECT 1, 0, max(id), 4000000000 FROM orders_order"
+        )
+
+    gather()
+
+    assert Parcel.objects.get().order_key == sent
+    assert ParcelCursor.objects.get().seen_before < 4_000_000_000
+
+
 def test_the_carrier_is_asked_where_no_webhook_came(shop, sent, services):
     gather()
     shipment = step_of(sent).result["shipment"]
@@ -151,6 +163,52 @@ def test_a_carrier_that_is_away_is_asked_later_and_the_pauses_grow(shop, sent, s
         parcel_news.turn()
         pauses.append(seconds_until_the_look())
     assert pauses == pytest.approx([1_000, 2_000, 4_000, 8_000, 8_000, 8_000], abs=60)
+
+
+def test_a_parcel_of_which_the_carrier_always_answers_nonsense_holds_no_other_up_and_is_told(shop, services, monkeypatch):
+    keys = [place() for _ in range(3)]
+    shop.run()
+    gather()
+    spoiled = Parcel.objects.get(order_key=keys[0])
+    for key in keys[1:]:
+        services.move(step_of(key).result["shipment"], "picked_up")
+    real = gateway.standing
+
+    def standing(shipment):
+        if shipment == spoiled.shipment:
+            raise gateway.Broken("answered 410 to a look-up")
+        return real(shipment)
+
+    monkeypatch.setattr(gateway, "standing", standing)
+    with connection.cursor() as cursor:  # it comes first, and its time is over
+        cursor.execute("UPDATE orders_parcel SET look_at = now() - interval '1 s'")
+        cursor.execute(
+            "UPDATE orders_parcel SET look_at = now() - interval '1 min', booked_at = now() - interval '31 days' WHERE key = %s",
+            [spoiled.key],
+        )
+
+    assert parcel_news.turn() == 3
+
+    assert [state(key) for key in keys] == ["booked", "picked_up", "picked_up"]
+    assert Parcel.objects.get(key=spoiled.key).look_at is None
+    assert "tells no end" in causes().popitem()[1]
+
+
+def test_a_carrier_that_answers_nonsense_to_all_is_asked_little(shop, services, monkeypatch):
+    for _ in range(5):
+        place()
+    shop.run()
+    gather()
+    asked = []
+
+    def standing(shipment):
+        asked.append(shipment)
+        raise gateway.Broken("failed (500)")
+
+    monkeypatch.setattr(gateway, "standing", standing)
+    due_now()
+
+    assert (parcel_news.turn(), len(set(asked))) == (3, 3)
 
 
 def seconds_until_the_look() -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from django.core.management import CommandError, call_command
+from django.db.models import F
 from django.test import Client
 from standardwebhooks.webhooks import Webhook
 
@@ -283,6 +284,26 @@ def test_two_processes_send_a_message_once(sink: Sink, stands: Any):
     answers = [channels.send_next(channel.pk), channels.send_next(channel.pk)]
 
     assert (answers, len(sink.got)) == ([True, False], 1)
+
+
+def test_a_message_that_was_delivered_after_its_lease_is_not_sent_again(sink: Sink, stands: Any, monkeypatch: pytest.MonkeyPatch):
+    """A server that takes longer than the lease would get it again and again, each time under another claim."""
+    Channel.objects.create(name="slow", kind="webhook", address=sink.url, secret=SECRET)
+    stands("bank")
+    real = channels._try
+
+    def slow(telling: Telling) -> Any:
+        outcome = real(telling)
+        Telling.objects.update(attempt=F("attempt") + 1)  # another process has claimed it meanwhile
+        return outcome
+
+    monkeypatch.setattr(channels, "_try", slow)
+    send_all()
+    Telling.objects.update(not_before="2020-01-01T00:00Z")
+    send_all()
+
+    assert len(sink.got) == 1
+    assert Telling.objects.get().delivered_at is not None
 
 
 def test_a_process_that_dies_while_it_sends_leaves_the_message_to_another(sink: Sink, stands: Any):

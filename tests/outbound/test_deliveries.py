@@ -243,6 +243,18 @@ def test_what_was_given_up_is_sent_again_on_request_for_another_three_days(recei
     assert len({(message.id, message.body) for message in receiver.messages}) == 1
 
 
+def test_the_log_of_a_delivery_keeps_its_newest_entries(receiver, monkeypatch):
+    """A client may ask as often as it likes."""
+    monkeypatch.setattr(deliveries, "LOGGED", 4)
+    row = one_failing(receiver)
+    for number in range(4):
+        assert subscriptions.redeliver([row.pk], by=f"ada {number}") == 1
+        deliver_all()
+
+    row.refresh_from_db()
+    assert [entry.get("asked_by") or entry["status_code"] for entry in row.log] == ["ada 2", 503, "ada 3", 503]
+
+
 def test_what_was_delivered_can_be_sent_again_too(receiver):
     kit.listen(receiver.url, kit.ADA, "order.processed")
     kit.done()

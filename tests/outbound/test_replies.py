@@ -14,7 +14,7 @@ from django.db import connection
 from examples.follow_orders import connect, follow
 from sasproject import broker
 from supervision.models import Delivery, Notification, ReplyToken
-from supervision.outbox import notifications, reply_queues, subscriptions
+from supervision.outbox import notifications, reply_queues, status_sender, subscriptions
 from supervision.outbox.status_sender import deliver_all
 from supervision.transports.pgmq_tables import install_pgmq
 from tests import services
@@ -89,6 +89,18 @@ def read(address: str, queue: str, patience: float = 0.5) -> list[dict]:
 
 def seen(messages: list[dict], order: str) -> list[tuple[int, str]]:
     return sorted((m["data"]["seq"], m["data"]["status"]) for m in messages if m["data"]["order"] == order)
+
+
+def test_a_batch_of_replies_ends_before_its_lease_and_the_rest_is_claimed_again(amqp, monkeypatch):
+    """A broker that is slow would let another process publish all of them again, and again."""
+    monkeypatch.setattr(status_sender, "LANE_SECONDS", -1.0)
+    row, reference = issue()
+    kit.done(reply_to=reference)
+
+    deliver_all()
+
+    assert sorted(Delivery.objects.values_list("attempt", flat=True)) == [1, 2, 3]
+    assert len(read(amqp, row.queue)) == 3
 
 
 @pytest.mark.parametrize("name", BROKERS)

@@ -15,11 +15,13 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from orders.accounts.tables import SavedAddress, VerifiedEmail
+from orders.api.throttling import counted
 from orders.documents.tables import Document
 from orders.mails.resending import resend
 from orders.models import Erasure, Order
 from orders.privacy import again, erasing, held, people, rows
 from orders.queries import order_view
+from orders.records import expired
 from orders.refunds.asking import refund
 from orders.returns.asking import ask
 from orders.services import cancel_order
@@ -43,6 +45,7 @@ from supervision.models import (
 )
 from supervision.operations import archive, requeue
 from supervision.outbox import notifications
+from supervision.postgres.db import fetch
 from tests.orders.test_returns import goods, shop
 from tests.shopping import a_client, a_request, an_account, order, place
 
@@ -143,6 +146,16 @@ def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
     assert [line["sku"] for line in kept.run.payload["lines"]] == ["MUG-BLUE", "TOTE-OCHRE"]
     assert Document.objects.filter(order_key=lives["own"]).exists()
     assert list(registry.violations()) == []
+
+
+def test_the_counts_of_a_guests_orders_and_of_mails_go_too_and_old_ones_by_themselves(shop, zoe):
+    counted([f"guest:{EMAIL}", f"mail:{EMAIL}", "guest:another@example.com"], seconds=3600)
+    counted(["mail:yesterday@example.com"], seconds=0)
+
+    erase(people.by_account(zoe.username))
+    expired.counts()
+
+    assert [row[0] for row in fetch("SELECT bucket FROM orders_requestcount")] == ["guest:another@example.com"]
 
 
 def test_each_place_where_a_person_was_found_is_declared(shop, zoe):

@@ -142,6 +142,35 @@ def test_every_night_both_services_are_compared_and_one_that_is_down_does_not_ho
     assert list(findings.standing()) == []
 
 
+@pytest.mark.parametrize("name", ["Ersatz für Müller", "Bob's order", "ends in \\"])
+def test_what_others_make_on_our_accounts_is_found_and_stops_no_comparison(services, shop, order, name):
+    with http.budget(http.time.monotonic() + 60):
+        made = payment.create(amount=2580, currency="EUR", order=name, step_key="k", key=f"{order}:create")
+        payment.confirm(made.id, payment_method="pm_card_visa", key=f"{order}:confirm")
+        booked = carrier.book(f"{order}:k", name, ADDRESS, [{"sku": "MUG-BLUE", "quantity": 1}])
+
+    for service in reconciliation.services():
+        reconciliation.compare(service)
+
+    assert {row.external_id for row in reconciliation.findings() if row.order_key == name} == {made.id, booked.id}
+    for row in reconciliation.findings():
+        if row.order_key == name:
+            reconciliation.settle(row.pk, row.verbs[0], by="olga", reason="not ours")
+
+
+def test_an_error_of_a_comparison_is_an_incident_and_the_other_service_is_compared(services, orphans, monkeypatch):
+    def broken(since):
+        raise RuntimeError("an entry that this program cannot read")
+
+    monkeypatch.setattr(reconciliation._sources["carrier"], "look", broken)
+
+    tasks.reconcile()
+
+    kinds = {cause.key: cause for cause in findings.standing()}
+    assert kinds["reconciliation:payment:orphan_charge"].orders >= 1
+    assert "RuntimeError" in kinds["reconciliation:carrier"].title
+
+
 def test_findings_are_one_incident_for_each_kind_and_it_closes_when_they_are_settled(services, orphans):
     reconcile()
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from orders.agents import listings
+from orders.agents.listings import Listing
 from orders.gateways import carrier, http, payment
 from tests.support.simulators import Simulators
 
@@ -38,6 +40,32 @@ def charge(services, order):
         return payment.confirm(made.id, payment_method=method, key=f"{key}:confirm")
 
     return call
+
+
+def test_what_a_broken_reading_did_not_reach_is_read_the_next_time(monkeypatch):
+    """A service lists the newest first, and fails between two pages."""
+    began = datetime.now(UTC)
+    old, new = (began - timedelta(minutes=30), "old"), (began, "new")
+    asked, fails = [], [False]
+
+    def read(since):
+        asked.append(since)
+        yield new
+        if fails[0]:
+            raise payment.Broken("no second page")
+        if since <= old[0]:
+            yield old
+
+    listing = Listing(read, order_of=lambda one: "order", name_of=lambda one: one[1], created_of=lambda one: one[0])
+    monkeypatch.setattr(listings, "FRESH_SECONDS", -1.0)
+    listing._from, listing._newest = began - timedelta(hours=2), began - timedelta(hours=1)  # read until an hour ago
+    fails[0] = True
+    with pytest.raises(payment.Broken):
+        listing.of("order", began)
+    fails[0] = False
+
+    assert {name for _, name in listing.of("order", began)} == {"old", "new"}
+    assert asked[0] == asked[1]
 
 
 def page(services: Simulators, path: str, **query):

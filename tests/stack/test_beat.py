@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +21,8 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask, SolarSched
 from supervision.worker.beat import Scheduler
 from supervision.worker.lifecycle import SWEEP_TASK, set_sweep_interval
 from tests import services
-from tests.engine.kit import another_connection
+from tests.engine.kit import ROOT, another_connection
+from tests.support.shop import until
 
 
 class ToldToEnd(Exception):
@@ -141,6 +143,22 @@ def test_beat_told_to_end_in_the_middle_of_a_statement_ends(beat):
     beat.sync()  # as beat's loop does at its end
 
     assert PeriodicTask.objects.get(name=SWEEP_TASK).total_run_count == sent.total_run_count + 7
+
+
+def test_beat_that_waits_for_its_database_is_alive_and_ends_when_it_is_told_to(tmp_path):
+    """Celery's handler of SIGTERM asks for the schedule, and would wait for it for ever."""
+    alive, log = tmp_path / "alive", tmp_path / "log"
+    away = {"DATABASE_URL": "postgres://sas@127.0.0.1:9/sas", "SAS_ALIVE_FILE": str(alive), "DEBUG": "1", "CELERY_BROKER_URL": "memory://"}
+    with log.open("wb") as out:
+        beat = subprocess.Popen([sys.executable, "manage.py", "work", "beat"], cwd=ROOT, env={**os.environ, **away}, stdout=out, stderr=out)
+    try:
+        until(lambda: "trying again" in log.read_text(), within=60, what="the wait for the database")
+        assert alive.exists()
+        beat.terminate()
+        assert beat.wait(60) == 0
+    finally:
+        beat.kill()
+    assert "Traceback" not in log.read_text()
 
 
 class WhenRefused(logging.Handler):

@@ -7,8 +7,11 @@ from django.db import IntegrityError, transaction
 
 from supervision import ChildRun, Intake, PermanentFailure, Step, UnreadableSubmission, parallel, plan, testing
 from supervision.agent import CHILD, ChildAgent, registered
+from supervision.children import work
+from supervision.intake import consuming
 from supervision.models import Child, DeadLetter, Run, Signal, StepState, Submission
 from supervision.operations import completing
+from supervision.store import step_verbs
 from supervision.testkit.run import Run as Seen
 from supervision.workflow import started_by_steps
 from tests.engine import kit
@@ -276,6 +279,34 @@ def test_the_parent_is_cancelled_before_the_child_is_consumed(sas, family):
     sas.assert_healthy()
 
 
+def test_the_parent_is_cancelled_while_a_consumer_has_the_child_in_hand(sas, family, monkeypatch):
+    """The child has no run when the undo looks, and has one when the cancel has waited for it."""
+    family(PACK, GAMMA)
+    run = sas.submit("waiting")
+    [(place, claims)] = kit.schedule()
+    testing.perform(place, claims)
+    real = work.operator_verbs.cancel
+
+    def consumed_first(key, **given):
+        if key == child_of(run).key:
+            [(at, begun)] = testing.schedule()
+            step_verbs.start(at, begun)
+        return real(key, **given)
+
+    run.cancel()
+    with monkeypatch.context() as patch:
+        patch.setattr(consuming, "consume_batch", lambda *_, **__: consuming.ConsumeReport())
+        [(undo, claimed)] = testing.schedule()
+    monkeypatch.setattr(work.operator_verbs, "cancel", consumed_first)
+    testing.perform(undo, claimed)
+
+    assert (run.state, child_of(run).state, Child.objects.get().state) == ("Compensating", "Compensating", "Undoing")
+    testing.expire()
+    sas.advance("1h")
+    assert (run.state, child_of(run).state) == ("Cancelled", "Cancelled")
+    sas.assert_healthy()
+
+
 def test_the_parent_is_cancelled_while_the_child_works(sas, family):
     family(ALPHA, PACK)
     run = None
@@ -375,4 +406,25 @@ def test_a_child_that_has_become_a_dead_letter_is_dropped_with_its_parent(sas, f
     sas.run()
     run.assert_state("Cancelled")
     assert Child.objects.get().state == "Cancelled"
+    sas.assert_healthy()
+
+
+def test_a_child_that_becomes_a_dead_letter_while_it_is_undone_lets_its_parent_go_on(sas, family, monkeypatch):
+    family(ALPHA, PACK, intake=Changeable())
+    run = sas.submit("waiting")
+    while not Child.objects.exists():
+        for place, claims in testing.schedule():
+            testing.perform(place, claims)
+    run.cancel()
+    with monkeypatch.context() as patch:
+        patch.setattr(consuming, "consume_batch", lambda *_, **__: consuming.ConsumeReport())
+        while not Child.objects.filter(state="Undoing").exists():
+            for place, claims in testing.schedule():
+                testing.perform(place, claims)
+    monkeypatch.setattr(Changeable, "shut", True)
+
+    sas.run()
+
+    assert DeadLetter.objects.get().public_id == child_of(run).key
+    assert (run.state, Child.objects.get().state) == ("Cancelled", "Cancelled")
     sas.assert_healthy()

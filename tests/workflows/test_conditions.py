@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection, transaction
 
 from supervision import Agent, AwaitSignal, Facts, PermanentFailure, Step, Timer, TransientFailure, WaitForSignal, Workflow, testing
 from supervision.agent import registered
@@ -64,6 +65,22 @@ def test_a_condition_that_raises_stops_the_run_and_says_so(sas, flow):
     assert (alert.code, alert.message) == ("condition_failed", "its condition failed: KeyError: 'missing'")
     run.skip()
     run.assert_state("Processed")
+
+
+def test_a_condition_that_leaves_a_block_open_stops_its_run_and_no_other(sas, flow):
+    """What its thread did next would have gone into that block, and would never have been committed."""
+
+    def forgetful(facts: Facts) -> bool:
+        if facts.payload["forgets"]:
+            transaction.atomic().__enter__()
+        return True
+
+    flow(ALPHA, Step("invoice", agent="beta", when=forgetful))
+    left, good = sas.start("waiting", {"forgets": True}), sas.start("waiting", {"forgets": False})
+
+    assert not connection.in_atomic_block
+    assert (left.state, good.state) == ("Error", "Processed")
+    assert "left a transaction open" in Alert.objects.get().message
 
 
 def test_a_cohort_is_split_by_its_condition_and_the_last_step_may_be_left_out(sas, flow):

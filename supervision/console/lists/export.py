@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,15 +17,16 @@ from django.db.models import Q, QuerySet
 from supervision.journal.csv_format import guarded
 
 PORTION = 1_000
+DIVIDES = re.compile("([;\t\r\n] *)([^;\t\r\n ])")  # what begins a cell in another program, and the letter after it
 logger = logging.getLogger(__name__)
 Cells = Callable[[Sequence[Any]], Iterable[Sequence[Any]]]
 
 
 def safe(value: Any) -> str:
-    """A cell's text: no formula, one form for times."""
+    """A cell's text: no formula, also where a spreadsheet divides lines at semicolons or tabs; one form for times."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return "" if value is None else guarded(str(value))
+    return "" if value is None else re.sub(DIVIDES, lambda at: f"{at[1]}{guarded(at[2])}", guarded(str(value)))
 
 
 def lines(header: Sequence[str], rows: QuerySet[Any], newest_first: Sequence[str], cells: Cells) -> Iterator[bytes]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervision import conf
+from supervision import conf, tasks
 from supervision.governance import response_cache
+from supervision.jobs import working
 from supervision.journal import writer
 from supervision.management.base import LoopCommand, report_of
 from supervision.outbox import delivery_worker
@@ -26,7 +27,8 @@ class Command(LoopCommand):
         "Find steps whose complete-by has passed and recover them: retry, longer wait, undo, or Error with an "
         "alert; and send hints again for submissions that no scheduler consumed. Prints one JSON object per sweep: "
         f"{', '.join(FIGURES)}. Two at once are harmless. The loop also delivers notifications and status messages, writes "
-        "the journal and refreshes cached results; its interval is SUPERVISION_SWEEP_SECONDS unless given."
+        "the journal, links the history, deletes what is over, sends hints for jobs again and refreshes cached results; its "
+        "interval is SUPERVISION_SWEEP_SECONDS unless given. Without beat, cron has to run `archive` and `reconcile` each night."
     )
 
     @property
@@ -52,4 +54,6 @@ class Command(LoopCommand):
 
     def between_passes(self, report: Mapping[str, int]) -> None:
         heartbeats.beat(self.role, {**report, "workflows": registry.told()})
+        tasks.keep_up()
+        working.relay()
         delivery_worker.wake()

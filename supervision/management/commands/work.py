@@ -22,6 +22,7 @@ from supervision.management.base import Command as Base
 from supervision.management.base import at_least, where
 from supervision.postgres.pooling import refuse_lost_sessions
 from supervision.transports import topology
+from supervision.worker import heartbeats
 
 SCHEDULER, SUPERVISOR = ("submissions", "scheduler"), ("supervisor",)
 CALLS = {"scheduler": 2, "agents": 4, "supervisor": 4, "all": 6}  # threads for tasks; agents' calls have threads of their own
@@ -52,6 +53,7 @@ class Command(Base):
         quieten()
         if role == "beat":
             refuse_lost_sessions()  # the other roles do when they start
+            heartbeats.touch_file()  # before beat waits for its database
             app.Beat(loglevel=options["loglevel"]).run()
             return
         served = agent_queues(options["only"])
