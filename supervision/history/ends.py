@@ -1,4 +1,4 @@
-"""The end of old batches: with their links, the oldest first, when all that they cover has come to its own end."""
+"""Deletes old batches of the chain with their links, the oldest first, once all rows that they cover are deleted."""
 
 from __future__ import annotations
 
