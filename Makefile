@@ -8,7 +8,7 @@ help: ## list the targets
 demo: ## start the whole shop on this machine
 	@./run demo
 
-test: ## run the test suite
+test: ## run the tests that start no shop and no browser
 	@./run test
 
 check: ## lint, types, migrations, tests: what CI runs

@@ -1,4 +1,4 @@
-"""How many live streams one process holds: of everyone, of one address, and on one order. Pages and the API count together.
+"""How many live streams one process holds: in all, of one address, and on one order. Pages and the API count together.
 
 A stream holds no thread, but memory and a place among those that are woken. So one visitor gets few of them; a page without a
 stream asks again by itself.

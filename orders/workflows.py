@@ -94,7 +94,7 @@ register(RETURN_GOODS)
 register(SHIP_PARCEL)
 register(REFUND_ORDER)
 register(RESEND_MAIL)
-FULFIL_SPLIT_ORDER = register(split(FULFIL_ORDER))
+register(split(FULFIL_ORDER))
 register(split(RESERVE_AT_CHECKOUT))
 
 directory.use(OrderDirectory())

@@ -33,9 +33,9 @@ _KEPT_ALIVE = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count
 # The timeout: a process frozen inside a transaction must not hold its locks until it is thawed. Our transactions wait for
 # no other process, so they are never idle so long. A process that is cut off here finds that it has lost its claims.
 # jit=off: compiling our short statements takes longer than executing them (a claim: 0.1 s). The planner cannot know that.
-# The others: the server's own defaults, because psycopg reads times in the style ISO alone, PGMQ's functions have strings with
-# backslashes, arrays of ours have NULLs, and a guarded statement has to see what was committed while it waited for its row.
-# What is set here comes before what a database or a role was given.
+# The others are the server's own defaults. They override what a database or a role was given, because our code needs them: psycopg
+# reads times in the style ISO alone; PGMQ's functions have strings with backslashes; arrays of ours have NULLs; a guarded statement
+# has to see what was committed while it waited for its row.
 SESSION = {
     "idle_in_transaction_session_timeout": "10000",
     "jit": "off",

@@ -71,7 +71,7 @@ _GRANTS = (
     # Every process adds its counts; the supervisor adds the minutes up.
     (Grant("siu", "siud"), "supervision_metric"),
     (Grant("s", "siu"), "supervision_pulsetotal"),
-    # Secrets that the worker needs to send. It changes what came of a try, and no address; `read` sees the rows without secrets.
+    # The worker reads the secrets, because it sends; it changes the results of tries, but no address. `read` sees no secrets.
     (
         Grant(_ALL, "s", hidden=("secret",), worker_columns=("failures", "failing_since", "retry_at")),
         "supervision_webhookendpoint",
@@ -86,7 +86,7 @@ _GRANTS = (
         "supervision_channel",
     ),
     (Grant(_ALL, "s", hidden=("token_hash",)), "supervision_replytoken"),
-    # Shared by all processes, of no use to a reader, and with what belongs to one visitor.
+    # Shared by all processes. `read` has no use for them, and they hold data of single visitors.
     (Grant(_ALL, _ALL, ""), "sas_cache orders_requestcount"),
     # The catalogue's shelves, accounts and their rights: changed in the shop and the console alone.
     (

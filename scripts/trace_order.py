@@ -1,4 +1,4 @@
-"""Measures the way of one order: which functions of the engine and of the shop run, and how deep they stand in each other.
+"""Measures the way of one order: which functions of the engine and of the shop run, and how deep the stack of calls is.
 
     .venv/bin/python scripts/trace_order.py [--functions]
 

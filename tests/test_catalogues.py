@@ -16,7 +16,6 @@ from sasproject import languages
 from scripts import catalogues
 
 TEXTS = functools.cache(catalogues.texts)
-PATHS = [catalogues.ROOT / name for name in catalogues.CATALOGUES]
 
 
 def test_every_text_is_translated_and_the_compiled_files_are_current() -> None:

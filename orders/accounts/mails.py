@@ -1,6 +1,6 @@
-"""Mails with a link that shows whose an address is. The outbox sends them; the link is made when the mail is sent, and stored nowhere.
+"""Mails with a link that proves who owns a mail address. The outbox sends them. The link is made when the mail is sent, and not stored.
 
-Asking for a mail costs the same and looks the same whether or not there is an account with the address: only the mail tells.
+A visitor who asks for a mail cannot learn whether there is an account with the address: the answer and its cost are the same.
 """
 
 from __future__ import annotations

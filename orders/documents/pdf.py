@@ -80,7 +80,7 @@ def _head(pdf: FPDF, document: Document) -> None:
     pdf.ln(LINE)
 
 
-def _row(pdf: FPDF, cells: tuple[str, ...], *, bold: bool = False, border: str = "B") -> None:
+def _row(pdf: FPDF, cells: tuple[str, ...], *, bold: bool = False) -> None:
     pdf.set_font(FONT, "B" if bold else "", 10)
     height = cast(float, pdf.multi_cell(COLUMNS[0], LINE, cells[0], dry_run=True, output="HEIGHT"))
     if pdf.will_page_break(height):
@@ -90,8 +90,7 @@ def _row(pdf: FPDF, cells: tuple[str, ...], *, bold: bool = False, border: str =
     for width, text in zip(COLUMNS[1:], cells[1:], strict=True):
         pdf.cell(width, LINE, text, align="R")
     pdf.set_y(top + height + 1)
-    if border:
-        pdf.line(MARGIN, pdf.get_y() - 0.5, MARGIN + sum(COLUMNS), pdf.get_y() - 0.5)
+    pdf.line(MARGIN, pdf.get_y() - 0.5, MARGIN + sum(COLUMNS), pdf.get_y() - 0.5)
 
 
 def _lines(pdf: FPDF, document: Document) -> None:

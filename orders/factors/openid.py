@@ -140,8 +140,8 @@ def _free_name(wish: str) -> str:
     return name
 
 
-def _refuse(request: HttpRequest, why: str, status: int = 403) -> NoReturn:
-    raise ImmediateHttpResponse(_refusal(request, why, status))
+def _refuse(request: HttpRequest, why: str) -> NoReturn:
+    raise ImmediateHttpResponse(_refusal(request, why, 403))
 
 
 def _refusal(request: HttpRequest, why: str, status: int) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Passwords are hashed one at a time in a process, and few requests wait for it, so that sign-ins do not take the whole web role.
+"""Passwords are hashed one at a time in a process, and only a few requests may wait for it, so that sign-ins cannot block the web role.
 
 One hash takes a third of a second of a core. Without a limit, twelve sign-ins at once took every thread of the process, and a
 product page waited for seconds.

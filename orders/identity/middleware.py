@@ -1,4 +1,4 @@
-"""What signing in adds to a request: an operator's session may be over, a refusal has its status, a known browser its cookie."""
+"""The sign-in's middleware: ends operators' sessions, sets the status of refused sign-ins, and gives known browsers their cookie."""
 
 from __future__ import annotations
 

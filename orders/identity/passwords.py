@@ -1,4 +1,4 @@
-"""Passwords that anyone would try first: Django's list of common ones, and those that are little more than words of this shop."""
+"""Passwords that an attacker tries first: Django's list of common ones, and those that are little more than words of this shop."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from orders.parcels.states import CAME_BACK, FINAL, IN_ORDER, NOT_OURS, NOT_STOP
 
 _IN_ORDER = ", ".join(f"'{state}'" for state in IN_ORDER)
 
-# Our books do not know the parcel; it comes back; or it is on its way although its order, or its own run, is cancelled. An operator
-# who cancels without undo leaves the parcel booked: it is meant to travel.
+# A parcel is trouble if our books do not know it, if it comes back, or if it is on its way although its order, or its own run, is
+# cancelled. It is no trouble if an operator cancelled without undo: then the parcel stays booked on purpose.
 _RUN = "regexp_replace(%(key)s::text, '(:[^:]*){3}$', '')"  # keys are RUN:STEP:do:GENERATION
 _STAYS = f"""{{"direction": "undo", "name": "{BOOKING}", "result": {{"left": true}}}}"""
 TROUBLE = f"""

@@ -21,7 +21,6 @@ from supervision.states import Direction, ProcessState
 AGENT = "shipping"
 PREPARING, CANCELLED = "preparing", "cancelled"
 SHOWN = (PREPARING, states.BOOKED, states.PICKED_UP, states.DELIVERED, states.RETURNED, CANCELLED)
-NO_PARCELS: tuple[ParcelView, ...] = ()
 
 # The parcels of orders that are split, from their child runs.
 _OF_CHILDREN = """

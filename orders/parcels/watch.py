@@ -1,4 +1,4 @@
-"""Finds the parcels of new orders, without a statement on the orders' own way: it reads the orders behind them.
+"""Finds the parcels of new orders. It reads the orders afterwards, so that it adds no statement to the processing of an order.
 
 1. `read_orders` goes through the orders by their id. Ids may become visible late, so it goes only as far as no earlier one can come
    (`ParcelCursor`). Each order gets a watch.

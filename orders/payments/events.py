@@ -46,8 +46,8 @@ DELETE FROM orders_paymentevent WHERE id = ANY (ARRAY(
     SELECT id FROM orders_paymentevent WHERE received_at < now() - %(seconds)s::float8 * interval '1 s'
      ORDER BY received_at LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING 1
 """
-# Only a step that has handed this payment over, or is about to, hears of it: it has saved the page before the customer could open it.
-# An order that was paid at once gets no signal.
+# Only a step that has sent its customer to the bank for this payment, or is about to, gets the signal: it saves the address of the
+# bank's page before the customer can open it. An order that was paid at once gets no signal.
 _HEARS = """
 SELECT true FROM supervision_run r JOIN supervision_stepstate s ON s.run_id = r.id
  WHERE r.key = %(order)s AND r.direction = 'do' AND s.direction = 'do' AND s.name = ANY (%(steps)s::text[])

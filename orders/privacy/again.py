@@ -14,7 +14,7 @@ from orders.privacy.people import Person
 
 
 def listed() -> Iterator[str]:
-    """The hashes of all persons that were erased or are being erased. They name no one without the address and the SECRET_KEY."""
+    """The hashes of all persons that were erased or are being erased. They identify no person without the address and the SECRET_KEY."""
     known: set[str] = set()
     for digests in Erasure.objects.order_by("pk").values_list("digests", flat=True).iterator():
         yield from (digest for digest in digests if digest not in known)

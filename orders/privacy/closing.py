@@ -1,4 +1,4 @@
-"""The end of an account: no one signs in any more, its tokens and sessions end, and its row names no one."""
+"""Closes an account: sign-in is refused, its tokens and sessions end, and its row names no person any more."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ def _log(erasure: Erasure, person: Person) -> tuple[int, bool]:
 
 
 def _end(erasure: Erasure, person: Person) -> tuple[int, bool]:
-    """Look once more; what came meanwhile is erased as the rest was. Otherwise it is done, and the row names no one any more."""
+    """Look once more; what came meanwhile is erased as the rest was. Otherwise it is done, and the row names no person any more."""
     person.look_again()
     again = (person.own_orders() | person.named_in()).exclude(email=erasure.pseudonym).exists()
     if again or traces.submitted(person) or rows.sent_again(person):

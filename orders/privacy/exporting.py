@@ -156,7 +156,7 @@ def _of_account(account: User) -> dict[str, Any]:
 
 
 def _letters(person: Person) -> Sequence[dict[str, Any]]:
-    """Messages that no consumer could read and that name the person and no one else that we know of: an order with the address."""
+    """Dead letters that name this person, and no other person that the shop knows: an order with the address, for example."""
     words, keys = person.surely, set(_keys(person, None))
     return [
         {"at": letter.created_at, "content": bytes(letter.body).decode("utf-8", "backslashreplace")}

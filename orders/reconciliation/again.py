@@ -23,7 +23,7 @@ from supervision.models import Run, StepState
 from supervision.states import Direction
 
 
-def pay(found: Found, by: str, tries: int) -> Done:
+def pay(found: Found, tries: int) -> Done:
     """Pay the failed refund's amount back, once. Raises CannotSettle, or the gateway's error where the result is unknown."""
     failed = patiently(partial(payment.refund_of, found.external_id), Broken, Unavailable)
     back, words = str(failed.of_return), f"{from_minor(failed.amount, failed.currency)} {failed.currency.upper()}"

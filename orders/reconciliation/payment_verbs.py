@@ -34,7 +34,7 @@ def act(found: Found, verb: str, *, by: str, tries: int) -> Done:
     if verb == REFUND and under_way(found.order, [found.external_id]):
         raise CannotSettle("a refund that was asked for pays this money again, and has not ended yet")
     if verb == REFUND and found.external_id.startswith("re_"):
-        return again.pay(found, by, tries)
+        return again.pay(found, tries)
     if verb == REFUND:
         return _refund(found, by, tries)
     if verb == CANCEL:
@@ -104,13 +104,13 @@ def _refund(found: Found, by: str, tries: int) -> Done:
     once([first, first, f"{first}:{tries}"], call, given)
     for one in patiently(partial(payment.refunds_of, intent.id), Broken, Unavailable):
         if book.run_id is not None and one.gives_back and one.id not in {old.id for old in refunds}:
-            _write_refund(book, found, intent, one.id, one.amount, by)
+            _write_refund(book, intent, one.id, one.amount, by)
     if book.run_id is not None and whole:
         adoption.note_undone(book.run_id, service=SERVICE, external_id=intent.id, by=by)
     return Done(f"{from_minor(amount, intent.currency)} {intent.currency.upper()} given back")
 
 
-def _write_refund(book: books.Book, found: Found, intent: Intent, refund: str, amount: int, by: str) -> None:
+def _write_refund(book: books.Book, intent: Intent, refund: str, amount: int, by: str) -> None:
     steps = book.all_of(AGENT)
     if book.run_id is None or not steps:
         return

@@ -94,7 +94,7 @@ def _approved(key: str, /, *, by: Any, reason: str, plan_version: str | None, **
 
 
 def _unapproved(view: OrderView) -> Decimal:
-    """What was asked for before without an approval. It counts with the next refund: so no one passes the limit in small parts."""
+    """What was asked for before without an approval. It counts with the next refund, so small parts do not pass the limit."""
     facts = {"order": view.public_id, "currency": view.currency, "verb": codes.VERB}
     before: Decimal = db.fetch(_UNAPPROVED, facts)[0][0]
     return before

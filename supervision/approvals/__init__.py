@@ -1,5 +1,5 @@
 """Verbs that move or forgo more money than APPROVAL_ABOVE wait here until another operator approves them.
 
-May import: outbox, incidents, postgres, models; and the definitions at the top of `supervision`.
-Public: actors, stakes, gate, deciding, waiting.
+May import: outbox and the rooms below; and the definitions at the top of `supervision`.
+Public: actors, rights, stakes, gate, deciding, waiting.
 """

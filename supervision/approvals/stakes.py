@@ -58,12 +58,12 @@ def stake_of(operation: Operation) -> dict[str, Decimal]:
     return {currency: amount for currency, amount in sorted(total.items()) if amount > 0}
 
 
-def exceeds(stake: Money, limits: Mapping[str, Decimal] | None = None) -> bool:
-    """Whether one of the amounts is above the limit of its currency. limits: by default those of APPROVAL_ABOVE.
+def exceeds(stake: Money) -> bool:
+    """Whether one of the amounts is above the limit that APPROVAL_ABOVE has for its currency.
 
     The limit under the empty name holds for every currency without one of its own. A currency without any limit always exceeds.
     """
-    known = conf.get().approval_above if limits is None else limits
+    known = conf.get().approval_above
     return bool(known) and any(amount > known.get(currency, known.get("", Decimal(-1))) for currency, amount in stake.items())
 
 

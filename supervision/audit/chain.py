@@ -1,4 +1,4 @@
-"""The chain over the history, read again: from the raw rows, in Python, without the statements and the code that made it.
+"""Verifies the chain over the history: reads the raw rows again, in Python, and shares no statement with the code that made the chain.
 
 docs/adr/0040 states the forms. Everything is read in pages, in the order of keys, so the memory that it takes does not grow with the
 history. Rows are read before the archive is: a run that is archived meanwhile is found in one of the two.

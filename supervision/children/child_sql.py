@@ -87,7 +87,7 @@ DROP = """
 UPDATE supervision_child SET state = 'Cancelled', ended_at = now()
  WHERE parent_key = %(parent)s AND step = %(step)s AND state = 'Waiting'
 """
-# All that are under way are cancelled at once. Of those that are done, as many as there is room for, the last one first.
+# The children to end next: all that are under way, and of those that are Processed as many as `at_once` allows, the last one first.
 NEXT = """
 WITH n AS MATERIALIZED (
     (SELECT key FROM supervision_child WHERE parent_key = %(parent)s AND step = %(step)s AND state = 'Started')

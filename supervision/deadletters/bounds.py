@@ -28,10 +28,10 @@ def whole(field: str, value: Any, least: int, most: int) -> int:
     return value
 
 
-def text(field: str, value: Any, most: int = MOST_TEXT) -> str:
-    """This text. Raises ValueError if it is another type, empty or longer than `most`."""
-    if not isinstance(value, str) or not 0 < len(value) <= most:
-        raise ValueError(f"{field}: expected a text of 1 to {most} characters, not {value!r:.60}")
+def text(field: str, value: Any) -> str:
+    """This text. Raises ValueError if it is another type, empty or longer than MOST_TEXT."""
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_TEXT:
+        raise ValueError(f"{field}: expected a text of 1 to {MOST_TEXT} characters, not {value!r:.60}")
     return value
 
 

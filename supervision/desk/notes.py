@@ -50,7 +50,7 @@ def add(key: str, text: str, *, by: Actor) -> RunNote:
 
 
 def assign(key: str, owner: str, *, by: Actor) -> bool:
-    """Give the order to this operator; an empty name gives it to no one. False if it was so before.
+    """Give the order to this operator; an empty name removes its owner. False if it was so before.
 
     Raises Refused where the account may not act on orders; UnknownRun.
     """
@@ -100,7 +100,7 @@ def _accounts_with(right: str) -> Iterable[Any]:
 
 
 def demand_operator(name: str) -> None:
-    """Raise Refused if this is no account that may act; the empty name stands for no one and passes."""
+    """Raise Refused if this is no account that may act; the empty name removes the owner and passes."""
     if name and name not in operators():
         raise Refused(_("%(name)s is no operator.") % {"name": name}, "unknown_operator")
 

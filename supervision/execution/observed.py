@@ -1,4 +1,4 @@
-"""Observes attempts of steps: counts them for `/metrics`, tells of them in spans, and says in the log what a thread works on."""
+"""Observes attempts of steps: counts them for `/metrics`, writes spans, and gives log lines the step that a thread works on."""
 
 from __future__ import annotations
 

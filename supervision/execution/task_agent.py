@@ -1,4 +1,4 @@
-"""An existing Celery task as the work of a step, as it stands."""
+"""Makes an existing, unchanged Celery task the work of a step."""
 
 from __future__ import annotations
 

@@ -119,13 +119,13 @@ _looked_at = float("-inf")
 _seen = Snapshot()
 
 
-def look(*, afresh: bool = False) -> Snapshot:
+def look() -> Snapshot:
     """The resources, as of at most LOOK_SECONDS ago."""
     global _looked_at, _seen
     now = time.monotonic()
-    if afresh or now - _looked_at > LOOK_SECONDS:
+    if now - _looked_at > LOOK_SECONDS:
         with _lock:
-            if afresh or now - _looked_at > LOOK_SECONDS:
+            if now - _looked_at > LOOK_SECONDS:
                 _looked_at = now
                 _seen = _read(now)
     return _seen

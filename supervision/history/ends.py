@@ -1,4 +1,4 @@
-"""The end of old batches: with their links, the oldest first, when all that they cover has come to its own end."""
+"""Deletes old batches of the chain with their links, the oldest first, once all rows that they cover are deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervision.runtime.tidying import tidier
 SIZE = 50
 LEAST_DAYS = 90  # a trigger keeps younger batches
 
-# Only a row of batches without a gap may go, so that what stays is one chain; the newest stays, for the next one needs its head.
+# Deletes the oldest batches without a gap, so that the rest is one chain. The newest batch stays, because the next one needs its head.
 _DELETE_OLD = """
 WITH first AS MATERIALIZED (
     SELECT b.number, b.made_at < now() - %(days)s::float8 * interval '1 day' AND NOT EXISTS (

@@ -29,7 +29,8 @@ SIZE = 500
 OVERLAP = timedelta(minutes=1)  # transactions that began this long before the newest end that a pass has seen may commit yet
 LOCK = 7_203_771_401
 
-# The limits and the offset below keep the planner from joining pages with all events by a hash: of a young table it thinks that cheap.
+# The limits and the offset below keep the planner from a hash join of the page with all events, which it takes for cheap while the
+# table is new.
 _RESTING = """
     SELECT p.id FROM page p
       LEFT JOIN LATERAL (SELECT l.through FROM supervision_historylink l

@@ -74,8 +74,8 @@ INSERT INTO supervision_notification (kind, payload)
 SELECT 'incident', v.payload FROM unnest(%(payloads)s::jsonb[]) v(payload)
 """
 
-# One message for each channel that is told of an incident of this severity and kind. A channel is told of the end of what it was
-# told of, also if it is switched off now: the message waits. PagerDuty is told of an acknowledgement, too.
+# One message for each channel that gets incidents of this severity and kind. A channel that got the beginning of an incident also
+# gets its end. If the channel is switched off now, the message waits. PagerDuty also gets the acknowledgement.
 TELL_CHANNELS = f"""
 INSERT INTO supervision_telling (channel_id, incident_id, event, severity)
 SELECT c.id, i.id, v.event, i.severity

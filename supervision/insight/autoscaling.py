@@ -20,6 +20,7 @@ from supervision import conf
 from supervision.agent import Agent, agents
 from supervision.postgres import db
 from supervision.store import step_sql
+from supervision.store.claiming import lease
 
 TARGET_SECONDS = 30.0
 WINDOW_SECONDS = 300.0
@@ -100,7 +101,7 @@ class Limit:
 
 def loads(target_seconds: float = TARGET_SECONDS) -> list[Load]:
     """Each agent's load; agents that have nothing to do are listed too."""
-    counts = {row[0]: row[1:] for row in db.fetch(_COUNTS, {"lease": _lease()})}
+    counts = {row[0]: row[1:] for row in db.fetch(_COUNTS, {"lease": lease()})}
     pace = {row[0]: row[1:] for row in db.fetch(_PACE, {"runs": SAMPLED_RUNS, "window": WINDOW_SECONDS})}
     limits = _limits()
     alive: dict[str, int] = dict(db.fetch(_CONSUMERS, {"alive": ALIVE_SECONDS}))  # type: ignore[arg-type]
@@ -134,11 +135,6 @@ def recommended_calls(backlog: int, per_second: float, mean_seconds: float, limi
 def calls_at_once(agent: Agent | None) -> int:
     """How many calls one consumer makes side by side; an agent that works in this database takes a cohort at once."""
     return conf.get().cohort if agent is not None and agent.transactional else conf.get().agent_threads
-
-
-def _lease() -> float:
-    settings = conf.get()
-    return (settings.complete_within or settings.dispatch_within).total_seconds()
 
 
 def _limits() -> dict[str, Limit]:

@@ -1,4 +1,4 @@
-"""How runs are found and shown at the operators' doors: commands and API.
+"""How operators' commands and API find and show runs.
 
 Runs are found by their public ids. An application whose runs have other names, or more to show, subclasses
 `Directory` and calls `use` in its module `workflows`.

@@ -68,7 +68,7 @@ def _sentence(where: Where, seen: World, inside: bool) -> str | None:
         return _asleep(where)
     held = _pause_of(where, seen)
     if held is not None:
-        return _paused(held, where.now, inside)
+        return _paused(held, inside)
     if lacking := seen.unknown.get(f"unknown_version:{where.workflow}:{where.version}"):
         return _("%(step)s waits for its turn: %(why)s.") % {**step, "why": lacking}
     if where.session_ahead:
@@ -189,7 +189,7 @@ def _pause_of(where: Where, seen: World, run_id: int | None = None) -> Pausing |
     return min(held, key=lambda pausing: _PAUSE_ORDER.index(pausing.scope), default=None)
 
 
-def _paused(held: Pausing, now: datetime, inside: bool) -> str:
+def _paused(held: Pausing, inside: bool) -> str:
     what = _("The order") if held.scope == "order" else label(held.scope, held.name)
     facts = {"what": what, "who": held.paused_by, "why": held.reason, "since": clock(held.paused_at), "until": clock(held.until)}
     if inside and held.until is not None:

@@ -1,7 +1,7 @@
 """What is left of a client's idempotency key that named a person who has been erased: a digest under a key of this installation.
 
 A repetition under the client's key is still known by it, and makes no second order. The digest ends with the submission (KEY_DAYS).
-It names no one: the words cannot be guessed without the installation's key.
+It identifies no person: the words cannot be guessed without the installation's key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of the engine. Only `store` and its neighbouring modules write runs, steps and events."""
+"""The tables of the engine. Only the room `store` writes runs, steps and events."""
 
 from supervision.models.archive import ArchivedRun
 from supervision.models.history.rows import HistoryBatch, HistoryLink

@@ -1,4 +1,4 @@
-"""The state store's tables: fields, constraints, indexes. Only `store` writes runs, steps and events.
+"""The state store's tables: fields, constraints, indexes. Only the room `store` writes runs, steps and events.
 
 Constraints enforce the invariants and are named after what they guarantee; partial indexes are named after the query that
 reads them. The hot tables have no foreign keys in the database (one module writes them, and each costs 70 us an order);

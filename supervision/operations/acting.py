@@ -55,18 +55,18 @@ def locked_run(key: str) -> LockedRun:
 
 def carry_out(
     locked: LockedRun, by: Actor, verb: str, reason: str, act: Callable[[], None],
-    *, about: Sequence[StepState] = (), said: str = "", plan_version: str | None = None, **arguments: Any,
+    *, about: Sequence[StepState] = (), said: str = "", **arguments: Any,
 ) -> str:  # fmt: skip
     """Do this to the locked run once it has passed the gate, with its hooks and its audit entry. Returns the run's state.
 
     about: the steps that it acts on. arguments: what the verb's executor is called with again after an approval. said: the audit
-    entry, if it is not the verb with its reason. plan_version: where more than the run's state belongs to it.
+    entry, if it is not the verb with its reason.
     """
     run = locked.run
     gate.through(
         Operation(
             verb=verb, subject=run.key, order=run.key, arguments=arguments, run=run, about=about,
-            steps=[*locked.steps, *locked.undos], plan_version=plan_version or seen(locked),
+            steps=[*locked.steps, *locked.undos], plan_version=seen(locked),
         ),
         by=by, reason=reason,
     )  # fmt: skip

@@ -251,7 +251,7 @@ def acknowledge_incident(pk: int, *, by: Actor, reason: str) -> None:
 
 
 def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
-    """Give an open incident to this operator; an empty name gives it to no one. Raises Refused where it is closed or unknown."""
+    """Give an open incident to this operator; an empty name removes its owner. Raises Refused where it is closed or unknown."""
     rights.demand(by, rights.INCIDENTS)
 
     def work() -> None:

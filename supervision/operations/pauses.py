@@ -24,6 +24,7 @@ from supervision.agent import agents
 from supervision.approvals import rights
 from supervision.errors import Refused, UnknownRun
 from supervision.models import ArchivedRun, Pause, Run, Submission
+from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.postgres import db
 from supervision.states import FINAL_RUN_STATES
@@ -64,7 +65,7 @@ def pause(scope: str, name: str = "", *, reason: str, by: Actor, until: datetime
     until: when it ends by itself, by the database's clock. None: it lasts until it is lifted.
     Raises Refused (or UnknownRun) where nothing has this name, the order has ended, or `until` has passed.
     """
-    _demand(reason)
+    demand_reason(reason)
     rights.demand(by, "pause")
     made = db.transact(lambda: _pause(scope, name, reason, by, until))
     return Pause.objects.get(pk=made)
@@ -181,8 +182,3 @@ def _run_of(key: str) -> int | None:
     if run is not None and run.process_state in FINAL_RUN_STATES:
         raise Refused(_("The order is %(state)s: nothing of it is left to pause.") % {"state": run.process_state}, "has_ended")
     return run.pk if run is not None else None
-
-
-def _demand(reason: str) -> None:
-    if not reason.strip():
-        raise Refused(_("A reason is required."), "reason_required")

@@ -84,7 +84,7 @@ def _slack(_channel: Channel, telling: Telling, incident: Incident | None) -> di
 
 
 def escaped(text: str) -> str:
-    """Text as Slack shows it: names in it mention no one and make no link."""
+    """Text as Slack shows it: names in it notify no user and make no link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

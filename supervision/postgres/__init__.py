@@ -1,5 +1,5 @@
 """How statements reach PostgreSQL: one connection per thread, prepared statements, a listener, bounded scans, JSON.
 
 May import: nothing of the engine; and the definitions at the top of `supervision`.
-Public: db, listener, json_safe, advice.
+Public: db, backend, pooling, listener, params, json_safe, advice, fitness.
 """

@@ -1,7 +1,8 @@
-"""Converts values of message headers for a JSON column and back, without loss.
+"""What PostgreSQL's JSON and text refuse: recognised, replaced, or kept without loss.
 
-PostgreSQL's JSON takes neither NUL nor lone surrogates, and JSON has no bytes, times or infinities. A value that JSON cannot
-hold becomes an object with one key. The key begins with a dollar sign and names the type.
+PostgreSQL's JSON takes neither NUL nor lone surrogates, and JSON has no bytes, times or infinities. `takes` says whether a value
+holds a text that the column refuses; `text` escapes it. `storable` and `restored` convert the values of message headers to JSON
+and back: a value that JSON cannot hold becomes an object with one key. The key begins with a dollar sign and names the type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one place that says LISTEN: a connection of its own, which hears the notifications of one channel.
+"""The only module that executes LISTEN: a connection of its own receives the notifications of one channel.
 
 PostgreSQL keeps no notification for a connection that is not there. So a listener says after each connect that anything may
 have happened: it listens first, and its owner looks then. A connection on which nothing was heard for HEARTBEAT_SECONDS is

@@ -1,12 +1,13 @@
 """Brings times forward that lie too far ahead because the database's clock was put back: by a failover to a host whose clock is
 behind, or by an operator who corrects a clock that ran ahead.
 
-A row of the outbox, a breaker or a slot whose time to go on was set before the jump would wait for as long as the jump is. What
-lies further ahead than its own longest delay is due now. A row that was put off when it was made counts its delay from now, and
-is as if made now, so that the next sweep leaves it.
-The minutes of `incidents.pulse` are the witness: a leading supervisor writes one each minute, and a minute in the future was
-written by a clock that ran ahead. So the plain sweep costs one look at an index. While such a minute is there, each sweep asks all
-tables. It waits for no row that another process has locked: the next sweep takes it.
+A row of the outbox, a breaker or a slot whose next time was set before the jump would wait for the whole jump. So a row whose time
+lies further ahead than its own longest delay is due now. The delay of a new row that was never tried counts from now, and its
+`created_at` is set to now, so that the next sweep does not change it again.
+
+The minutes of `incidents.pulse` show that a clock ran ahead: the leading supervisor writes one each minute, so a minute in the
+future was written by such a clock. A sweep without one costs one look at an index. While there is one, each sweep reads all tables.
+It skips rows that another process has locked; the next sweep takes them.
 """
 
 from __future__ import annotations

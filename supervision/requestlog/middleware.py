@@ -1,4 +1,7 @@
-"""The middleware that records requests: the settings name `supervision.requestlog.middleware.recorded`, before what names the request."""
+"""The middleware that records requests.
+
+In MIDDLEWARE, put `supervision.requestlog.middleware.recorded` before the middleware that gives a request its id.
+"""
 
 from __future__ import annotations
 

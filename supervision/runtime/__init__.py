@@ -1,5 +1,5 @@
 """What every process needs: its identity, periodic threads, failpoints for tests, times and numbers in words.
 
 May import: errors, postgres; and the definitions at the top of `supervision`.
-Public: identity, periodic, failpoints, humanize, application, tidying.
+Public: identity, periodic, intervals, failpoints, humanize, retold, application, tidying.
 """

@@ -1,9 +1,9 @@
-"""Texts that were written down in English, told in the reader's language.
+"""Shows stored English texts in the reader's language.
 
 Agents, supervisors and commands write reasons, errors and titles of incidents into the state store. They write the English text,
-so that a history is in one language, however many operators read it. A page shows it through `retold`: it finds the text of
-the catalogues that this one was made of, takes its values out and puts them into the translation. What no catalogue knows, as
-the words of a remote service or of an operator, stays as it was written.
+so that a history is in one language, however many operators read it. A page shows it through `retold`, which finds
+the catalogue's text that it was made from, takes the values out and puts them into the translation. A text that no catalogue has,
+such as the words of a remote service or of an operator, stays as it was written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What deletes rows that are over, hourly: each registered function deletes one bounded batch, until none has more.
+"""Deletes expired rows every hour. Each registered function deletes one bounded batch, and is called until it has no more.
 
 The leader of the supervisors calls `turn` from its sweep, so a turn ends after some seconds, and the next sweeps go on with the rest.
 """

@@ -1,4 +1,4 @@
-"""The middleware that measures requests: the settings name `supervision.telemetry.middleware.measured` first of all."""
+"""The middleware that measures requests. Put `supervision.telemetry.middleware.measured` first in MIDDLEWARE."""
 
 from __future__ import annotations
 

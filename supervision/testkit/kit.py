@@ -1,4 +1,4 @@
-"""The engine in a test's hands: scheduler, agents and supervisor act when the test says so, and time passes when it says so.
+"""The engine under the control of a test: scheduler, agents and supervisor act, and time passes, when the test calls for it.
 
 One process, real PostgreSQL, no broker. A killed process is an exception that ends its work where it stands: what it has
 not committed is lost, and what it holds expires.

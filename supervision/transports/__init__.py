@@ -5,6 +5,8 @@ a codec that does not exist raises inside the consumer, which ends the worker; o
 transports pass such an item on as a message whose body is its exact bytes and which has the header `UNREADABLE`; `deadletters.validation`
 then makes it a dead letter like any other. Every message also has its original bytes (`raw`) and the queue it came from
 (`queue`).
+
+May import: postgres. Public: envelope, options, topology, pgmq_tables, and the transports in `OURS`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Tells waiting processes that there is work: hints over the broker and NOTIFY over PostgreSQL. Both may be lost.
 
-May import: postgres, runtime; and the definitions at the top of `supervision`.
+May import: telemetry, runtime, postgres; and the definitions at the top of `supervision`.
 Public: hints, notify.
 """

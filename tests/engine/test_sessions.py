@@ -221,7 +221,7 @@ def test_an_order_that_is_written_while_the_one_before_it_ends_is_never_forgotte
     for turn in range(15):
         session = f"s{turn}"
         (first,) = in_session(1, session)
-        _, place, items = None, *_walk_to_last(first)
+        _, place, items = None, *_walk_to_last()
         (second,) = in_session(1, session)
 
         kit.at_once(lambda p=place, i=items: kit.finish(p, i), lambda: consuming.consume_batch(born=False))
@@ -230,7 +230,7 @@ def test_an_order_that_is_written_while_the_one_before_it_ends_is_never_forgotte
         assert step(second, "alpha-step").not_before is not None, "no process will ever run it"
 
 
-def _walk_to_last(key):
+def _walk_to_last():
     ((place, claims),) = schedule()
     items = kit.step_verbs.start(place, claims)
     while not place.is_last:

@@ -39,7 +39,7 @@ def no_mail_can_be_written() -> Iterator[None]:
         cursor.execute("ALTER TABLE supervision_notification DROP CONSTRAINT full_disk")
 
 
-def session_of(client, ops: User) -> None:
+def session_of(client) -> None:
     sign_in(client)
     client.post("/admin/second-factor/", {"code": code()})
 
@@ -57,7 +57,7 @@ def test_the_first_second_factor_is_one_mail_and_new_codes_are_another(client, o
 
 def test_a_second_factor_that_is_removed_is_told_of_with_the_removal_or_not_at_all(client, enrolled, settings, ops) -> None:
     settings.CONSOLE_SECOND_FACTOR = "optional"
-    session_of(client, ops)
+    session_of(client)
     pk = Authenticator.objects.get(type="totp").pk
     Notification.objects.all().delete()
 

@@ -42,7 +42,7 @@ def returned(shop, delivered) -> str:
     return back
 
 
-def fails(services, back: str, order: str, name: str = "evt_failed") -> str:
+def fails(services, order: str, name: str = "evt_failed") -> str:
     refund = standing(charged(services, order))
     services.fail_refund(refund)
     heard(services, order, name)
@@ -62,7 +62,7 @@ def standing(intent: str) -> str:
 
 
 def heard(services, order: str, name: str) -> None:
-    hear(services, UPDATED, charged(services, order), name)
+    hear(UPDATED, charged(services, order), name)
     notifications.deliver_due()
 
 
@@ -85,7 +85,7 @@ def again(finding: Finding) -> str:
 
 
 def test_it_is_told_once_and_shown(shop, ada, delivered, returned, services, client, capsys):
-    refund = fails(services, returned, delivered)
+    refund = fails(services, delivered)
     for number in range(3):
         heard(services, delivered, f"evt_{number}")  # the same news again, and older news
 
@@ -110,7 +110,7 @@ def test_it_is_told_once_and_shown(shop, ada, delivered, returned, services, cli
 
 
 def test_it_is_paid_back_again_and_everything_agrees(shop, delivered, returned, services, capsys):
-    fails(services, returned, delivered)
+    fails(services, delivered)
     incidents()
     finding = open_finding()
 
@@ -135,7 +135,7 @@ def test_it_is_paid_back_again_and_everything_agrees(shop, delivered, returned, 
 
 @pytest.mark.parametrize("fault", ["error_before", "error_after_effect", "reset_after_effect"])
 def test_a_call_without_a_good_answer_pays_once(shop, delivered, returned, services, fault):
-    fails(services, returned, delivered)
+    fails(services, delivered)
     finding = open_finding()
     services.faults("payment", fault)
     with suppress(CannotSettle, reconciliation.CannotCompare):
@@ -151,7 +151,7 @@ def test_a_call_without_a_good_answer_pays_once(shop, delivered, returned, servi
 
 def test_a_settlement_that_dies_after_its_call_pays_once(shop, delivered, returned, services):
     """A process of its own is killed between the answer of the payment service and our books."""
-    fails(services, returned, delivered)
+    fails(services, delivered)
     finding = open_finding()
     connection.close()
     child = os.fork()
@@ -177,11 +177,11 @@ def test_a_settlement_that_dies_after_its_call_pays_once(shop, delivered, return
 
 
 def test_a_replacement_that_fails_too_is_told_and_replaced(shop, delivered, returned, services, capsys):
-    fails(services, returned, delivered)
+    fails(services, delivered)
     incidents()
     again(open_finding())
     incidents()
-    fails(services, returned, delivered, "evt_second")
+    fails(services, delivered, "evt_second")
 
     assert [incident.closed_at is None for incident in incidents()] == [False, True]
     view = answers.return_view(returned)
@@ -194,7 +194,7 @@ def test_a_replacement_that_fails_too_is_told_and_replaced(shop, delivered, retu
 
 def test_two_operators_at_once_pay_once(shop, delivered, returned, services, monkeypatch):
     """Each on a connection of its own; the lease of the settlement is taken away, as if the first one had been frozen."""
-    fails(services, returned, delivered)
+    fails(services, delivered)
     finding, real, met, failed = open_finding(), gateway.refund, threading.Barrier(2, timeout=20), []
 
     def together(*args, **kwargs):
@@ -228,7 +228,7 @@ def test_a_refund_that_fails_before_its_return_has_ended_is_looked_at_again(shop
     back = asked(shop, delivered, mugs=1)
     services.faults("mail", "down")
     goods(shop, back, ("MUG-BLUE", 1))
-    fails(services, back, delivered)
+    fails(services, delivered)
     with pytest.raises(CannotSettle, match="has not ended"):
         again(open_finding())
     services.clear()
@@ -244,7 +244,7 @@ def test_the_refund_of_a_cancelled_order_is_heard_too(shop, ada, services, clien
     assert paying(key)["state"] == "refunded"
     intent = str(testing.step(key, "charge-payment").result["intent"])
     services.fail_refund(standing(intent))
-    hear(services, UPDATED, intent, "evt_1")
+    hear(UPDATED, intent, "evt_1")
     notifications.deliver_due()
 
     [incident] = incidents()
@@ -272,7 +272,7 @@ def asked_and_cancelled(shop, account) -> str:
 def test_an_archived_return_is_paid_back_again_too(shop, ada, delivered, returned, services, client, capsys):
     testing.let_pass(400 * 86400)
     call_command("archive")
-    refund = fails(services, returned, delivered)
+    refund = fails(services, delivered)
     finding = Finding.objects.get(order_key=delivered, closed_at=None)
     assert finding.external_id == refund
     assert paying(delivered)["refunded"] == "0.00"
@@ -294,7 +294,7 @@ def test_an_archived_return_is_paid_back_again_too(shop, ada, delivered, returne
 
 def test_a_look_that_was_overtaken_by_a_settlement_opens_nothing(shop, delivered, returned, services, monkeypatch):
     """The look has seen the failed refund; before it records it, an operator pays it back again."""
-    fails(services, returned, delivered)
+    fails(services, delivered)
     finding, real = open_finding(), reconciliation._record
 
     def overtaken(service, found):

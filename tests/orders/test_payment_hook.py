@@ -244,7 +244,7 @@ def refund(services, intent: str, amount: int) -> str:
     return made.json()["id"]
 
 
-def hear(services, kind: str, intent: str, name: str) -> None:
+def hear(kind: str, intent: str, name: str) -> None:
     assert tell(event(kind, {"id": "x", "payment_intent": intent}, name)).status_code == 200
     notifications.deliver_due()
 
@@ -252,16 +252,16 @@ def hear(services, kind: str, intent: str, name: str) -> None:
 def test_refunds_made_at_the_service_are_shown(shop, paid, services, client):
     intent = testing.step(paid, "charge-payment").result["intent"]
     refund(services, intent, 580)
-    hear(services, "charge.refund.updated", intent, "evt_1")
+    hear("charge.refund.updated", intent, "evt_1")
     assert paying(paid) == {"state": "partly_refunded", "action_url": None, "paid": "25.80", "refunded": "5.80"}
     assert "5.80" in client.get(f"/orders/{paid}/").text
 
     last = refund(services, intent, 2000)
-    hear(services, "charge.refund.updated", intent, "evt_2")
+    hear("charge.refund.updated", intent, "evt_2")
     assert paying(paid) == {"state": "refunded", "action_url": None, "paid": "25.80", "refunded": "25.80"}
 
     services.fail_refund(last)
-    hear(services, "charge.refund.updated", intent, "evt_3")
+    hear("charge.refund.updated", intent, "evt_3")
     assert paying(paid)["state"] == "partly_refunded"
     assert PaymentEvent.objects.filter(applied_at__isnull=False).count() == 3
 
@@ -275,11 +275,11 @@ def test_a_look_that_is_overtaken_by_a_later_one_brings_no_old_state_back(shop, 
         seen = real(name)
         monkeypatch.setattr(gateway, "refunds_of", real)
         services.fail_refund(made)
-        hear(services, "charge.refund.updated", intent, "evt_2")
+        hear("charge.refund.updated", intent, "evt_2")
         return seen
 
     monkeypatch.setattr(gateway, "refunds_of", overtaken)
-    hear(services, "charge.refund.updated", intent, "evt_1")
+    hear("charge.refund.updated", intent, "evt_1")
 
     assert PaymentAdjustment.objects.get().status == "failed"
     assert paying(paid)["state"] == "paid"
@@ -288,9 +288,9 @@ def test_a_look_that_is_overtaken_by_a_later_one_brings_no_old_state_back(shop, 
 def test_disputes_are_shown_to_operators(shop, paid, services, operator, capsys):
     intent = testing.step(paid, "charge-payment").result["intent"]
     dispute = services.dispute(intent)
-    hear(services, "charge.dispute.created", intent, "evt_1")
+    hear("charge.dispute.created", intent, "evt_1")
     services.close_dispute(dispute, "lost")
-    hear(services, "charge.dispute.closed", intent, "evt_2")
+    hear("charge.dispute.closed", intent, "evt_2")
 
     told = f"dispute {dispute}: 25.8 EUR lost (fraudulent)"
     call_command("order", paid)
@@ -300,7 +300,7 @@ def test_disputes_are_shown_to_operators(shop, paid, services, operator, capsys)
 
 
 def test_a_look_names_the_order_of_an_event_that_names_none(shop, paid, services):
-    hear(services, "charge.refund.updated", testing.step(paid, "charge-payment").result["intent"], "evt_1")
+    hear("charge.refund.updated", testing.step(paid, "charge-payment").result["intent"], "evt_1")
 
     assert PaymentEvent.objects.get().order_key == paid
 
@@ -309,7 +309,7 @@ def test_a_look_while_the_service_is_away_is_repeated(shop, paid, services):
     intent = testing.step(paid, "charge-payment").result["intent"]
     refund(services, intent, 580)
     services.faults("payment", "error_before")
-    hear(services, "charge.refund.updated", intent, "evt_1")
+    hear("charge.refund.updated", intent, "evt_1")
     assert not PaymentAdjustment.objects.exists()
     services.clear()
     testing.let_pass(60)

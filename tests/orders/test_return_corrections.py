@@ -203,13 +203,13 @@ def test_what_cannot_be_corrected_is_refused_with_its_code_and_changes_nothing(s
     operator_verbs.cancel(waiting, by="olga", reason="x")
     shop.advance("1m")
     assert code_of(waiting, report(mugs=1)) == "return_undone"
-    stock_is(shop, 0)
+    stock_is(0)
     assert code_of(returned, report(mugs=0, totes=1)) == "sold_again"
     assert not ReturnCorrection.objects.exists()
     assert lines_of(returned) == {"MUG-BLUE": (1, 1, 1, 1), "TOTE-OCHRE": (1, 0, 1, 1)}
 
 
-def stock_is(shop, pieces: int) -> None:
+def stock_is(pieces: int) -> None:
     call_command("set_stock", "MUG-BLUE", str(pieces), stdout=StringIO())
 
 

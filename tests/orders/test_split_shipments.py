@@ -58,10 +58,6 @@ def booked(services, key: str) -> list[dict]:
     return [entry for entry in services.ledger("carrier", key) if entry["operation"] == "create" and entry["effect"]]
 
 
-def items_at_the_carrier(services, shipment: str) -> list[dict]:
-    return services.http.get(f"{services.url}/v1/shipments/{shipment}").json()
-
-
 # ------------------------------------------------------------------------------------------------ the plan
 
 

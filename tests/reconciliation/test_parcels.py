@@ -43,7 +43,7 @@ def own_key(order: str) -> str:
     return testing.step(order, "book-shipment").idempotency_key
 
 
-def live(services, order: str) -> set[str]:
+def live(order: str) -> set[str]:
     return {one.id for one in carrier.listed(kit.fetch("SELECT now() - interval '1 hour'")[0][0]) if one.live and one.order == order}
 
 
@@ -58,7 +58,7 @@ def test_a_shipment_of_an_unknown_order_is_found_at_once_and_deleted_once(servic
     assert facts([finding]) == [("orphan_shipment", stray, ("cancel",))]
     reconciliation.settle(finding.pk, "cancel", by="olga", reason="the order is lost")
 
-    assert live(services, order) == set()
+    assert live(order) == set()
     assert found(order) == []
     assert services.effects("carrier", "delete", order) == 1
 
@@ -71,7 +71,7 @@ def test_a_second_shipment_of_an_order_is_deleted_and_its_own_stands(services, b
     assert facts([finding]) == [("orphan_shipment", stray, ("cancel",))]
     reconciliation.settle(finding.pk, "cancel", by="olga", reason="twice")
 
-    assert live(services, order) == {own_parcel(order)}
+    assert live(order) == {own_parcel(order)}
     assert found(order) == []
 
 
@@ -84,7 +84,7 @@ def test_a_second_shipment_under_the_same_key_is_deleted_by_itself(services, buy
     assert facts([finding]) == [("orphan_shipment", stray, ("cancel",))]
     reconciliation.settle(finding.pk, "cancel", by="olga", reason="the carrier forgot the key")
 
-    assert live(services, order) == {own_parcel(order)}
+    assert live(order) == {own_parcel(order)}
     assert found(order) == []
 
 
@@ -100,7 +100,7 @@ def test_the_only_shipment_of_a_fulfilled_order_is_adopted_when_our_books_lost_i
 
     assert found(order) == []
     assert [(one.external_id, one.outcome) for one in Effect.objects.filter(service="carrier")] == [(own, "done")]
-    assert live(services, order) == {own}
+    assert live(order) == {own}
 
 
 def test_a_fulfilled_order_whose_shipment_was_deleted_is_found_and_accepted(services, buy, found):
@@ -125,7 +125,7 @@ def test_a_live_shipment_of_a_cancelled_order_is_deleted(services, buy, found):
     assert facts([finding]) == [("live_after_cancel", late, ("cancel",))]
     reconciliation.settle(finding.pk, "cancel", by="olga", reason="cancelled")
 
-    assert live(services, order) == set()
+    assert live(order) == set()
     assert found(order) == []
 
 

@@ -26,7 +26,6 @@ else:
 class Command(BaseCommand):
     help = "Payment service, carrier and mail server in one process, with injected faults. Needs no database."
     requires_system_checks: list[str] = []
-    requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         ledger = Path(settings.STATE_DIR) / "simulators.jsonl"

@@ -1,4 +1,4 @@
-"""Django's command, by the rules for passwords also where it asks no one."""
+"""Django's command, which here checks the password by the rules also if it comes from the environment."""
 
 from __future__ import annotations
 

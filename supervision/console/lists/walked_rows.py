@@ -21,7 +21,7 @@ from supervision.postgres import db
 from supervision.states import RunState
 
 PORTION = 250
-LOOKED_AT = 250  # so many runs are looked at, also after the page is full: for the number of rows behind it
+LOOKED_AT = 250  # the walk looks at least at so many runs, also once the page is full, to count the rows after it
 GIVES_UP = 2_500  # the walk gives up if it would have to look at more runs than this
 SLACK = timedelta(minutes=1)  # a row may be so much younger than its run: its transaction began while that of the run went on
 _BEGINNING, _END = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)

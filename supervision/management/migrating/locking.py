@@ -1,4 +1,4 @@
-"""One `migrate` at a time, and no autovacuum in its way."""
+"""Lets one `migrate` run at a time, and ends the autovacuums that hold locks on its tables."""
 
 from __future__ import annotations
 

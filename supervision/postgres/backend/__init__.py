@@ -1,1 +1,1 @@
-"""A Django database engine: Django's own for PostgreSQL, and what a server that fails or moves asks for."""
+"""A Django database engine: Django's own for PostgreSQL, changed for servers that fail and for failovers."""

@@ -1,4 +1,4 @@
-"""Django's engine for PostgreSQL, which leaves a server that takes no writes, and does not queue for one that is away.
+"""Django's engine for PostgreSQL. It closes connections to a server that takes no writes, and fails at once while no server answers.
 
 The name of this module is Django's: it looks for `DatabaseWrapper` in the module `base` of an engine.
 """

@@ -1,9 +1,11 @@
-"""Steps that may not begin yet, because a clock that ran ahead said so. It has been put back since, and they would wait for the jump.
+"""Brings forward the `not_before` of steps that was set by a clock which ran ahead and has been put back since.
 
-Such a step's own newest event lies in the future, or, before its first attempt, which is never put off, its moment itself. What was
-left of its wait then counts from now. A wait that has been brought forward ends before that event, so the next sweep leaves it. One
-that is longer than the jump is left too: it becomes at most twice as long. Too early is safe: a claim makes a new attempt under the
-same idempotency key, and an agent that waits looks at the end of its wait, which stays as it is.
+Without this, such a step would wait for the whole jump of the clock. It is recognised by its newest event, which lies in the future;
+before its first attempt, which is never put off, by its `not_before` itself. What was left of its wait then counts from now.
+
+The next sweep changes no step again, because a wait that was brought forward ends before that event. A wait that is longer than the
+jump stays: it becomes at most twice as long. To begin too early is safe: a claim makes a new attempt under the same idempotency
+key, and an agent that waits looks at the end of its wait, which does not change.
 """
 
 from __future__ import annotations

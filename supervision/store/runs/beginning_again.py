@@ -1,4 +1,4 @@
-"""A run that goes on from an earlier step: what came later is undone first, and then the run turns round and does it anew.
+"""A run that goes on from an earlier step: the later steps are undone first, and then they run again.
 
 While it undoes, the run's `resume_from` is the position of that step. Its other steps are held as in a run in Error. When nothing
 is left to undo, the same transaction writes the rows of the undone steps anew, under new keys: no row ever leaves Processed.

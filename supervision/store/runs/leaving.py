@@ -17,7 +17,7 @@ from supervision.models import StepState
 from supervision.runtime.humanize import utc
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store.runs import beginning_again
-from supervision.store.runs.locked_run import LockedRun
+from supervision.store.runs.locked_run import LockedRun, is_running
 
 LEFT = {"left": True}
 
@@ -58,7 +58,7 @@ def leave(locked: LockedRun, actor: str, why: str) -> None:
 def begun(locked: LockedRun) -> set[str]:
     """The names of the steps whose effect is there, or may be: those that have begun and are not undone."""
     undone = {undo.position for undo in locked.undos if undo.process_state == ProcessState.PROCESSED}
-    return {step.name for step in locked.steps if step.position not in undone and (step.effect != Effect.NONE or _runs(step))}
+    return {step.name for step in locked.steps if step.position not in undone and (step.effect != Effect.NONE or is_running(step))}
 
 
 def stays(undo: StepState, here: Collection[str]) -> bool:
@@ -75,7 +75,3 @@ def _skip(locked: LockedRun, undo: StepState, here: Collection[str], actor: str,
     if undo.process_state in (ProcessState.PENDING, ProcessState.ERROR) and stays(undo, here):
         fields: dict[str, Any] = {"finished_at": Now(), "result": LEFT}
         locked.move(undo, ProcessState.SKIPPED, actor, why, **fields)
-
-
-def _runs(step: StepState) -> bool:
-    return step.process_state == ProcessState.PROCESSING and step.started_at is not None

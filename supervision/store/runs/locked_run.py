@@ -140,7 +140,7 @@ class LockedRun:
 
     def to_undo(self) -> list[StepState]:
         """The forward steps that have had an effect, or may have, and can be undone; the last one first."""
-        return [step for step in reversed(self.steps) if (step.effect != Effect.NONE or _has_begun(step)) and _undoable(step)]
+        return [step for step in reversed(self.steps) if (step.effect != Effect.NONE or is_running(step)) and _undoable(step)]
 
     def undo(self, actor: str, why: str, *, leave: Callable[[StepState], None] | None = None, **fields: Any) -> None:
         """Begin to undo: cancel the steps that have not begun, wait for a running one, and write undo steps for the rest.
@@ -152,7 +152,7 @@ class LockedRun:
         if self.branches:
             plan_rows.order_undo(self.steps, self.undos)
         for step in self.steps:
-            if step.process_state == ProcessState.PENDING or (step.process_state == ProcessState.PROCESSING and not _has_begun(step)):
+            if step.process_state == ProcessState.PENDING or (step.process_state == ProcessState.PROCESSING and not is_running(step)):
                 self.move(step, ProcessState.CANCELLED, actor, why, finished_at=Now())
         if not self.undos and not any(step.process_state == ProcessState.PROCESSING for step in self.steps):
             self.move_run(RunState.CANCELLED, actor, why, direction=Direction.UNDO.value, **fields)
@@ -333,7 +333,8 @@ def due_now() -> dict[str, Any]:
     return {"not_before": Now(), "turn_at": Now(), "complete_by": Now() + conf.get().pickup_within}
 
 
-def _has_begun(step: StepState) -> bool:
+def is_running(step: StepState) -> bool:
+    """Whether an agent has started its attempt, which has not ended."""
     return step.process_state == ProcessState.PROCESSING and step.started_at is not None
 
 
