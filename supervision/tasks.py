@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -14,25 +13,19 @@ from supervision.dispatch import scheduler
 from supervision.errors import DefinitionError, Refused
 from supervision.execution import handback, runner
 from supervision.history import ends as chain_ends
-from supervision.history import linking
 from supervision.jobs import working
 from supervision.ledger import reconciliation
 from supervision.operations import archive
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
-from supervision.recovery import held_time, leader_lease, supervisor
+from supervision.recovery import held_time, leader_lease, supervisor, upkeep
 from supervision.requestlog import tidying as request_log
-from supervision.runtime import tidying
 from supervision.states import Claim, Direction
 from supervision.wakeup import hints
 from supervision.worker import consumption_check, heartbeats, lifecycle, records
 from supervision.workflow import StepPosition
 
 log = logging.getLogger(__name__)
-
-TIDY_SECONDS = 3600.0
-TIDY_ON_SECONDS = 30.0  # while there is more to delete
-_tidied = float("-inf")
 
 
 @shared_task(name="supervision.consume", ignore_result=True, reads=staticmethod(bounds.nothing))
@@ -100,20 +93,12 @@ def sweep() -> None:
         heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
         if report.overdue:
             log.info("swept: %s", report)
-        keep_up()
+        upkeep.turn()
     else:
         supervisor.sweep_for_the_leader()
     working.relay()
     consumption_check.send_round()
     delivery_worker.wake()
-
-
-def keep_up() -> None:
-    """What the supervisor does after its sweeps: link the history, and now and then delete what is over."""
-    global _tidied
-    linking.turn()
-    if time.monotonic() - _tidied > TIDY_SECONDS:
-        _tidied = time.monotonic() - (TIDY_SECONDS - TIDY_ON_SECONDS if tidying.turn() else 0.0)
 
 
 @shared_task(name="supervision.canary", ignore_result=True, reads=staticmethod(bounds.canary))

@@ -14,7 +14,7 @@ from orders.models import (
     PaymentEvent,
 )
 from orders.records import expired
-from supervision import tasks, testing
+from supervision import testing
 from supervision.models import (
     Approval,
     ArchivedRun,
@@ -29,6 +29,7 @@ from supervision.models import (
     Submission,
 )
 from supervision.postgres import db
+from supervision.recovery import upkeep
 from supervision.runtime import tidying
 from tests.engine.conftest import tuned  # noqa: F401
 from tests.orders.test_returns import ada, asked, deliver, delivered, olga, shop
@@ -250,15 +251,15 @@ def test_one_tidier_that_fails_keeps_no_other_from_its_work_and_a_turn_ends_in_t
 def test_the_sweep_tidies_on_soon_while_there_is_more_and_hourly_otherwise(monkeypatch, shop):
     turns = []
     monkeypatch.setattr(tidying, "turn", lambda: turns.append(1) or len(turns) == 1)
-    monkeypatch.setattr(tasks, "_tidied", float("-inf"))
+    monkeypatch.setattr(upkeep, "_tidied", float("-inf"))
     clock = [1000.0]
-    monkeypatch.setattr(tasks.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
 
-    tasks._tidy(), tasks._tidy()
+    upkeep.turn(), upkeep.turn()
     assert len(turns) == 1
-    clock[0] += tasks.TIDY_ON_SECONDS + 1
-    tasks._tidy()
+    clock[0] += upkeep.TIDY_ON_SECONDS + 1
+    upkeep.turn()
     assert len(turns) == 2
-    clock[0] += tasks.TIDY_ON_SECONDS + 1
-    tasks._tidy()
+    clock[0] += upkeep.TIDY_ON_SECONDS + 1
+    upkeep.turn()
     assert len(turns) == 2

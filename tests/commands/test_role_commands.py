@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError
 
-from supervision import tasks, testing
+from supervision import testing
 from supervision.management.commands import supervise, work
 from supervision.management.commands.work import agent_queues
 from supervision.models import DeadLetter, Receipt
+from supervision.recovery import upkeep
 from tests.commands.conftest import Manage
 from tests.shopping import place
 
@@ -63,9 +64,9 @@ def test_supervise_finds_the_overdue_and_says_what_it_did(manage: Manage, an_ord
 def test_the_supervisor_without_beat_does_what_its_task_does(db: None, monkeypatch: pytest.MonkeyPatch):
     for name in ("wake", "stop"):
         monkeypatch.setattr(supervise.delivery_worker, name, lambda *_: None)
-    monkeypatch.setattr(tasks, "_tidied", float("-inf"))
+    monkeypatch.setattr(upkeep, "_tidied", float("-inf"))
     done: list[str] = []
-    monkeypatch.setattr(tasks.linking, "turn", lambda: done.append("history"))
+    monkeypatch.setattr(upkeep.linking, "turn", lambda: done.append("history"))
     monkeypatch.setattr(supervise.working, "relay", lambda: done.append("jobs"))
     Receipt.objects.create(digest="old")
     Receipt.objects.update(seen_at="2020-01-01T00:00Z")

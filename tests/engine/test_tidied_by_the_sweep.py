@@ -11,6 +11,7 @@ from django.utils import timezone
 from supervision import tasks
 from supervision.ledger import exchanges
 from supervision.models import Closure, Exchange, Heartbeat, Job, Run
+from supervision.recovery import upkeep
 from tests.engine import kit
 
 LONG_AGO = timezone.now() - timedelta(days=400)
@@ -23,7 +24,7 @@ def rounds(engine: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(tasks.leader_lease, "lead", lambda role: object())
     monkeypatch.setattr(tasks.delivery_worker, "wake", lambda: None)  # it would start a thread
     monkeypatch.setattr(tasks.consumption_check, "send_round", lambda: sent.append(1))
-    monkeypatch.setattr(tasks, "_tidied", float("-inf"))
+    monkeypatch.setattr(upkeep, "_tidied", float("-inf"))
     return sent
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, transaction
 
-from supervision import ChildRun, Intake, PermanentFailure, Step, UnreadableSubmission, parallel, plan, testing
+from supervision import ChildRun, PermanentFailure, Step, parallel, plan, testing
 from supervision.agent import CHILD, ChildAgent, registered
 from supervision.children import work
 from supervision.intake import consuming
-from supervision.models import Child, DeadLetter, Run, Signal, StepState, Submission
+from supervision.models import Child, Run, Signal, StepState, Submission
 from supervision.operations import completing
 from supervision.store import step_verbs
 from supervision.testkit.run import Run as Seen
@@ -379,52 +379,4 @@ def test_an_operator_who_completes_the_parents_step_leaves_the_child_alone(sas, 
     run.cancel()
     sas.run()
     assert (run.state, child_of(run).state) == ("Cancelled", "Cancelled")
-    sas.assert_healthy()
-
-
-class Changeable(Intake):
-    """An intake that reads nothing any more once `shut` is set."""
-
-    shut = False
-
-    def read(self, body):
-        if self.shut:
-            raise UnreadableSubmission("shut")
-        return super().read(body)
-
-
-def test_a_child_that_has_become_a_dead_letter_is_dropped_with_its_parent(sas, family, monkeypatch):
-    family(ALPHA, PACK, intake=Changeable())
-    run = sas.submit("waiting")
-    while not Child.objects.exists():
-        for place, claims in testing.schedule():
-            testing.perform(place, claims)
-    monkeypatch.setattr(Changeable, "shut", True)
-    sas.run()
-    assert (DeadLetter.objects.get().public_id, run.state) == (child_of(run).key, "Processing")
-    run.cancel()
-    sas.run()
-    run.assert_state("Cancelled")
-    assert Child.objects.get().state == "Cancelled"
-    sas.assert_healthy()
-
-
-def test_a_child_that_becomes_a_dead_letter_while_it_is_undone_lets_its_parent_go_on(sas, family, monkeypatch):
-    family(ALPHA, PACK, intake=Changeable())
-    run = sas.submit("waiting")
-    while not Child.objects.exists():
-        for place, claims in testing.schedule():
-            testing.perform(place, claims)
-    run.cancel()
-    with monkeypatch.context() as patch:
-        patch.setattr(consuming, "consume_batch", lambda *_, **__: consuming.ConsumeReport())
-        while not Child.objects.filter(state="Undoing").exists():
-            for place, claims in testing.schedule():
-                testing.perform(place, claims)
-    monkeypatch.setattr(Changeable, "shut", True)
-
-    sas.run()
-
-    assert DeadLetter.objects.get().public_id == child_of(run).key
-    assert (run.state, Child.objects.get().state) == ("Cancelled", "Cancelled")
     sas.assert_healthy()

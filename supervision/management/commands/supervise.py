@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervision import conf, tasks
+from supervision import conf
 from supervision.governance import response_cache
 from supervision.jobs import working
 from supervision.journal import writer
 from supervision.management.base import LoopCommand, report_of
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
-from supervision.recovery import supervisor
+from supervision.recovery import supervisor, upkeep
 from supervision.worker import heartbeats
 
 JOURNAL_SECONDS = 5.0
@@ -54,6 +54,6 @@ class Command(LoopCommand):
 
     def between_passes(self, report: Mapping[str, int]) -> None:
         heartbeats.beat(self.role, {**report, "workflows": registry.told()})
-        tasks.keep_up()
+        upkeep.turn()
         working.relay()
         delivery_worker.wake()
