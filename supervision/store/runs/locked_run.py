@@ -13,6 +13,7 @@ from supervision.agent import get_agent
 from supervision.errors import ChangedMeanwhile, DefinitionError
 from supervision.models import Run, StepEvent, StepState
 from supervision.postgres import db
+from supervision.signals import untaken
 from supervision.states import ATTEMPTS_PER_EPOCH, FINAL_RUN_STATES, RUN_MOVES, STEP_MOVES, Direction, Effect, ProcessState, RunState
 from supervision.store import sleeping
 from supervision.store.runs import beginning_again, plan_rows
@@ -140,7 +141,17 @@ class LockedRun:
 
     def to_undo(self) -> list[StepState]:
         """The forward steps that have had an effect, or may have, and can be undone; the last one first."""
-        return [step for step in reversed(self.steps) if (step.effect != Effect.NONE or _has_begun(step)) and _undoable(step)]
+        heard = self._heard()
+        return [
+            step for step in reversed(self.steps) if (step.effect != Effect.NONE or _has_begun(step) or step is heard) and _undoable(step)
+        ]
+
+    def _heard(self) -> StepState | None:
+        """The first step that is not done and of whose agent's `evidence` a signal is here that no step has taken."""
+        not_done = [step for step in self.steps if step.process_state not in (ProcessState.PROCESSED, ProcessState.SKIPPED)]
+        told = {name for step in not_done for name in _evidence(step)}
+        here = untaken.names(self.run.key, told) if told else set()
+        return next((step for step in not_done if here.intersection(_evidence(step))), None)
 
     def undo(self, actor: str, why: str, *, leave: Callable[[StepState], None] | None = None, **fields: Any) -> None:
         """Begin to undo: cancel the steps that have not begun, wait for a running one, and write undo steps for the rest.
@@ -335,6 +346,13 @@ def due_now() -> dict[str, Any]:
 
 def _has_begun(step: StepState) -> bool:
     return step.process_state == ProcessState.PROCESSING and step.started_at is not None
+
+
+def _evidence(step: StepState) -> tuple[str, ...]:
+    try:
+        return get_agent(step.agent).evidence
+    except DefinitionError:
+        return ()
 
 
 def _undoable(step: StepState) -> bool:
