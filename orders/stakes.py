@@ -3,8 +3,10 @@
 A verb has the order's total at stake, of a return what its goods cost, and of a refund its amount. These verbs do:
 - skip and complete of a payment step: the money is not taken, or not paid back, by the shop;
 - resubmit under a new key of a payment step whose outcome is not known: the money may be taken or paid back twice;
-- cancel, compensate and going back behind a payment step that has taken money or may have: the money is paid back;
+- cancel, compensate and going back behind a payment step that has taken money or may have: the money is paid back. What is only
+  reserved at the checkout is no such money; a bank transfer that came there is;
 - cancelling without undo an order that was charged or booked, or may have been: the customer's money or the shop's goods are given up;
+- these, where a bank transfer was accepted that no step has taken;
 - changing an order's lines: only the difference of the totals is at stake;
 - the signals of a transfer that came and of goods that came back, sent by an operator: the order counts as paid, or is paid back.
 """
@@ -17,10 +19,11 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+from orders.agents import payment_transfer
 from orders.edits.codes import VERB as EDIT
 from orders.edits.lines import changed
 from orders.parcels.splitting import BOOKING
-from orders.payments import codes
+from orders.payments import codes, state
 from orders.returns import codes as returns
 from supervision.approvals.stakes import Operation, money_at_stake
 from supervision.models import StepState, Submission
@@ -65,9 +68,9 @@ def moves_money(operation: Operation) -> bool:
         case "resubmit":
             return bool(arguments.get("new_generation")) and any(step.effect != Effect.NONE for step in payment)
         case "cancel" | "compensate":
-            return _took_money(operation.steps)
+            return _took_money(operation.steps) or _transfer_waits(operation)
         case "abandon":
-            return _took_money(operation.steps) or _booked(operation.steps)
+            return _took_money(operation.steps) or _booked(operation.steps) or _transfer_waits(operation)
         case "resume":
             return _took_money(operation.about)
         case "signal":
@@ -77,8 +80,15 @@ def moves_money(operation: Operation) -> bool:
 
 def _took_money(steps: Iterable[StepState]) -> bool:
     return any(
-        step.name in codes.TAKES_MONEY and step.direction == Direction.DO and step.effect in (Effect.DONE, Effect.UNKNOWN) for step in steps
+        (step.name in codes.TAKES_MONEY or (step.name == codes.AUTHORISE and state.holds_transfer(step)))
+        and step.direction == Direction.DO
+        and step.effect in (Effect.DONE, Effect.UNKNOWN)
+        for step in steps
     )
+
+
+def _transfer_waits(operation: Operation) -> bool:
+    return bool(payment_transfer.not_taken(operation.subject))
 
 
 def _booked(steps: Iterable[StepState]) -> bool:

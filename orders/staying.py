@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 
 from orders.models import Order, StockReservation
 from orders.parcels.splitting import BOOKING
-from orders.payments import codes
+from orders.payments import codes, state
 from supervision.models import Run, StepState
 from supervision.operations import previews
 from supervision.postgres import db
@@ -43,12 +43,15 @@ def in_words(order: Order, run: Run, steps: Sequence[StepState]) -> str:
     undos = [step for step in previews.plan(run.key, "abandon").steps if step.direction == Direction.UNDO]
     left = {step.name for step in undos if step.action == "leave"}
     known = {step.name: step for step in steps if step.direction == Direction.DO}
-    return " ".join(_sentences(order, left, {name: step.effect for name, step in known.items()}))
+    return " ".join(_sentences(order, left, known))
 
 
-def _sentences(order: Order, left: set[str], effects: dict[str, str]) -> Iterator[str]:
+def _sentences(order: Order, left: set[str], known: dict[str, StepState]) -> Iterator[str]:
     total = {"total": f"{order.total} {order.currency}"}
-    taken = [effects.get(name) for name in codes.TAKES_MONEY if name in left]
+    effects = {name: step.effect for name, step in known.items()}
+    transferred = codes.AUTHORISE in known and state.holds_transfer(known[codes.AUTHORISE])
+    taking = (*codes.TAKES_MONEY, codes.AUTHORISE) if transferred else codes.TAKES_MONEY
+    taken = [effects.get(name) for name in taking if name in left]
     if Effect.DONE in taken:
         yield _("%(total)s stay charged: the customer does not get the money back.") % total
     elif taken:

@@ -178,6 +178,13 @@ class StepRequest:
         """
         return [] if self.book is None else self.book.effects()
 
+    def untaken(self, name: str) -> list[JSON]:
+        """The payloads of the signals of this name that have come for the order and that no step has taken, the oldest first.
+
+        When undoing, with the one that the step took in its last wait, of which its agent may have noted nothing. Costs one query.
+        """
+        return [] if self.book is None else list(self.book.untaken(name))
+
 
 class Agent:
     """One remote service or resource.
@@ -187,6 +194,8 @@ class Agent:
         transaction that records their outcome, so that the effect happens exactly once.
     undoable: False if its work cannot or need not be undone.
     signals: the names of the signals that its steps may wait for by raising `AwaitSignal`.
+    evidence: those of them that tell of an effect outside, such as money that has come. While one is here that no step has taken,
+        the first of its steps that is not done may have had that effect: cancelling undoes it, also if it has not begun.
     key_ttl: how long the service remembers an idempotency key. The engine does not repeat or undo a step whose effect is
         unknown under an older key: the step stops in Error ("reconcile first"). None: the service never forgets keys, or
         the agent looks for effects before it repeats.
@@ -197,6 +206,7 @@ class Agent:
     undoable: ClassVar[bool] = True
     key_ttl: ClassVar[timedelta | None] = None
     signals: ClassVar[tuple[str, ...]] = ()
+    evidence: ClassVar[tuple[str, ...]] = ()
 
     def perform(self, request: StepRequest) -> JSON:
         """Do the step's work once per idempotency key; return a small JSON object that undoing may need.

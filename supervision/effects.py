@@ -127,6 +127,10 @@ class Book:
         """When the order was accepted. This class does not know, and returns a time before anything a service can list."""
         return LONG_AGO
 
+    def untaken(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The payloads of the signals of this name that no step has taken. This class knows of none."""
+        return ()
+
     def intend(self, intention: Intention) -> Operation:
         """Commit that this operation is about to be called. Its outcome is `intended` where no earlier attempt called it."""
         waiting = list(self._pending or ())

@@ -45,7 +45,7 @@ FOR_THE_SHOP = {FACADE} | {
         " operations.operator_verbs operations.previews operations.doctor store.runs.locked_run api.operator_views"
         " insight.waiting insight.autoscaling insight.metrics insight.totals insight.directory insight.filters"
         " insight.queries insight.live_events"
-        " audit.registry approvals.stakes approvals.gate approvals.rights"
+        " audit.registry approvals.stakes approvals.gate approvals.rights signals.untaken"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
         " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
         " api.base api.errors api.permissions api.requests api.shapes api.urls api.reference.problems api.reference.schema"

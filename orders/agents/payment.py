@@ -57,6 +57,7 @@ class PaymentAgent(Agent):
 
     name = codes.AGENT
     signals = (codes.ANSWERED, codes.TRANSFER, PAID_OUT)
+    evidence = (codes.TRANSFER,)
 
     def opens_with(self, request: StepRequest) -> Intention | None:
         """The creation of an intent under the step's own key, or the capture; None for a bank transfer and for a return."""
@@ -110,9 +111,9 @@ def _by_transfer(request: StepRequest) -> bool:
 
 
 def _paid_by_card(request: StepRequest) -> bool:
-    """Whether no bank transfer was ever told to this step, nor written as its result by hand."""
+    """Whether no bank transfer was ever told to the order, nor written as this step's result by hand."""
     by_hand = "received" in (request.performed or {})
-    return not (_by_transfer(request) or by_hand or codes.TRANSFERS in request.checkpoint_data)
+    return not (_by_transfer(request) or by_hand or codes.TRANSFERS in request.checkpoint_data or request.untaken(codes.TRANSFER))
 
 
 def _closed_cards(request: StepRequest) -> dict[str, Any] | None:

@@ -2,16 +2,18 @@
 
 Each signal tells of one transfer: {"amount", "currency", "reference"}. It is saved in the step's checkpoint under its reference
 before the step waits on, so the same reference counts once, however often it is told. Too little waits on for the rest, until
-TRANSFER_WITHIN is over. Too much completes the step, and the result says what has to be paid back. What cannot be read, or is of
-another currency, does not count and is kept.
+TRANSFER_WITHIN is over. The step ends once it has taken every signal that is here. Too much completes it, and the result says what
+has to be paid back. What cannot be read, or is of another currency, does not count and is kept.
 
 Money that has come can be paid back by people alone: an undo that finds some stops in Error and says how much. An operator
 completes the undo step by hand once it is paid back. What an operator wrote by hand as the step's result (`received`) has come, too.
+So has a transfer that the shop accepted and no step has taken: the order stood in Error, was paid already, or its payment was paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -22,11 +24,24 @@ from django.utils.translation import gettext as _
 from orders.gateways.money import NoSuchAmount, to_minor
 from orders.payments import codes
 from supervision import AwaitSignal, EffectOutcome, PermanentFailure, StepRequest
+from supervision.postgres import db
+from supervision.signals import untaken
 
 SERVICE = "bank"
 RECEIVE = "receive"
 MOST_KEPT = 50  # signals that could not be read
 _MOST = Decimal(10) ** 12
+
+# Whether another step tells of the transfers that no step has taken: the undo of a later payment step has told of them, or the run
+# goes on from an earlier step, which takes them.
+_OF_ANOTHER = """
+SELECT r.resume_from IS NOT NULL
+       OR EXISTS (SELECT FROM supervision_stepstate mine
+                    JOIN supervision_stepstate later ON later.run_id = mine.run_id AND later.direction = 'undo'
+                     AND later.name = ANY (%(steps)s::text[]) AND later.position > mine.position
+                   WHERE mine.run_id = r.id AND mine.direction = 'undo' AND mine.name = %(step)s)
+  FROM supervision_run r WHERE r.id = %(run)s
+"""
 
 
 class Unreadable(Exception):
@@ -63,12 +78,26 @@ def received(noted: Mapping[str, Any], currency: str) -> Decimal:
     return sum((Decimal(amount) for amount, of in transfers if of == currency), Decimal(0))
 
 
+def not_taken(order: str) -> dict[str, list[str]]:
+    """The transfers that the shop accepted for this order and that no step has taken: [amount, currency] by reference. One query."""
+    return _readable(untaken.payloads(order, codes.TRANSFER))
+
+
+def _readable(signals: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for signal in signals:
+        with suppress(Unreadable):
+            reference, amount, currency = read(signal)
+            found.setdefault(reference, [str(amount), currency])
+    return found
+
+
 def perform(request: StepRequest) -> dict[str, Any]:
     """The result once the whole total has come. Raises AwaitSignal while it has not, and PermanentFailure when the time is over."""
     total, currency = Decimal(str(request.payload["total"])), str(request.payload["currency"]).upper()
     noted = _noted(request)
     came = received(noted, currency)
-    if came >= total:
+    if came >= total and (request.wait_is_over or not request.untaken(codes.TRANSFER)):
         _book(request, total, currency)
         return {
             "method": codes.BANK_TRANSFER,
@@ -88,9 +117,9 @@ def perform(request: StepRequest) -> dict[str, Any]:
 
 def compensate(request: StepRequest) -> dict[str, Any]:
     """Nothing, if no money has come. Raises PermanentFailure, which says how much an operator has to pay back, if some has."""
-    transfers = request.checkpoint_data.get(codes.TRANSFERS) or {}
+    transfers = {**_beside(request), **(request.checkpoint_data.get(codes.TRANSFERS) or {})}
     came = [f"{amount} {currency} ({reference})" for reference, (amount, currency) in sorted(transfers.items())]
-    if by_hand := _by_hand(request):
+    if by_hand := _by_hand(request, transfers):
         came.append(_("%(came)s in all, by the step's result") % {"came": by_hand})
     if came:
         said = ", ".join(came)
@@ -102,7 +131,14 @@ def compensate(request: StepRequest) -> dict[str, Any]:
     return {"cancelled": [], "refunded": []}
 
 
-def _by_hand(request: StepRequest) -> str:
+def _beside(request: StepRequest) -> dict[str, list[str]]:
+    """The transfers that no step has taken, if this undo step is the one that tells of them."""
+    beside = _readable(request.untaken(codes.TRANSFER))
+    of_another = beside and db.run(_OF_ANOTHER, {"run": request.run_id, "step": request.step, "steps": list(codes.STEPS)})
+    return {} if of_another and of_another[0][0] else beside
+
+
+def _by_hand(request: StepRequest, transfers: Mapping[str, Any]) -> str:
     """What the step's result says has come, if the told transfers are not all of it; empty for nothing more."""
     said, currency = (request.performed or {}).get("received"), str(request.payload["currency"]).upper()
     try:
@@ -110,7 +146,7 @@ def _by_hand(request: StepRequest) -> str:
     except InvalidOperation:
         amount = Decimal("nan")
     # What is no amount counts as money, too: an operator has to look.
-    more = not amount.is_finite() or amount > received(request.checkpoint_data, currency)
+    more = not amount.is_finite() or amount > received({codes.TRANSFERS: transfers}, currency)
     return f"{str(said)[:100]} {currency}" if more else ""
 
 

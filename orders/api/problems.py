@@ -33,6 +33,9 @@ add(
         "too_many_payments": Problem(
             409, "The payment was tried again 5 times, which is the most.", "Cancel the order, and place another.", "pay_order_again"
         ),
+        "transfer_came": Problem(
+            409, "A bank transfer has come for this order.", "Wait until it is counted, or pay by bank_transfer.", "pay_order_again"
+        ),
         "not_delivered": Problem(409, "The order was not delivered.", "Wait for the delivery, or cancel the order.", "return_goods"),
         "beyond_delivered": Problem(
             409,

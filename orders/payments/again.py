@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from orders.agents import payment_transfer
 from orders.payments import codes, state
 from orders.queries import OrderView
 from supervision.errors import Refused
@@ -14,7 +15,7 @@ from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.states import Direction, ProcessState
 
-NOT_REFUSED, TOO_OFTEN = "payment_not_refused", "too_many_payments"
+NOT_REFUSED, TOO_OFTEN, TRANSFER_CAME = "payment_not_refused", "too_many_payments", "transfer_came"
 _TRIED = """
 SELECT count(*) FROM supervision_stepevent e
  WHERE e.run_id = %(run)s AND e.position = %(position)s AND e.direction = 'do' AND e.from_state = 'Error' AND e.to_state = 'Pending'
@@ -30,10 +31,13 @@ def pay_again(view: OrderView, payment_method: str, *, by: Any) -> str:
     """Run the refused payment step again with this payment method; returns the run's state.
 
     view: the order as its customer saw it; of several requests that saw the same refusal, the first one wins. Raises Refused if
-    the payment was not refused, if PAYMENT_TRIES resubmissions were made before, or if the order has changed meanwhile.
+    the payment was not refused, if a bank transfer has come for the order that another payment method would not take, if
+    PAYMENT_TRIES resubmissions were made before, or if the order has changed meanwhile.
     """
     if view.payment.state != state.REFUSED or view.cancel_requested_at is not None:
         raise Refused(_("The payment of this order was not refused: there is nothing to pay again."), NOT_REFUSED)
+    if payment_method != codes.BANK_TRANSFER and payment_transfer.not_taken(view.public_id):
+        raise Refused(_("A bank transfer has come for this order: it is not paid again."), TRANSFER_CAME)
     if _tries_left(view) <= 0:
         most = settings.PAYMENT_TRIES
         raise Refused(_("The payment of this order was tried again %(most)d times, which is the most.") % {"most": most}, TOO_OFTEN)

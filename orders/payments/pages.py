@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from orders.forms import PayForm
-from orders.payments.again import pay_again
+from orders.payments.again import TRANSFER_CAME, pay_again
 from orders.queries import OrderView
 from orders.views import by_customer
 from supervision.errors import Refused, UnknownRun
@@ -24,7 +24,8 @@ def pay(request: HttpRequest, view: OrderView, by: Any) -> None:
         return
     try:
         pay_again(view, form.cleaned_data["payment_method"], by=by)
-    except (Refused, UnknownRun):
-        messages.warning(request, _("This order can not be paid again now."))
+    except (Refused, UnknownRun) as problem:
+        came = problem.code == TRANSFER_CAME
+        messages.warning(request, str(problem) if came else _("This order can not be paid again now."))
     else:
         messages.success(request, _("We are charging your payment again."))

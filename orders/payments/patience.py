@@ -5,7 +5,8 @@ customer may have left the page before a late refusal; another mail after a thir
 end. All carry the attempt that was refused. If the step has run again since, or the order has ended, they do nothing; another
 refusal has queued its own. The outbox finds due ones by its index, gives each to one process, and repeats what failed. The
 cancellation carries the version of the order that was judged, so a customer who pays at that moment is not cancelled: of the two,
-the first one wins.
+the first one wins. If a bank transfer has come meanwhile, the order is not cancelled: its payment runs again, as a transfer, and
+takes what has come.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from orders.agents import payment_transfer
 from orders.formats import moment, speaking
 from orders.payments import codes
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
@@ -90,9 +92,12 @@ def remind(notification: Notification) -> None:
 
 
 def _mail(notification: Notification, subject: Any) -> None:
-    """Mail the customer, if the payment is still refused. The mail server's errors are raised: the outbox tries again."""
+    """Mail the customer, if the payment is still refused and no transfer has come.
+
+    The mail server's errors are raised: the outbox tries again.
+    """
     facts = notification.payload
-    if facts["email"] and _still_refused(notification):
+    if facts["email"] and _still_refused(notification) and not payment_transfer.not_taken(facts["order"]):
         with speaking(facts.get("language")):
             _message(notification.kind, str(subject), facts).send()
 
@@ -116,13 +121,21 @@ def _message(kind: str, subject: str, facts: Mapping[str, Any]) -> EmailMessage:
 
 @handler(END)
 def end(notification: Notification) -> None:
-    """Cancel the order, if the payment is still refused. Raises ChangedMeanwhile if it changed just now: the outbox looks again."""
+    """Cancel the order, if the payment is still refused and no transfer has come.
+
+    Raises ChangedMeanwhile if the order changed just now: the outbox looks again.
+    """
     key = notification.payload["order"]
     try:
         seen = previews.plan(key, "compensate")
-        if _still_refused(notification):
-            reason = _("its payment stayed refused")
-            operator_verbs.compensate(key, by=Exempt("the shop"), reason=reason, plan_version=seen.version)
+        if not _still_refused(notification):
+            return
+        facts: dict[str, Any] = {"by": Exempt("the shop"), "plan_version": seen.version}
+        if payment_transfer.not_taken(key):
+            again = {"payment_method": codes.BANK_TRANSFER}
+            operator_verbs.resubmit(key, reason=_("a bank transfer has come for it"), amend=again, **facts)
+        else:
+            operator_verbs.compensate(key, reason=_("its payment stayed refused"), **facts)
     except ChangedMeanwhile:
         raise
     except (Refused, UnknownRun):

@@ -21,7 +21,8 @@ from supervision.ledger import effect_rows, exchanges
 from supervision.postgres import db
 from supervision.recovery import decisions
 from supervision.runtime import failpoints
-from supervision.states import Claim
+from supervision.signals import untaken
+from supervision.states import Claim, Direction
 from supervision.store import step_verbs
 from supervision.store.records import Started
 from supervision.store.runs import attempts
@@ -45,13 +46,15 @@ class Note:
         reads: bool = False,
         extends: bool = False,
         said: Sequence[Said] = (),
+        hears: untaken.Asked | None = None,
     ) -> None:
         self.place, self.claim, self.data = place, claim, data
         self.intention, self.settled, self.reads, self.extends = intention, settled, reads, extends
-        self.said = said
+        self.said, self.hears = said, hears
         self.known = EffectOutcome.INTENDED, ""
         self.found: Sequence[Operation] = ()
         self.ordered_at = LONG_AGO
+        self.heard: Sequence[Mapping[str, Any]] = ()
         self.extension = NOT_EXTENDED
         self._settled = threading.Event()
         self._error: Exception | None = None
@@ -91,6 +94,13 @@ class LedgerBook(Book):
     def ordered_at(self) -> datetime:
         """When the order was accepted. Read in the same way."""
         return self._asked().ordered_at
+
+    def untaken(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The payloads of these signals. Read in the same way."""
+        step = self._place.step.name if self.direction == Direction.UNDO else None
+        note = Note(self._place, self._started.claim, hears=(self._started.key, name, step))
+        self._note(note)
+        return note.heard
 
     def close(self, rest: EffectOutcome) -> Sequence[Settlement]:
         """End the attempt. What was said to services is handed to the thread that writes notes: no order waits for it."""
@@ -136,6 +146,7 @@ def commit(batch: Sequence[Note]) -> set[int]:
     reading = [note for note in batch if note.reads]
     extending = [note for note in batch if note.extends]
     saying = [note for note in batch if note.said]
+    hearing = {id(note): note.hears for note in batch if note.hears is not None}
 
     def work() -> set[int]:
         refused: set[int] = set()
@@ -165,6 +176,10 @@ def commit(batch: Sequence[Note]) -> set[int]:
             for note in reading:
                 note.ordered_at = moments.get(note.claim.run_id, note.ordered_at)
                 note.found = [replace(one) for one in found.get((note.claim.run_id, note.place.position), ())]
+        if hearing:
+            came = untaken.of(list(hearing.values()))
+            for note in batch:
+                note.heard = came[note.hears] if note.hears is not None else note.heard
         return {id(note) for note in batch} - refused
 
     return work() if not extending and sum(map(bool, (settled, facts, intending, saying))) < 2 else db.transact(work)

@@ -8,7 +8,7 @@ on and back as the latest end of their waits does, so that what they wait at the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -214,3 +214,14 @@ def waking(signals: Sequence[tuple[int, str]]) -> db.Statement:
     """What wakes the steps that wait for these signals, given as (run, name), in the sender's transaction. `woken` gets its rows."""
     facts = {"runs": [run_id for run_id, _ in signals], "names": [name for _, name in signals]}
     return _WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()}
+
+
+_UNTAKEN = """
+SELECT DISTINCT g.name FROM supervision_signal g
+ WHERE g.run_key = %(run)s AND g.name = ANY (%(names)s::text[]) AND g.taken_by IS NULL
+"""
+
+
+def untaken(run: str, names: Collection[str]) -> set[str]:
+    """Those of these names of which a signal to the run of this key is here that no step has taken."""
+    return {row[0] for row in db.fetch(_UNTAKEN, {"run": run, "names": sorted(names)})}

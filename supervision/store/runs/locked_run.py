@@ -140,7 +140,16 @@ class LockedRun:
 
     def to_undo(self) -> list[StepState]:
         """The forward steps that have had an effect, or may have, and can be undone; the last one first."""
-        return [step for step in reversed(self.steps) if (step.effect != Effect.NONE or is_running(step)) and _undoable(step)]
+        heard = self._heard()
+        had = [step for step in reversed(self.steps) if step.effect != Effect.NONE or is_running(step) or step is heard]
+        return [step for step in had if _undoable(step)]
+
+    def _heard(self) -> StepState | None:
+        """The first step that is not done and of whose agent's `evidence` a signal is here that no step has taken."""
+        not_done = [step for step in self.steps if step.process_state not in (ProcessState.PROCESSED, ProcessState.SKIPPED)]
+        told = {name for step in not_done for name in _evidence(step)}
+        here = sleeping.untaken(self.run.key, told) if told else set()
+        return next((step for step in not_done if here.intersection(_evidence(step))), None)
 
     def undo(self, actor: str, why: str, *, leave: Callable[[StepState], None] | None = None, **fields: Any) -> None:
         """Begin to undo: cancel the steps that have not begun, wait for a running one, and write undo steps for the rest.
@@ -336,6 +345,13 @@ def due_now() -> dict[str, Any]:
 def is_running(step: StepState) -> bool:
     """Whether an agent has started its attempt, which has not ended."""
     return step.process_state == ProcessState.PROCESSING and step.started_at is not None
+
+
+def _evidence(step: StepState) -> tuple[str, ...]:
+    try:
+        return get_agent(step.agent).evidence
+    except DefinitionError:
+        return ()
 
 
 def _undoable(step: StepState) -> bool:

@@ -1,0 +1,252 @@
+"""Bank transfers that the shop accepted, and that no step has taken: they count as money that came, and the order is paid once."""
+
+from __future__ import annotations
+
+import pytest
+from django.core import mail
+
+from orders.models import Product
+from orders.payments import codes
+from orders.payments.again import TRANSFER_CAME, pay_again
+from orders.queries import answer, order_view
+from supervision.errors import Refused
+from supervision.models import Alert, Signal
+from supervision.operations import pauses, previews
+from supervision.outbox import notifications
+from supervision.signals.sending import Sent, send_signal
+from supervision.testkit.run import Run
+from tests.shopping import ADDRESS, a_product, place
+
+DECLINED = "pm_card_visa_chargeDeclined"
+NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it
+
+
+@pytest.fixture
+def shop(sas, services, transactional_db, settings):
+    a_product()
+    settings.API_THROTTLE = None
+    settings.BANK_ACCOUNT = "Shop, IT00 TEST"
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    return sas
+
+
+@pytest.fixture
+def waiting(shop) -> str:
+    """The public id of an order over 25.80 EUR that waits for a transfer."""
+    key = place(payment_method=codes.BANK_TRANSFER)
+    shop.run()
+    return key
+
+
+@pytest.fixture
+def missed(shop, waiting) -> str:
+    """The same; the transfer came a day too late, and the order stands in Error."""
+    shop.advance("7d")
+    assert told(waiting) == Sent.ACCEPTED
+    Run(waiting).assert_state("Error")
+    return waiting
+
+
+def told(key: str, reference: str = "T1", amount: str = "25.80") -> Sent:
+    """Tell the order of a transfer."""
+    return send_signal(key, codes.TRANSFER, {"amount": amount, "currency": "EUR", "reference": reference}, sent_by="the bank")
+
+
+def later(shop, time: str) -> None:
+    shop.advance(time)
+    while notifications.deliver_due():
+        shop.run()
+    shop.run()
+
+
+def paying(key: str) -> dict:
+    return answer(order_view(key))["payment"]
+
+
+def assert_to_return(shop, key: str, *said: str) -> None:
+    """The undo stands in Error and names these transfers; once they are paid back, the order ends."""
+    Run(key).assert_state("Error")
+    alert = Alert.objects.get(run__key=key, direction="undo", closed_at=None)
+    assert alert.code == "transfer_to_return"
+    assert alert.message.endswith(f": {', '.join(said)}")
+    Run(key).skip("paid back")
+    shop.run()
+    Run(key).assert_state("Cancelled")
+    assert Product.objects.get().available == 50
+    shop.assert_healthy()
+
+
+def test_a_late_transfer_pays_the_order_at_the_end_of_its_patience(shop, missed):
+    later(shop, "25h")
+    assert [one.subject for one in mail.outbox] == [], "a mail would ask the customer to pay once more"
+    later(shop, "48h")
+
+    Run(missed).assert_state("Processed")
+    assert paying(missed)["paid"] == "25.80"
+    assert any("a bank transfer has come" in line for line in Run(missed).history)
+    shop.assert_healthy()
+
+
+def test_a_late_transfer_of_too_little_waits_for_the_rest(shop, waiting):
+    shop.advance("7d")
+    told(waiting, amount="10")
+    later(shop, "73h")
+
+    assert (Run(waiting).state, paying(waiting)["paid"]) == ("Processing", "10.00")
+    told(waiting, "T2", "15.80")
+    shop.run()
+    Run(waiting).assert_state("Processed")
+
+
+def test_a_signal_that_tells_of_no_transfer_does_not_keep_an_order(shop, waiting):
+    shop.advance("7d")
+    send_signal(waiting, codes.TRANSFER, {"amount": "many"})
+    later(shop, "73h")
+
+    Run(waiting).assert_state("Cancelled")
+
+
+def test_an_order_with_a_declined_card_is_paid_by_the_transfer_that_came_for_it(shop, services):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    told(key)
+    later(shop, "73h")
+
+    Run(key).assert_state("Processed")
+    assert (paying(key)["paid"], services.charged(key)) == ("25.80", 0)
+
+
+def test_a_late_transfer_is_not_paid_again_by_card(shop, missed, services, client):
+    page = client.post(f"/orders/{missed}/payment/", {"payment_method": "pm_card_visa"}, follow=True).text
+    with pytest.raises(Refused, match="A bank transfer has come for this order") as refused:
+        pay_again(order_view(missed), "pm_card_visa", by="customer")
+    shop.run()
+
+    assert refused.value.code == TRANSFER_CAME
+    assert "A bank transfer has come for this order" in page
+    assert services.charged(missed) == 0
+
+    pay_again(order_view(missed), codes.BANK_TRANSFER, by="customer")
+    shop.run()
+    Run(missed).assert_state("Processed")
+    assert services.charged(missed) == 0
+
+
+def test_a_late_transfer_of_a_cancelled_order_is_paid_back_by_people(shop, missed):
+    Run(missed).cancel()
+    shop.run()
+
+    assert_to_return(shop, missed, "25.80 EUR (T1)")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_transfer_that_came_while_payments_were_paused_is_paid_back_by_people(shop, begun):
+    if not begun:
+        pauses.pause("agent", "payment", reason="maintenance", by="olga")
+    key = place(payment_method=codes.BANK_TRANSFER)
+    shop.run()
+    if begun:
+        pauses.pause("agent", "payment", reason="maintenance", by="olga")
+    told(key)
+    shop.run()
+    assert "undo charge-payment run" in [f"{one.direction} {one.name} {one.action}" for one in previews.plan(key, "cancel").steps]
+
+    Run(key).cancel()
+    pauses.lift("agent", "payment", by="olga")
+    shop.run()
+
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_transfer_that_came_before_the_order_was_taken_up_is_paid_back_by_people(shop):
+    key = place(payment_method=codes.BANK_TRANSFER)
+    told(key)
+    Run(key).cancel()
+    shop.run()
+
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_transfer_for_an_order_with_a_declined_card_is_paid_back_by_people(shop):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    told(key)
+    Run(key).cancel()
+    shop.run()
+
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_transfer_that_an_agent_took_before_it_died_is_paid_back_by_people(shop, waiting):
+    shop.kill("charge-payment", at="agent.before_call")
+    told(waiting)
+    shop.run()
+    assert Signal.objects.get(run_key=waiting).taken_by == "charge-payment"
+    Run(waiting).cancel()
+    shop.advance("5m")
+
+    assert_to_return(shop, waiting, "25.80 EUR (T1)")
+
+
+def test_two_full_transfers_at_once_leave_a_surplus(shop, waiting, client):
+    told(waiting, "T1")
+    told(waiting, "T2")
+    told(waiting, "T1")
+    shop.run()
+
+    Run(waiting).assert_state("Processed")
+    result = Run(waiting).results["charge-payment"]
+    assert (result["received"], result["surplus"], sorted(result["transfers"])) == ("51.60", "25.80", ["T1", "T2"])
+    assert "We pay €25.80" in client.get(f"/orders/{waiting}/").text
+    shop.assert_healthy()
+
+
+def test_a_transfer_that_came_after_the_payment_is_paid_back_with_it(shop, services):
+    services.faults("carrier", "error_before")
+    key = place(payment_method=codes.BANK_TRANSFER)
+    shop.run()
+    told(key, "T1")
+    shop.run()
+    assert told(key, "T2") == Sent.LATE
+    Run(key).cancel()
+    services.clear()
+    shop.advance("10m")
+
+    assert_to_return(shop, key, "25.80 EUR (T1)", "25.80 EUR (T2)")
+
+
+def test_a_transfer_beside_a_card_is_paid_back_by_people_and_the_card_by_the_shop(shop, services):
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    assert (told(key), services.charged(key)) == (Sent.LATE, 2580)
+    Run(key).cancel()
+    shop.run()
+
+    assert services.charged(key) == 0
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_transfer_beside_a_reserved_amount_stops_one_undo_and_not_both(shop, settings):
+    settings.SHOP_CAPTURE = codes.AFTER_BOOKING
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    assert told(key) == Sent.ACCEPTED
+    Run(key).cancel()
+    shop.run()
+
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_run_that_goes_back_takes_the_transfer_that_no_step_has_taken(shop):
+    key = place(payment_method=codes.BANK_TRANSFER, shipping_address=NOWHERE)
+    shop.run()
+    told(key, "T1")
+    shop.run()
+    told(key, "T2")
+    Run(key).resume_from("charge-payment")
+    shop.run()
+
+    assert Alert.objects.get(run__key=key, direction="undo", closed_at=None).message.endswith(": 25.80 EUR (T1)")
+    Run(key).complete({}, reason="paid back")
+    shop.run()
+    assert list(Run(key).results["charge-payment"]["transfers"]) == ["T2"]
