@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.cache import patch_cache_control
+from django.utils.cache import patch_cache_control, patch_vary_headers
 from django.views.decorators.http import require_safe
 
 from orders.accounts.checkout import country_of
@@ -31,4 +31,5 @@ def estimate(request: HttpRequest) -> HttpResponse:
             facts = {"known": True, "days": days, "name": country_name(country)}
     response = render(request, "orders/_delivery.html", facts)
     patch_cache_control(response, private=True, max_age=300 if facts["known"] else 0)
+    patch_vary_headers(response, ["Cookie"])  # it holds the language
     return response

@@ -92,8 +92,8 @@ def _read(link: str, order: Order) -> list[Any] | None:
         return None
     try:
         values = json.loads(urlsafe_b64decode(link.encode("ascii") + b"=" * (-len(link) % 4)))
-        if not isinstance(values, list) or any(not isinstance(value, str) or "\x00" in value for value in values):
-            return None
+        if not isinstance(values, list) or any(not isinstance(value, str) or b"\x00" in value.encode() for value in values):
+            return None  # a half of a surrogate pair is a ValueError
         return [kind.clean(value, None) for kind, value in zip(order.types, values, strict=True)]
     except (ValueError, TypeError, RecursionError, ArithmeticError, binascii.Error, ValidationError):
         return None

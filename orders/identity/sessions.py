@@ -45,4 +45,6 @@ def current(request: HttpRequest, user: Any) -> Any:
 
 
 def _refreshes_itself(request: HttpRequest) -> bool:
-    return request.method == "GET" and ("HX-Request" in request.headers or request.headers.get("X-Requested-With") == "fetch")
+    asks = request.headers
+    by_itself = "HX-Request" in asks or asks.get("X-Requested-With") == "fetch" or "text/event-stream" in asks.get("Accept", "")
+    return request.method == "GET" and by_itself

@@ -41,7 +41,7 @@ SELECT a.run_id, s.step->>'idempotency_key', s.step->>'process_state', (s.step->
        c.child->>'state' = 'Cancelled' OR k.body->'steps' @> '[{"direction": "undo", "process_state": "Processed"}]',
        k.body->'run'->'payload'->>'warehouse'
   FROM supervision_archivedrun a
- CROSS JOIN LATERAL jsonb_array_elements(a.body->'children') WITH ORDINALITY c(child, place)
+ CROSS JOIN LATERAL jsonb_array_elements(nullif(a.body->'children', 'null')) WITH ORDINALITY c(child, place)
   JOIN supervision_archivedrun k ON k.key = c.child->>'key'
  CROSS JOIN LATERAL jsonb_array_elements(k.body->'steps') s(step)
  WHERE a.run_id = ANY (%(runs)s) AND c.child->>'step' = %(step)s AND c.child->>'state' <> 'Replaced'

@@ -27,11 +27,12 @@ SELECT r.key, r.id, r.process_state, r.payload,
  WHERE r.key = ANY (%(keys)s)
 UNION ALL
 SELECT a.key, a.run_id, a.process_state, a.body->'run'->'payload',
-       coalesce(a.body->'steps', '[]') || coalesce(f.steps, '[]'), coalesce(a.body->'effects', '[]') || coalesce(f.effects, '[]')
+       coalesce(a.body->'steps', '[]') || coalesce(f.steps, '[]'),
+       coalesce(nullif(a.body->'effects', 'null'), '[]') || coalesce(f.effects, '[]')
   FROM supervision_archivedrun a
  CROSS JOIN LATERAL (
        SELECT jsonb_path_query_array(jsonb_agg(k.body), '$[*].steps[*]') AS steps,
-              jsonb_path_query_array(jsonb_agg(k.body), '$[*].effects[*]') AS effects
+              jsonb_path_query_array(jsonb_agg(k.body), '$[*].effects[*] ? (@ != null)') AS effects
          FROM jsonb_path_query(a.body, '$.children[*].key') c(key) JOIN supervision_archivedrun k ON k.key = c.key #>> '{}') f
  WHERE a.key = ANY (%(keys)s)
 UNION ALL
@@ -50,7 +51,8 @@ SELECT t.order_key, e.external_id, t.number FROM after t
  WHERE e.service = 'payment' AND e.outcome || '' = 'done' AND e.external_id <> ''
 UNION ALL
 SELECT t.order_key, e->>'external_id', t.number FROM after t
-  JOIN supervision_archivedrun a ON a.key = t.public_id CROSS JOIN LATERAL jsonb_array_elements(coalesce(a.body->'effects', '[]')) e
+  JOIN supervision_archivedrun a ON a.key = t.public_id
+ CROSS JOIN LATERAL jsonb_array_elements(coalesce(nullif(a.body->'effects', 'null'), '[]')) e
  WHERE e->>'service' = 'payment' AND e->>'outcome' = 'done'
 """
 

@@ -192,7 +192,7 @@ def _decode(cursor: str | None, model: type[Model], field: str) -> tuple[bool, t
         return False, None
     try:
         back, value, pk = json.loads(urlsafe_b64decode(cursor.encode("ascii")))
-        if not isinstance(value, str) or type(pk) is not int or not 0 < pk < 2**63 or "\x00" in value:
+        if not isinstance(value, str) or type(pk) is not int or not 0 < pk < 2**63 or b"\x00" in value.encode():
             raise ValueError(cursor)  # noqa: TRY301 - one handler for every bad cursor
         return bool(back), (_column(model, field).to_python(value), pk)
     except (ValueError, TypeError, RecursionError, binascii.Error, FieldError):

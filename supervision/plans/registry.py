@@ -163,7 +163,7 @@ def first_difference(here: Definition, there: Definition) -> str:
             if what in ours and what in theirs and ours[what] != theirs[what]:
                 of = f"step {number}" if what == "name" else f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(ours[what])} in this code and {_said(theirs[what])} in the registered plan"
-        for what, default in (("signal", ""), ("conditional", False)):  # written only where they are set
+        for what, default in (("signal", ""), ("conditional", False), ("starts", "")):  # written only where they are set
             mine, other = ours.get(what, default), theirs.get(what, default)
             if mine != other:
                 of = f"{what} of step {number} ({ours['name']})"

@@ -117,7 +117,7 @@ class Timer(Step):
         if request.wait_is_over:
             return {}
         if self.until is None:
-            return Waits(within=self.lasts)
+            return Waits(within=self.lasts if request.wait_left is None else timedelta(seconds=request.wait_left))
         try:
             moment = self.until(Facts(request.payload, request.results))
             fits = moment.tzinfo is not None and moment.year < MOST_YEAR

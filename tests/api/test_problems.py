@@ -33,6 +33,7 @@ class FailingDoor(Door):
         ("get", "/api/v1/products/", {"Accept": "text/html"}, 406),
         ("get", "/api/v1/orders/?proces_state=Error", {}, 400),
         ("get", "/api/v1/orders/?cursor=x", {}, 400),
+        ("get", "/api/v1/products/?cursor=WzAsIlx1ZDgwMCIsMV0=", {}, 400),  # half of a surrogate pair
         ("get", "/api/v1/orders/?created_after=yesterday", {}, 400),
         ("get", "/api/v1/orders/?created_after=2026-13-01", {}, 400),
         ("get", "/api/v1/orders/?page_size=0", {}, 400),

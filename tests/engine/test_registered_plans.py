@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
-from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, workflow
+from supervision import ChildRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, workflow
 from supervision.agent import Agent, registered
 from supervision.errors import PlanChanged
 from supervision.intake import consuming
@@ -91,6 +91,15 @@ def test_a_definition_that_changes_under_its_version_is_refused_and_the_first_di
     code(*steps)
 
     assert refusal() == f"workflow changing version 1: {words}; give the new definition a new version"
+
+
+def test_a_step_that_starts_another_workflow_is_another_plan(code):
+    code(FIRST, ChildRun("pack", workflow="packing"))
+    registry.confirm()
+
+    code(FIRST, ChildRun("pack", workflow="gift-packing"))
+
+    assert "starts of step 2 (pack) is gift-packing in this code and packing in the registered plan" in refusal()
 
 
 def test_an_agent_whose_work_can_no_longer_be_undone_is_another_plan(code, monkeypatch):

@@ -46,7 +46,7 @@ def test_an_idle_session_ends_and_says_so(console, later) -> None:
     assert not signed_in(console)
 
 
-@pytest.mark.parametrize("headers", [{"HX-Request": "true"}, {"X-Requested-With": "fetch"}])
+@pytest.mark.parametrize("headers", [{"HX-Request": "true"}, {"X-Requested-With": "fetch"}, {"Accept": "text/event-stream"}])
 def test_a_page_that_refreshes_itself_keeps_no_session_open(headers, console, later) -> None:
     for seconds in range(600, 3600, 600):
         later(seconds)

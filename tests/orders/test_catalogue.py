@@ -87,7 +87,17 @@ def test_products_that_come_and_go_shift_no_page(client, db, sort) -> None:
 
 
 @pytest.mark.parametrize(
-    "link", ["after=x", "after=WyJhIl0", "before=%00", "after=" + "A" * 3000, "after=WyJhIiwgIngiXQ", "sort=none", "after="]
+    "link",
+    [
+        "after=x",
+        "after=WyJhIl0",
+        "before=%00",
+        "after=" + "A" * 3000,
+        "after=WyJhIiwgIngiXQ",
+        "after=WyJcdWQ4MDAiLCIxIl0",
+        "sort=none",
+        "after=",
+    ],
 )
 def test_a_link_that_makes_no_sense_leads_to_the_first_page(client, mug, link) -> None:
     assert names(client.get(f"/?{link}").text) == ["Blue mug"]

@@ -10,7 +10,7 @@ from orders.gateways import payment
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.ledger import reconciliation
 from supervision.ledger.reconciliation import CannotCompare, CannotSettle
-from supervision.models import Finding
+from supervision.models import ArchivedRun, Finding
 from supervision.operations import archive
 from tests.engine import kit
 from tests.reconciliation.test_charges import BORN, budget, cancelled, charge, in_the_middle, own_charge
@@ -155,6 +155,24 @@ def test_many_charges_are_compared_page_by_page(buy, order, found, monkeypatch):
     rows = found(*orders, *[f"{order}{number}" for number in range(5)])
 
     assert {row.external_id for row in rows} == strays
+
+
+def test_archived_runs_without_effects_stop_no_comparison(buy, found):
+    """A return that was cancelled before its goods came, and a parcel that was replaced before it was booked."""
+    order = buy()
+    kit.fetch("UPDATE supervision_run SET finished_at = now() - interval '40 days', created_at = now() - interval '40 days'")
+    kit.fetch("UPDATE supervision_notification SET delivered_at = now()")
+    list(archive.batches(timedelta(days=30), keep_orders=True))
+    row = ArchivedRun.objects.get(key=order)
+    row.body |= {"application": {"returns": [{"id": "gone", "number": "R1"}]}, "children": [{"key": "gone"}]}
+    row.save()
+    ArchivedRun.objects.create(
+        key="gone", run_id=row.run_id + 1, workflow=row.workflow, process_state="Cancelled",
+        created_at=row.created_at, finished_at=row.finished_at, body={"run": {"payload": {}}, "steps": [], "effects": None},
+    )  # fmt: skip
+    stray = charge(order)
+
+    assert [finding.external_id for finding in found(order)] == [stray]
 
 
 def test_an_archived_order_is_still_known(buy, found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import OnPermanent, PermanentFailure, RetryPolicy, Step, TransientFailure, WaitForSignal, parallel, plan
+from supervision import OnPermanent, PermanentFailure, RetryPolicy, Step, Timer, TransientFailure, WaitForSignal, parallel, plan
 from supervision.errors import Refused
 from supervision.insight.waiting import why_waiting
 from supervision.models import Alert, StepState
@@ -298,6 +298,19 @@ def test_a_wait_is_held_back_with_its_run_and_goes_on_with_it(sas, flow):
     sas.advance("31m")
     late.assert_state("Error")
     assert Alert.objects.filter(run__key=late.key, closed_at__isnull=True).values_list("code", flat=True)[0] == "timed_out"
+
+
+def test_a_timer_that_is_held_back_with_its_run_keeps_its_end(sas, flow):
+    flow(*plan(A, parallel(Timer("cool", lasts=HOUR), [C, C2]), D))
+    sas.fake("c", raises=PermanentFailure("no"), times=1)
+    run = sas.start("waiting")
+    sas.advance("30m")
+    run.assert_state("Error")
+    run.resubmit()
+    sas.run()
+    assert (run.steps["cool"], run.steps["c2"]) == ("Pending", "Processed")
+    sas.advance("31m")
+    run.assert_state("Processed")
 
 
 def test_an_overdue_run_stops_as_a_whole(sas, diamond):
