@@ -157,7 +157,8 @@ def _view(
     paid = [step for step in steps if step.name == codes.REFUND and step.direction == Direction.DO]
     result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
     undo = next((step for step in steps if step.name == codes.REFUND and step.direction == Direction.UNDO), None)
-    came_back = undo is not None and undo.process_state == ProcessState.PROCESSED and not run.payload.get("intent")
+    came_back = undo is not None and undo.process_state == ProcessState.PROCESSED
+    came_back = came_back and not (run.payload.get("intent") and result.get("refunds"))  # the service has paid: it stays with its card
     refunded = paid_out if paid_out is not None else codes.amount_said(None if came_back else result.get("refunded"))
     made = result.get("refunds") or ()
     step = paid[0] if paid and paid_out is None and run.direction == Direction.DO and not run.payload.get("intent") else None
