@@ -50,7 +50,10 @@ CHECKS = (
           JOIN supervision_run r ON r.key = f.public_id AND r.process_state || '' IN ('Processed', 'Cancelled')
           LEFT JOIN supervision_stepstate s
             ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
-               AND r.process_state || '' = 'Processed'
+               -- A cancelled one stays paid, unless an operator has completed its undo: then the money came back.
+               AND (r.process_state || '' = 'Processed'
+                    OR NOT EXISTS (SELECT FROM supervision_stepstate u WHERE u.run_id = r.id AND u.direction = 'undo'
+                                      AND u.name = s.name AND u.process_state || '' = 'Processed'))
           LEFT JOIN orders_paymentadjustment b ON b.external_id = 'payout:' || f.public_id AND b.gives_back
           JOIN orders_document i ON i.order_key = f.order_key AND i.kind = 'invoice'
          CROSS JOIN LATERAL (SELECT count(*) AS notes, coalesce(sum(d.total), 0) AS total FROM orders_document d

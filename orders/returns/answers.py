@@ -35,7 +35,9 @@ _CORRECTED = """
 SELECT c.return_key,
        coalesce(sum(CASE WHEN b.id IS NOT NULL THEN b.amount::numeric(18, 2)
                          WHEN a.process_state || '' = 'Processed' THEN c.further
-                         WHEN r.process_state || '' = 'Processed' AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,2})?$'
+                         WHEN r.process_state || '' IN ('Processed', 'Cancelled')
+                              AND u.process_state || '' IS DISTINCT FROM 'Processed'
+                              AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,2})?$'
                          THEN (s.result->>'refunded')::numeric END), 0),
        sum(c.too_much)
   FROM orders_returncorrection c
@@ -43,6 +45,7 @@ SELECT c.return_key,
   LEFT JOIN supervision_archivedrun a ON c.refund <> '' AND a.key = c.refund
   LEFT JOIN supervision_stepstate s
     ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
+  LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = 'refund-part'
   LEFT JOIN orders_paymentadjustment b ON c.refund <> '' AND b.external_id = 'payout:' || c.refund AND b.gives_back
  WHERE c.return_key = ANY (%(returns)s::text[]) GROUP BY c.return_key
 """
