@@ -60,9 +60,14 @@ CHECKS = (
                               WHERE d.order_key = f.order_key AND d.kind = 'credit_note' AND d.return_key = f.public_id) n
          CROSS JOIN LATERAL (SELECT coalesce(sum(d.total), 0) AS total FROM orders_document d
                               WHERE d.order_key = f.order_key AND d.kind = 'credit_note') a
+          -- A step that died could not tell what it has paid: the ledger does, and knows what was undone.
+         CROSS JOIN LATERAL (SELECT sum(e.amount) AS amount FROM supervision_effect e
+                              WHERE e.run_id = r.id AND r.process_state || '' = 'Cancelled' AND e.direction = 'do'
+                                AND e.operation = 'refund-part' AND e.service = 'payment' AND e.outcome = 'done') k
          CROSS JOIN LATERAL (SELECT CASE WHEN b.id IS NOT NULL THEN b.amount
                                          WHEN f.replaces = '' AND s.result->>'refunded' ~ '^[0-9]{{1,12}}([.][0-9]{{1,2}})?$'
-                                         THEN (s.result->>'refunded')::numeric ELSE 0 END AS amount) p
+                                         THEN (s.result->>'refunded')::numeric
+                                         WHEN f.replaces = '' AND s.run_id IS NULL AND k.amount > 0 THEN k.amount ELSE 0 END AS amount) p
          WHERE n.notes > 1 OR n.total > p.amount
             OR (n.total < p.amount AND a.total < i.total AND NOT EXISTS ({_WAITS}))
         """,  # noqa: S608 - a constant

@@ -13,6 +13,7 @@ from decimal import Decimal
 
 from orders import accounting
 from orders.documents import crediting
+from orders.payments.cards import unsaid
 from orders.returns.codes import REFUND, amount_said
 from supervision.insight import queries as engine
 from supervision.models import Notification, StepState
@@ -89,6 +90,6 @@ def _paid(key: str) -> Decimal:
     if not steps and (archived := engine.archived_run(key)) is not None:
         steps = list(archived.steps)
     done = {one.direction: one for one in steps if one.name == REFUND and one.process_state == ProcessState.PROCESSED}
-    if Direction.DO not in done or Direction.UNDO in done:
+    if Direction.UNDO in done:
         return Decimal("0.00")
-    return amount_said((done[Direction.DO].result or {}).get("refunded"))
+    return amount_said((done[Direction.DO].result or {}).get("refunded")) if Direction.DO in done else unsaid(key)

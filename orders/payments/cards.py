@@ -37,6 +37,12 @@ _GIVEN = """
 SELECT coalesce(sum(amount), 0) FROM orders_paymentadjustment
  WHERE order_key = %(order)s AND intent = %(intent)s AND gives_back AND starts_with(external_id, %(by_hand)s)
 """
+# A step that died after its call could not tell what it has paid: the ledger does, once the undo has looked. Without what was undone.
+_UNSAID = """
+SELECT coalesce(sum(e.amount), 0) FROM supervision_effect e JOIN supervision_run r ON r.id = e.run_id
+ WHERE r.key = %(key)s AND r.process_state = 'Cancelled'
+   AND e.direction = 'do' AND e.operation = %(step)s AND e.service = 'payment' AND e.outcome = 'done'
+"""
 
 
 def record(key: str, payload: Mapping[str, Any], refunded: Decimal, result: Mapping[str, Any]) -> None:
@@ -61,4 +67,10 @@ def _at_service(key: str, intent: str, result: Mapping[str, Any]) -> Decimal:
 def given(order: str, intent: str) -> Decimal:
     """What was given back by hand of this charge."""
     amount: Decimal = db.run(_GIVEN, {"order": order, "intent": intent, "by_hand": BY_HAND})[0][0]
+    return round(amount, 2)
+
+
+def unsaid(key: str) -> Decimal:
+    """What the payment service has paid for a cancelled return or refund whose step could not tell, by the ledger."""
+    amount: Decimal = db.run(_UNSAID, {"key": key, "step": REFUND})[0][0]
     return round(amount, 2)

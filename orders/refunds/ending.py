@@ -20,16 +20,22 @@ from supervision.models import Notification
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
+# k: what a step that could not tell has paid by the ledger, where its undo was not done.
 _FACTS = """
-SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, coalesce(a.amount::numeric(18, 2)::text, s.result->>'refunded'),
+SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency,
+       coalesce(a.amount::numeric(18, 2)::text, s.result->>'refunded', k.amount::text),
        s.result->>'intent', f.replaces, f.asked_by, f.reason,
-       a.id IS NOT NULL OR (s.run_id IS NOT NULL AND u.process_state || '' IS DISTINCT FROM 'Processed')
+       a.id IS NOT NULL OR k.amount IS NOT NULL OR (s.run_id IS NOT NULL AND u.process_state || '' IS DISTINCT FROM 'Processed')
   FROM orders_refund f JOIN supervision_run r ON r.key = f.public_id
   LEFT JOIN supervision_stepstate s
     ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s AND s.process_state || '' = 'Processed'
   LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = %(step)s
+  LEFT JOIN LATERAL (
+       SELECT sum(e.amount)::numeric(18, 2) AS amount FROM supervision_effect e
+        WHERE e.run_id = r.id AND e.direction = 'do' AND e.operation = %(step)s AND e.service = 'payment' AND e.outcome = 'done') k
+    ON s.run_id IS NULL AND u.process_state || '' <> 'Processed'
   LEFT JOIN orders_paymentadjustment a ON a.external_id = %(payout)s || f.public_id AND a.gives_back
- WHERE f.public_id = ANY (%(refunds)s::text[]) AND (s.run_id IS NOT NULL OR a.id IS NOT NULL)
+ WHERE f.public_id = ANY (%(refunds)s::text[]) AND (s.run_id IS NOT NULL OR a.id IS NOT NULL OR k.amount IS NOT NULL)
 """
 
 

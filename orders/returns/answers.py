@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from orders.models import Return, ReturnLine
-from orders.payments import transfers
+from orders.payments import cards, transfers
 from orders.queries import OrderView, order_view
 from orders.records import recalled
 from orders.returns import codes
@@ -163,6 +163,9 @@ def _view(
     came_back = undo is not None and undo.process_state == ProcessState.PROCESSED
     came_back = came_back and not (run.payload.get("intent") and result.get("refunds"))  # the service has paid: it stays with its card
     refunded = paid_out if paid_out is not None else codes.amount_said(None if came_back else result.get("refunded"))
+    told = paid_out is not None or (paid and paid[0].process_state == ProcessState.PROCESSED)
+    if run.process_state == RunState.CANCELLED and undo is not None and not told:
+        refunded = cards.unsaid(row.public_id)
     made = result.get("refunds") or ()
     step = paid[0] if paid and paid_out is None and run.direction == Direction.DO and not run.payload.get("intent") else None
     stopped = step is not None and step.process_state == ProcessState.ERROR  # after 30 days: a payout counts all the same

@@ -15,7 +15,7 @@ from tests.orders.test_refund_parts import refunds_made
 from tests.orders.test_refunds import given, paying
 from tests.orders.test_refunds_by_hand import by_hand, left, stopped, undone
 from tests.orders.test_return_corrections import correct, report
-from tests.orders.test_returns import ada, asked, delivered, goods, olga, shop, told
+from tests.orders.test_returns import ada, asked, delivered, goods, held, olga, shop, told
 
 __all__ = ["ada", "delivered", "olga", "shop"]
 
@@ -109,3 +109,32 @@ def test_a_cancelled_refund_of_missed_pieces_that_stays_paid_counts_for_its_retu
     issue()
     assert (told(olga, back)["refunded"], notes()) == ("25.80", ["12.90", "12.90"])
     shop.assert_healthy()
+
+
+@pytest.mark.parametrize("verb", ["skip", "complete"])
+@pytest.mark.parametrize("what", ["refund", "return"])
+def test_a_step_that_paid_and_could_not_tell_counts_when_it_is_cancelled(shop, delivered, olga, services, what, verb):
+    issue()
+    for _ in range(5):
+        shop.kill("refund-part", at="agent.after_effect")
+    if what == "refund":
+        made = given(delivered, "12.90").public_id
+    else:
+        made = asked(shop, delivered, mugs=1)
+        goods(shop, made, ("MUG-BLUE", 1))
+    shop.advance("2h")
+    Run(made).assert_state("Error")
+    assert refunds_made(services, delivered) == [1290]
+    undone(shop, made)
+    completing.complete(made, by="olga", reason="x", step="refund-part", result={}) if verb == "complete" else Run(made).skip("stays")
+    shop.run()
+    issue()
+    Run(made).assert_state("Cancelled")
+    assert notes() == (["12.90"] if verb == "skip" else [])
+    if what == "return":
+        assert told(olga, made)["refunded"] == ("12.90" if verb == "skip" else "0.00")
+        assert held(delivered)["MUG-BLUE"] == (1 if verb == "skip" else 0)
+    shop.assert_healthy()
+    if verb == "skip":
+        forgotten()
+        assert command()[-1] == "1 credit notes are queued: the outbox issues them"
