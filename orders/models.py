@@ -196,7 +196,7 @@ class PaymentEvent(models.Model):
 
 
 class PaymentAdjustment(models.Model):
-    """A refund or a dispute of an order's charge, as the payment service showed it last.
+    """A refund or a dispute of an order's charge, as the payment service showed it last; or what an operator has sent back.
 
     gives_back: whether the customer gets the amount, by its present status. rank: the order of the states; it never falls.
     """

@@ -6,7 +6,8 @@ means below). Why no return is paid back twice, and none beyond what was paid:
 1. Before each call the agent reads every refund and dispute of the charge. Refunds of this return are known by their metadata,
    which names it. So an attempt that comes after one that died finds that one's refund, and makes no second one.
 2. What others gave back meanwhile is counted: refunds of other returns or made at the payment service, and disputes that the shop
-   may lose or has lost. The agent asks for what is left at most. Stripe refuses more than that, too.
+   may lose or has lost; and what operators gave back by hand, of which the service does not know. The agent asks for what is left
+   at most. Stripe refuses more than the charge, too.
 3. The key names the return, the number of its refunds so far, and the amount. Two attempts that saw the same refunds use the same
    key, so Stripe makes one refund. A refund that has failed counts, so the next one has a key of its own.
 
@@ -29,6 +30,7 @@ from orders.agents.payment_calls import HARMLESS, SERVICE, Calls
 from orders.gateways import payment
 from orders.gateways.money import NoSuchAmount, from_minor, to_minor
 from orders.gateways.payment import Dispute, Refund, Rejected
+from orders.payments import cards
 from orders.refunds.codes import BEYOND, REPLACED_ALREADY
 from orders.refunds.recorded import amount_of, is_refund
 from orders.returns import codes
@@ -101,6 +103,8 @@ class Part(Calls):
     def left(self, refunds: Sequence[Refund], disputes: Sequence[Dispute]) -> int:
         """What of the charge the customer has neither got back nor disputes, in minor units."""
         gone = sum(one.amount for one in refunds if one.gives_back) + sum(one.amount for one in disputes if one.hurts)
+        if by_hand := cards.given(str(self.request.payload["order"]), str(self.intent)):
+            gone += to_minor(by_hand, self.currency)
         return max(0, self.get(str(self.intent)).received - gone)
 
     def refund(self, part: int, number: int) -> str:

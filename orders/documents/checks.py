@@ -50,16 +50,24 @@ CHECKS = (
           JOIN supervision_run r ON r.key = f.public_id AND r.process_state || '' IN ('Processed', 'Cancelled')
           LEFT JOIN supervision_stepstate s
             ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
-               AND r.process_state || '' = 'Processed'
+               -- A cancelled one stays paid, unless an operator has completed its undo: then the money came back.
+               AND (r.process_state || '' = 'Processed'
+                    OR NOT EXISTS (SELECT FROM supervision_stepstate u WHERE u.run_id = r.id AND u.direction = 'undo'
+                                      AND u.name = s.name AND u.process_state || '' = 'Processed'))
           LEFT JOIN orders_paymentadjustment b ON b.external_id = 'payout:' || f.public_id AND b.gives_back
           JOIN orders_document i ON i.order_key = f.order_key AND i.kind = 'invoice'
          CROSS JOIN LATERAL (SELECT count(*) AS notes, coalesce(sum(d.total), 0) AS total FROM orders_document d
                               WHERE d.order_key = f.order_key AND d.kind = 'credit_note' AND d.return_key = f.public_id) n
          CROSS JOIN LATERAL (SELECT coalesce(sum(d.total), 0) AS total FROM orders_document d
                               WHERE d.order_key = f.order_key AND d.kind = 'credit_note') a
+          -- A step that died could not tell what it has paid: the ledger does, and knows what was undone.
+         CROSS JOIN LATERAL (SELECT sum(e.amount) AS amount FROM supervision_effect e
+                              WHERE e.run_id = r.id AND r.process_state || '' = 'Cancelled' AND e.direction = 'do'
+                                AND e.operation = 'refund-part' AND e.service = 'payment' AND e.outcome = 'done') k
          CROSS JOIN LATERAL (SELECT CASE WHEN b.id IS NOT NULL THEN b.amount
                                          WHEN f.replaces = '' AND s.result->>'refunded' ~ '^[0-9]{{1,12}}([.][0-9]{{1,2}})?$'
-                                         THEN (s.result->>'refunded')::numeric ELSE 0 END AS amount) p
+                                         THEN (s.result->>'refunded')::numeric
+                                         WHEN f.replaces = '' AND s.run_id IS NULL AND k.amount > 0 THEN k.amount ELSE 0 END AS amount) p
          WHERE n.notes > 1 OR n.total > p.amount
             OR (n.total < p.amount AND a.total < i.total AND NOT EXISTS ({_WAITS}))
         """,  # noqa: S608 - a constant

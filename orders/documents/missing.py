@@ -1,6 +1,7 @@
 """Finds returns and refunds that have ended, paid money and have no credit note: those that ended before the shop issued credit notes.
 
 Each new one queues its credit note in the transaction that ends it, so this finds none of them once the outbox has delivered.
+A cancelled one stays paid, unless the undo of its refund was done: then the money came back, and no credit note is missing.
 A refund whose order left for the archive is not found: `unarchive` brings it back.
 """
 
@@ -12,6 +13,7 @@ from decimal import Decimal
 
 from orders import accounting
 from orders.documents import crediting
+from orders.payments.cards import unsaid
 from orders.returns.codes import REFUND, amount_said
 from supervision.insight import queries as engine
 from supervision.models import Notification, StepState
@@ -24,8 +26,8 @@ _MISSING = """
 SELECT t.id, t.order_key, t.public_id, t.number, t.currency
   FROM {table} t
  WHERE t.id > %(after)s AND {paid}
-   AND (EXISTS (SELECT FROM supervision_run r WHERE r.key = t.public_id AND r.process_state = 'Processed')
-     OR EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = t.public_id AND a.process_state = 'Processed'))
+   AND (EXISTS (SELECT FROM supervision_run r WHERE r.key = t.public_id AND r.process_state IN ('Processed', 'Cancelled'))
+     OR EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = t.public_id AND a.process_state IN ('Processed', 'Cancelled')))
    AND NOT EXISTS (SELECT FROM orders_document d
                     WHERE d.order_key = t.order_key AND d.kind = 'credit_note' AND d.return_key = t.public_id)
    AND NOT EXISTS (SELECT FROM orders_document i WHERE i.order_key = t.order_key AND i.kind = 'invoice' AND i.total <=
@@ -83,9 +85,11 @@ def queue(found: list[Missing]) -> None:
 
 
 def _paid(key: str) -> Decimal:
-    """What this return or refund has paid back, by the result of its step."""
+    """What this return or refund has paid back and stays paid, by the result of its step."""
     steps = list(StepState.objects.filter(run__key=key, name=REFUND))
     if not steps and (archived := engine.archived_run(key)) is not None:
         steps = list(archived.steps)
-    done = [one for one in steps if one.name == REFUND and one.direction == Direction.DO and one.process_state == ProcessState.PROCESSED]
-    return amount_said((done[0].result or {}).get("refunded")) if done else Decimal("0.00")
+    done = {one.direction: one for one in steps if one.name == REFUND and one.process_state == ProcessState.PROCESSED}
+    if Direction.UNDO in done:
+        return Decimal("0.00")
+    return amount_said((done[Direction.DO].result or {}).get("refunded")) if Direction.DO in done else unsaid(key)

@@ -18,6 +18,7 @@ BANK_TRANSFER = "bank_transfer"  # the payment method
 TRANSFER = "transfer-received"  # the signal: {"amount", "currency", "reference"} of one transfer
 TRANSFERS = "transfers"  # in the step's checkpoint: [amount, currency] by reference
 PAYOUT = "payout:"  # a payout that was recorded, as an adjustment of the order's payment: this, and the return's or refund's public id
+BY_HAND = "by-hand:"  # the same for money of a card that an operator gave back by hand: this, and the return's or refund's public id
 ODD_TRANSFERS = "odd_transfers"  # in the step's checkpoint: why signals told of no transfer
 
 # Why a payment was refused. Nothing was charged, and the customer may pay in another way.

@@ -1,7 +1,8 @@
 """Who tells the shop of a payout at the bank: an operator's signal or result by hand, or the end of a run that has one of them.
 
 A payout is a row from the moment at which it is told (`orders.payments.transfers`), in the transaction that keeps the signal or the
-result, with the order's row locked. So a later cancel, correction or skip of the run does not change what the shop counts.
+result, with the order's row locked. So a later cancel, correction or skip of the run does not change what the shop counts. A result
+by hand tells in the same way of money of a card that an operator gave back (`orders.payments.cards`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from orders.agents.payment_transfer import Unreadable, exists, read
-from orders.payments import transfers
+from orders.payments import cards, transfers
 from orders.payments.transfers import Payout
 from orders.returns import codes
 from supervision.errors import Refused
@@ -54,7 +55,7 @@ def _matching(payload: Mapping[str, Any], owed: Decimal, currency: str) -> str:
 
 
 def completed_by_hand(done: ByHand) -> None:
-    """Record the payout that an operator wrote as the step's result; or that it came back, where its undo is completed.
+    """Record what an operator wrote as the step's result, with its order locked; or that it came back, where its undo is completed.
 
     Raises Refused where the result says another amount than can have gone back.
     """
@@ -69,7 +70,9 @@ def completed_by_hand(done: ByHand) -> None:
     if before and amount not in (before.amount, NOTHING):
         text = _("%(amount)s %(currency)s were recorded as paid out.") % {"amount": before.amount, "currency": back.currency}
         raise Refused(f"refunded: {text}", "invalid_result")
-    if amount and not before and not done.payload.get("intent"):
+    if done.payload.get("intent"):
+        cards.record(back.key, done.payload, amount, done.result)
+    elif amount and not before:
         transfers.record(back.order, back.key, amount, back.currency)
 
 
@@ -87,10 +90,15 @@ def _amount(said: Any, back: transfers.Back) -> Decimal:
 
 
 def ended(runs: Sequence[ClosedRun]) -> None:
-    """Record the payouts that a result by hand alone tells: a process with older code kept it, and did not call the hook."""
-    by_key = {run.key: run for run in runs if not run.payload.get("intent")}
+    """Record what a result by hand alone tells: a process with older code kept it, and did not record it."""
+    by_key = {run.key: run for run in runs}
     for key, refunded in sorted(transfers.untold(by_key), key=lambda one: str(by_key[one[0]].payload["order"])):
-        write_down(key, by_key[key].payload, codes.amount_said(refunded))
+        payload, amount = by_key[key].payload, codes.amount_said(refunded)
+        if payload.get("intent"):
+            transfers.lock(str(payload["order"]))
+            cards.record(key, payload, amount, {})
+        else:
+            write_down(key, payload, amount)
 
 
 def write_down(key: str, payload: Mapping[str, Any], by_hand: Decimal) -> Payout | None:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from orders.models import Order, PaymentAdjustment
-from orders.payments.codes import BANK_TRANSFER, PAYOUT
+from orders.payments.codes import BANK_TRANSFER, BY_HAND, PAYOUT
 from orders.payments.state import came_by_transfer, charge_of, was_taken
 from orders.queries import OrderView, order_view
 from supervision.postgres import db
@@ -52,17 +52,18 @@ SELECT t.order_key, t.currency, coalesce(sum(l.accepted * l.unit_price), 0), fal
 _CAME_BACK = """
 UPDATE orders_paymentadjustment SET gives_back = false, status = 'returned', external_id = 'returned-' || external_id || ':' || id,
        changed_at = now()
- WHERE external_id = %(payout)s || %(key)s
+ WHERE external_id IN (%(payout)s || %(key)s, %(by_hand)s || %(key)s)
 """
-# Runs with a result of a payout and no row of it. A completed undo says that it came back.
+# Runs with a result by hand and no row of it. A completed undo says that it came back. A result of the payment service names refunds.
 _UNTOLD = """
 SELECT r.key, s.result->>'refunded'
   FROM supervision_run r
   JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part'
   LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = 'refund-part'
  WHERE r.key = ANY (%(keys)s::text[]) AND u.process_state || '' IS DISTINCT FROM 'Processed'
-   AND NOT EXISTS (SELECT FROM orders_paymentadjustment a WHERE a.external_id = %(payout)s || r.key)
+   AND NOT EXISTS (SELECT FROM orders_paymentadjustment a WHERE a.external_id IN (%(payout)s || r.key, %(by_hand)s || r.key))
    AND s.process_state || '' = 'Processed' AND s.result->>'refunded' <> '0.00'
+   AND (coalesce(r.payload->>'intent', '') = '' OR coalesce(s.result->'refunds', '[]') = '[]')
 """
 _PAID_OUT = "SELECT external_id, amount FROM orders_paymentadjustment WHERE external_id = ANY (%(ids)s::text[]) AND gives_back"
 
@@ -116,8 +117,8 @@ def record(order_key: str, back: str, amount: Decimal, currency: str, reference:
 
 
 def came_back(key: str) -> None:
-    """Write that the payout of this return or refund is here again, if it has one."""
-    db.fetch(_CAME_BACK, {"key": key, "payout": PAYOUT})
+    """Write that what was paid out for this return or refund, or given back by hand, is here again, if it has such a row."""
+    db.fetch(_CAME_BACK, {"key": key, "payout": PAYOUT, "by_hand": BY_HAND})
 
 
 def returned(back: str) -> int:
@@ -126,9 +127,9 @@ def returned(back: str) -> int:
 
 
 def untold(keys: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Those of these runs that have a result of a payout and no row, with what the result says was refunded."""
+    """Those of these runs that have a result by hand and no row, with what the result says was refunded."""
     found = list(keys)
-    return db.fetch(_UNTOLD, {"keys": found, "payout": PAYOUT}) if found else []
+    return db.fetch(_UNTOLD, {"keys": found, "payout": PAYOUT, "by_hand": BY_HAND}) if found else []
 
 
 def left(view: OrderView, *, besides: str = "") -> Decimal:

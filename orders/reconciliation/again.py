@@ -10,9 +10,10 @@ from functools import partial
 
 from orders.agents import payment_news
 from orders.gateways import payment
-from orders.gateways.money import from_minor
+from orders.gateways.money import from_minor, to_minor
 from orders.gateways.payment import Broken, Refund, Unavailable
 from orders.models import Refund as AskedRefund
+from orders.payments import cards
 from orders.reconciliation.asking import once, patiently
 from orders.reconciliation.charges import SERVICE
 from orders.reconciliation.comparing import Done
@@ -30,7 +31,7 @@ def pay(found: Found, tries: int) -> Done:
     if _replacement(failed) is None:
         if Run.objects.filter(key=back, finished_at=None).exists():
             raise CannotSettle("the return has not ended yet: its own steps may pay the money back")
-        if (left := _left(failed.intent)) < failed.amount:
+        if (left := _left(failed.intent) - _by_hand(found, failed)) < failed.amount:
             rest = from_minor(max(0, left), failed.currency)
             raise CannotSettle(f"only {rest} of {words} are left of the charge: pay the customer in another way, then adopt this")
         first = f"{failed.id}:again"
@@ -68,6 +69,12 @@ def _left(intent: str) -> int:
     disputes = patiently(partial(payment.disputes_of, intent), Broken, Unavailable)
     gone = sum(one.amount for one in refunds if one.gives_back) + sum(one.amount for one in disputes if one.hurts)
     return patiently(partial(payment.get, intent), Broken, Unavailable).received - gone
+
+
+def _by_hand(found: Found, failed: Refund) -> int:
+    """What operators gave back by hand of the charge, in minor units."""
+    amount = cards.given(found.order, failed.intent)
+    return to_minor(amount, failed.currency) if amount else 0
 
 
 def _write(failed: Refund, made: Refund, back: str, by: str) -> None:

@@ -16,6 +16,7 @@ from orders.agents.payment_transfer import exists
 from orders.later_requests import Asked, check_key, digest_of, seen
 from orders.models import Order
 from orders.payments import transfers
+from orders.payments.codes import BY_HAND
 from orders.payments.state import came_by_transfer, charge_of
 from orders.queries import OrderView, order_view
 from orders.refunds import codes
@@ -33,6 +34,7 @@ _UNDER_WAY = """
 SELECT coalesce(sum(f.amount), 0) FROM orders_refund f LEFT JOIN supervision_run r ON r.key = f.public_id
  WHERE f.order_key = %(order)s AND f.replaces = '' AND r.finished_at IS NULL
    AND NOT EXISTS (SELECT FROM supervision_archivedrun a WHERE a.key = f.public_id)
+   AND NOT EXISTS (SELECT FROM orders_paymentadjustment b WHERE b.external_id = %(by_hand)s || f.public_id AND b.gives_back)
 """
 # The refunds that no second operator has approved. The outcome of an approved request names its refund.
 _UNAPPROVED = """
@@ -108,7 +110,7 @@ def left(view: OrderView) -> Decimal:
         raise Conflict(codes.NOT_PAID, text, {"order": [text]})
     if not by_card:
         return transfers.left(view)
-    under_way: Decimal = db.fetch(_UNDER_WAY, {"order": view.public_id})[0][0]
+    under_way: Decimal = db.fetch(_UNDER_WAY, {"order": view.public_id, "by_hand": BY_HAND})[0][0]
     paying = view.payment
     rest: Decimal = paying.paid - paying.refunded - paying.owed - under_way
     return max(Decimal("0.00"), rest)

@@ -20,14 +20,22 @@ from supervision.models import Notification
 from supervision.postgres import db
 from supervision.workflow import ClosedRun
 
+# k: what a step that could not tell has paid by the ledger, where its undo was not done.
 _FACTS = """
-SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency, coalesce(a.amount::numeric(18, 2)::text, s.result->>'refunded'),
-       s.result->>'intent', f.replaces, f.asked_by, f.reason, a.id IS NOT NULL
+SELECT f.public_id, f.order_key, f.number, f.amount::text, f.currency,
+       coalesce(a.amount::numeric(18, 2)::text, s.result->>'refunded', k.amount::text),
+       s.result->>'intent', f.replaces, f.asked_by, f.reason,
+       a.id IS NOT NULL OR k.amount IS NOT NULL OR (s.run_id IS NOT NULL AND u.process_state || '' IS DISTINCT FROM 'Processed')
   FROM orders_refund f JOIN supervision_run r ON r.key = f.public_id
   LEFT JOIN supervision_stepstate s
     ON s.run_id = r.id AND s.direction = 'do' AND s.name = %(step)s AND s.process_state || '' = 'Processed'
+  LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = %(step)s
+  LEFT JOIN LATERAL (
+       SELECT sum(e.amount)::numeric(18, 2) AS amount FROM supervision_effect e
+        WHERE e.run_id = r.id AND e.direction = 'do' AND e.operation = %(step)s AND e.service = 'payment' AND e.outcome = 'done') k
+    ON s.run_id IS NULL AND u.process_state || '' <> 'Processed'
   LEFT JOIN orders_paymentadjustment a ON a.external_id = %(payout)s || f.public_id AND a.gives_back
- WHERE f.public_id = ANY (%(refunds)s::text[]) AND (s.run_id IS NOT NULL OR a.id IS NOT NULL)
+ WHERE f.public_id = ANY (%(refunds)s::text[]) AND (s.run_id IS NOT NULL OR a.id IS NOT NULL OR k.amount IS NOT NULL)
 """
 
 
@@ -38,9 +46,9 @@ def record_processed(runs: Sequence[ClosedRun]) -> None:
 
 
 def record_cancelled(runs: Sequence[ClosedRun]) -> None:
-    """Record the payouts at the bank that stay paid although the refund was cancelled; those that came back count no more."""
+    """Record the refunds that stay paid although they were cancelled. Where the undo was completed, the money came back: none of it."""
     told.ended(runs)
-    _tell([one for one in _facts(runs) if one[-1]])
+    _tell([one for one in _facts(runs) if one[-1] and amount_said(one[5])])
 
 
 def _facts(runs: Sequence[ClosedRun]) -> list[tuple[Any, ...]]:

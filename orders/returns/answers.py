@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from orders.models import Return, ReturnLine
-from orders.payments import transfers
+from orders.payments import cards, transfers
 from orders.queries import OrderView, order_view
 from orders.records import recalled
 from orders.returns import codes
@@ -35,7 +35,9 @@ _CORRECTED = """
 SELECT c.return_key,
        coalesce(sum(CASE WHEN b.id IS NOT NULL THEN b.amount::numeric(18, 2)
                          WHEN a.process_state || '' = 'Processed' THEN c.further
-                         WHEN r.process_state || '' = 'Processed' AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,2})?$'
+                         WHEN r.process_state || '' IN ('Processed', 'Cancelled')
+                              AND u.process_state || '' IS DISTINCT FROM 'Processed'
+                              AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,2})?$'
                          THEN (s.result->>'refunded')::numeric END), 0),
        sum(c.too_much)
   FROM orders_returncorrection c
@@ -43,6 +45,7 @@ SELECT c.return_key,
   LEFT JOIN supervision_archivedrun a ON c.refund <> '' AND a.key = c.refund
   LEFT JOIN supervision_stepstate s
     ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
+  LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = 'refund-part'
   LEFT JOIN orders_paymentadjustment b ON c.refund <> '' AND b.external_id = 'payout:' || c.refund AND b.gives_back
  WHERE c.return_key = ANY (%(returns)s::text[]) GROUP BY c.return_key
 """
@@ -157,8 +160,12 @@ def _view(
     paid = [step for step in steps if step.name == codes.REFUND and step.direction == Direction.DO]
     result = (paid[0].result or {}) if paid and paid[0].process_state == ProcessState.PROCESSED else {}
     undo = next((step for step in steps if step.name == codes.REFUND and step.direction == Direction.UNDO), None)
-    came_back = undo is not None and undo.process_state == ProcessState.PROCESSED and not run.payload.get("intent")
+    came_back = undo is not None and undo.process_state == ProcessState.PROCESSED
+    came_back = came_back and not (run.payload.get("intent") and result.get("refunds"))  # the service has paid: it stays with its card
     refunded = paid_out if paid_out is not None else codes.amount_said(None if came_back else result.get("refunded"))
+    told = paid_out is not None or (paid and paid[0].process_state == ProcessState.PROCESSED)
+    if run.process_state == RunState.CANCELLED and undo is not None and not told:
+        refunded = cards.unsaid(row.public_id)
     made = result.get("refunds") or ()
     step = paid[0] if paid and paid_out is None and run.direction == Direction.DO and not run.payload.get("intent") else None
     stopped = step is not None and step.process_state == ProcessState.ERROR  # after 30 days: a payout counts all the same

@@ -42,17 +42,24 @@ UPDATE orders_returnable r SET returned = r.returned - f.pieces
   FROM (SELECT order_key, sku, sum(holds) AS pieces FROM held GROUP BY order_key, sku) f
  WHERE r.order_key = f.order_key AND r.sku = f.sku
 """
+# k: what a step that could not tell has paid by the ledger, where its undo was not done.
 _FACTS = """
 SELECT t.public_id, t.order_key, t.number, t.currency, coalesce(sum(l.accepted * l.unit_price), 0)::text,
-       coalesce(sum(l.accepted), 0), coalesce(a.amount::numeric(18, 2)::text, refund.result->>'refunded'), refund.result->>'intent',
-       a.id IS NOT NULL
+       coalesce(sum(l.accepted), 0), coalesce(a.amount::numeric(18, 2)::text, refund.result->>'refunded', k.amount::text),
+       refund.result->>'intent',
+       a.id IS NOT NULL OR k.amount IS NOT NULL OR (refund.run_id IS NOT NULL AND undo.process_state || '' IS DISTINCT FROM 'Processed')
   FROM orders_return t JOIN orders_returnline l ON l.of_id = t.id
   JOIN supervision_run r ON r.key = t.public_id
   LEFT JOIN orders_paymentadjustment a ON a.external_id = %(payout)s || t.public_id AND a.gives_back
   LEFT JOIN supervision_stepstate refund
     ON refund.run_id = r.id AND refund.direction = 'do' AND refund.name = %(refund)s AND refund.process_state || '' = 'Processed'
+  LEFT JOIN supervision_stepstate undo ON undo.run_id = r.id AND undo.direction = 'undo' AND undo.name = %(refund)s
+  LEFT JOIN LATERAL (
+       SELECT sum(e.amount)::numeric(18, 2) AS amount FROM supervision_effect e
+        WHERE e.run_id = r.id AND e.direction = 'do' AND e.operation = %(refund)s AND e.service = 'payment' AND e.outcome = 'done') k
+    ON refund.run_id IS NULL AND undo.process_state || '' <> 'Processed'
  WHERE t.public_id = ANY (%(returns)s::text[])
- GROUP BY t.id, refund.result, a.id
+ GROUP BY t.id, refund.run_id, refund.result, undo.process_state, k.amount, a.id
 """
 
 
@@ -89,10 +96,11 @@ def _event(key: str, order: str, number: str, currency: str, worth: str, pieces:
 def close_cancelled(runs: Sequence[ClosedRun]) -> None:
     """Free the pieces that these cancelled returns hold, and queue a mail for each customer.
 
-    A return whose payout at the bank stays paid keeps its pieces and is in the books, so they are not paid twice.
+    A return that stays paid keeps its pieces and is in the books, so they are not paid twice. It stays paid unless an operator has
+    completed the undo of its refund, which says that the money came back.
     """
     told.ended(runs)
-    paid = [one for one in _facts(runs) if one[-1]]
+    paid = [one for one in _facts(runs) if one[-1] and codes.amount_said(one[6])]
     _tell(paid)
     runs = [run for run in runs if run.key not in {key for key, *_rest in paid}]
     returns = {"returns": [run.key for run in runs]}
