@@ -46,7 +46,8 @@ class Schedule:
 
     name: its name in the database; another name is another schedule. timezone: the zone in which the expression is read. Where
     the clock is put forward, a time that does not exist runs at once after it; where it is put back, a time that comes twice
-    runs once. payload: the runs' payload, or a function of the time that returns it.
+    runs once. An expression whose minute or hour begins with `*` follows the hours that pass instead: a time that does not exist
+    has no run, and one that comes twice has two. payload: the runs' payload, or a function of the time that returns it.
     A new schedule begins with the first time after it was first seen.
     """
 

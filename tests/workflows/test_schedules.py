@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
@@ -160,6 +161,14 @@ def test_a_day_of_23_or_25_hours_has_one_time_at_half_past_two(after, expected):
     schedule = Schedule(name="n", workflow="w", cron="30 2 * * *", timezone="Europe/Berlin")
     times = [moment.replace(tzinfo=None).isoformat() for moment in islice(schedule.times(datetime.fromisoformat(after)), 2)]
     assert times == expected
+
+
+@pytest.mark.parametrize(("day", "runs"), [("2026-03-29", 0), ("2026-10-25", 4)])
+def test_an_expression_that_begins_with_a_star_follows_the_hours_that_pass(day, runs):
+    schedule = Schedule(name="n", workflow="w", cron="*/30 2 * * *", timezone="Europe/Berlin")
+    first = datetime.fromisoformat(f"{day}T00:00:00").replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    times = [moment.astimezone(first.tzinfo) for moment in islice(schedule.times(first), 6)]
+    assert len([moment for moment in times if moment.date() == first.date()]) == runs
 
 
 @pytest.mark.parametrize(
