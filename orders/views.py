@@ -87,7 +87,10 @@ def order(request: HttpRequest, public_id: str) -> HttpResponse:
     view = visible_order(request, public_id)
     if view is None:
         return private(render(request, "orders/order_unknown.html", status=404))
-    facts = order_facts(view, request) | {
+    facts = order_facts(view, request)
+    facts |= {
+        # Without JavaScript the page loads itself again, but not under a form that the customer fills in.
+        "refreshes": not (facts["standing"].final or facts["may_pay"] or request.GET),
         "cancel_form": CancelForm(),
         "pay_form": PayForm(),
         "return_form": ReturnForm(initial={"key": secrets.token_urlsafe(16)}, left={}),
