@@ -22,7 +22,7 @@ class OrdersConfig(AppConfig):
         from orders.documents import crediting, issuing  # noqa: F401
         from orders.edits import changing  # noqa: F401
         from orders.factors import library, proofs, telling  # noqa: F401
-        from orders.identity import backend  # noqa: F401
+        from orders.identity import backend, reset_mail  # noqa: F401
         from orders.parcels import trouble  # noqa: F401
         from orders.privacy import closing  # noqa: F401
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401

@@ -23,6 +23,7 @@ from django.views.decorators.http import require_http_methods
 
 from orders import queries, services
 from orders.accounts.checkout import AccountCheckoutForm, form_for
+from orders.api.throttling import beyond_rate
 from orders.cart import Cart, Contents, changes
 from orders.forms import ADDRESS_FIELDS, CheckoutForm
 from orders.identity import guest_orders
@@ -59,8 +60,8 @@ def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> Http
     account = request.user if request.user.is_authenticated else None
     key = _key(request, token, account)
     # A second click counts, too, and is answered with the order of the first.
-    if account is None and guest_orders.refused(request, form.cleaned_data["email"]) and not services.placed_before(key):
-        form.add_error(None, _("Many orders were placed from here within an hour. Sign in to go on, or try again later."))
+    if (refusal := _too_many(request, form, account)) and not services.placed_before(key, account):
+        form.add_error(None, refusal)
         return _page(request, form, contents, status=429)
     try:
         placed = services.place_order(form.order_request(lines), account=account, idempotency_key=key)
@@ -77,6 +78,15 @@ def _place(request: HttpRequest, form: CheckoutForm, contents: Contents) -> Http
         form.keep_address(account)
     Cart(request.session).clear()
     return redirect("orders:order", placed.public_id)
+
+
+def _too_many(request: HttpRequest, form: CheckoutForm, account: AbstractBaseUser | None) -> str:
+    """Count the order; what to tell a customer who places too many, or nothing. An account's orders count as its requests at the API."""
+    if account is not None:
+        return _("You have placed many orders in a short time. Try again later.") if beyond_rate(account) else ""
+    if guest_orders.refused(request, form.cleaned_data["email"]):
+        return _("Many orders were placed from here within an hour. Sign in to go on, or try again later.")
+    return ""
 
 
 def _conflict(request: HttpRequest, form: CheckoutForm, refusal: services.Conflict) -> HttpResponse:

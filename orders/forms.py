@@ -57,6 +57,14 @@ class DescribedForm(forms.Form):
         self.mark_wrong_fields()
 
 
+class LinesField(forms.CharField):
+    """Text of several lines. A browser counts the end of a line as one character, as here, and sends two."""
+
+    def to_python(self, value: Any) -> Any:
+        """The text with the ends of its lines as one character."""
+        return (super().to_python(value) or "").replace("\r\n", "\n")
+
+
 class QuantityForm(forms.Form):
     """How many of a product; 0 takes it out of the cart."""
 
@@ -129,10 +137,10 @@ class PayForm(forms.Form):
         return [{"value": value, "label": label, "about": about} for value, label, about in payment_methods()]
 
 
-class CancelForm(forms.Form):
+class CancelForm(DescribedForm):
     """The reason for a customer's cancellation."""
 
-    reason = forms.CharField(
+    reason = LinesField(
         label=_("Why do you cancel?"),
         max_length=500,
         required=False,
@@ -140,10 +148,10 @@ class CancelForm(forms.Form):
     )
 
 
-class ReturnForm(forms.Form):
+class ReturnForm(DescribedForm):
     """What comes back: a quantity for each product that may be returned, and the reason. key: makes a second click harmless."""
 
-    reason = forms.CharField(label=_("Why do you return it?"), max_length=500, widget=forms.Textarea({"rows": 2}))
+    reason = LinesField(label=_("Why do you return it?"), max_length=500, widget=forms.Textarea({"rows": 2}))
     key = forms.CharField(max_length=64, widget=forms.HiddenInput())
 
     def __init__(self, *args: Any, left: Mapping[str, int], **kwargs: Any) -> None:
@@ -162,6 +170,20 @@ class ReturnForm(forms.Form):
     def lines(self) -> list[dict[str, Any]]:
         """The chosen products with their quantities."""
         return [{"sku": sku, "quantity": pieces} for sku in self.left if (pieces := self.cleaned_data.get(f"quantity-{sku}"))]
+
+    def typed(self, sku: str) -> str:
+        """What the customer typed as this product's quantity."""
+        return str(self.data.get(f"quantity-{sku}", "0"))
+
+    def wrong(self, sku: str) -> list[str]:
+        """What is wrong with it."""
+        return [str(message) for message in self.errors.get(f"quantity-{sku}", [])]
+
+    def renew(self, key: str) -> None:
+        """Take another key, because the form's own leads to no return."""
+        data: Any = self.data.copy()  # type: ignore[attr-defined]
+        data["key"] = key
+        self.data = data
 
     def problem(self) -> str:
         """What is wrong, in one sentence."""

@@ -134,9 +134,9 @@ def place_orders(items: Sequence[Item], *, account: AbstractBaseUser | None) -> 
     return outcomes  # type: ignore[return-value]
 
 
-def placed_before(idempotency_key: str) -> bool:
-    """Whether a guest has placed an order under this key."""
-    return under_key(client_of(None, idempotency_key), idempotency_key).exists()
+def placed_before(idempotency_key: str, account: AbstractBaseUser | None = None) -> bool:
+    """Whether this account, or a guest, has placed an order under this key."""
+    return under_key(client_of(account, idempotency_key), idempotency_key).exists()
 
 
 def first_placed(idempotency_keys: Sequence[str], account: AbstractBaseUser | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.contrib.auth.models import Group
@@ -81,30 +81,47 @@ def change_cart(request: HttpRequest, sku: str) -> HttpResponse:
     return redirect("orders:cart")
 
 
+class RefusedForm(NamedTuple):
+    """A form that the order's page shows again with what the customer typed. name: in the page's template."""
+
+    name: str
+    form: Any
+    status: int = 400
+
+
 @require_safe
 def order(request: HttpRequest, public_id: str) -> HttpResponse:
     """An order at its unguessable link. The page updates itself until the order has ended."""
     view = visible_order(request, public_id)
     if view is None:
         return private(render(request, "orders/order_unknown.html", status=404))
-    facts = order_facts(view, request) | {
-        "cancel_form": CancelForm(),
+    return _order_page(request, view)
+
+
+def _order_page(request: HttpRequest, view: OrderView, refused: RefusedForm | None = None) -> HttpResponse:
+    forms: dict[str, Any] = {"cancel_form": CancelForm(), "return_form": ReturnForm(initial={"key": secrets.token_urlsafe(16)}, left={})}
+    if refused is not None:
+        forms[refused.name] = refused.form
+    facts = order_facts(view, request)
+    facts |= forms | {
+        # Without JavaScript the page loads itself again, but not under a form that the customer fills in.
+        "refreshes": not (facts["standing"].final or facts["may_pay"] or request.GET or refused),
         "pay_form": PayForm(),
-        "return_form": ReturnForm(initial={"key": secrets.token_urlsafe(16)}, left={}),
-        **shown.facts(view, may_act=may_act(view, request.user)),
+        **shown.facts(view, forms["return_form"], may_act=may_act(view, request.user)),
         # A synchronous server would send a stream only at its end, so the page polls there.
         "streams": isinstance(request, ASGIRequest),
     }
-    return private(render(request, "orders/order.html", facts))
+    return private(render(request, "orders/order.html", facts, status=refused.status if refused else 200))
 
 
-Act = Callable[[HttpRequest, OrderView, Any], None]
+Act = Callable[[HttpRequest, OrderView, Any], RefusedForm | None]
 
 
 def acting_page(verb: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     """A view that lets the order's owner, a holder of a guest's link, or an operator act, and shows the order's page again.
 
-    verb: whose right an operator needs (`may_act`). act(request, view, by): what to do. It tells the result by a message.
+    verb: whose right an operator needs (`may_act`). act(request, view, by): what to do. It tells the result by a message, and returns
+    a form that it refused.
     """
 
     def decorate(act: Act) -> Callable[..., HttpResponse]:
@@ -114,8 +131,9 @@ def acting_page(verb: str) -> Callable[[Act], Callable[..., HttpResponse]]:
             view = visible_order(request, public_id)
             if view is None or not may_act(view, request.user, verb):
                 return private(render(request, "orders/order_unknown.html", status=404))
-            act(request, view, services.acting_on(view.account_id, request.user if request.user.is_authenticated else "customer"))
-            return redirect("orders:order", public_id)
+            by = services.acting_on(view.account_id, request.user if request.user.is_authenticated else "customer")
+            refused = act(request, view, by)
+            return redirect("orders:order", public_id) if refused is None else _order_page(request, view, refused)
 
         return page
 
@@ -126,18 +144,19 @@ by_customer = acting_page("")
 
 
 @acting_page("cancel")
-def cancel(request: HttpRequest, view: OrderView, by: Any) -> None:
+def cancel(request: HttpRequest, view: OrderView, by: Any) -> RefusedForm | None:
     """Cancel an order at the request of the customer on the order page."""
     form = CancelForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("The reason is too long: 500 characters at most. Nothing was cancelled."))
-        return
+        return RefusedForm("cancel_form", form)
     try:
         services.cancel_order(view.public_id, by=by, reason=form.cleaned_data["reason"].strip() or "no reason given")
     except (Refused, UnknownRun):
         messages.warning(request, _("This order can no longer be cancelled."))
     else:
         messages.success(request, _("Your cancellation is on its way."))
+    return None
 
 
 def visible_order(request: HttpRequest, public_id: str) -> OrderView | None:

@@ -90,6 +90,14 @@ def counted_until(buckets: list[str], *, seconds: int) -> dict[str, tuple[int, f
     return {bucket: (hits, wait) for bucket, hits, wait in found}
 
 
+def beyond_rate(account: Any) -> bool:
+    """Count a request of this account that does not come through the API; whether it has more than API_THROTTLE allows."""
+    if not settings.API_THROTTLE:
+        return False
+    most, seconds = parse_rate(settings.API_THROTTLE)
+    return counted([f"user:{account.pk}"], seconds=seconds)[0] > most
+
+
 def give_back(buckets: list[str]) -> None:
     """Take one off the count of each of these buckets."""
     db.run(_GIVE_BACK, {"buckets": buckets}, patience=PATIENCE_SECONDS)

@@ -15,6 +15,7 @@ from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
 from orders.accounts.forms import SignInForm
 from orders.accounts.mails import too_many
 from orders.api.throttling import address_of
+from orders.identity import reset_mail
 
 
 def refusal(wait: float) -> str:
@@ -58,3 +59,7 @@ class ResetForm(PasswordResetForm):
             message = _("We have sent several mails to this address already. Look into your mail, or try again in an hour.")
             raise forms.ValidationError(message, code="too_many_mails")
         return cleaned
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Queue the mail."""
+        reset_mail.ask(self.cleaned_data["email"])

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from orders.documents.issuing import of_order as documents_of
 from orders.documents.tables import INVOICE
 from orders.formats import money
+from orders.forms import ReturnForm
 from orders.queries import OrderView
 from orders.returns import answers
 from orders.returns.answers import ReturnView
@@ -32,14 +33,16 @@ class ReturnCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Returnable:
-    """One product of which pieces may be returned: `most` at most."""
+    """One product of which pieces may be returned: `most` at most. typed, wrong: of a form that was refused."""
 
     sku: str
     name: str
     most: int
+    typed: str = "0"
+    wrong: Sequence[str] = ()
 
 
-def facts(view: OrderView, *, may_act: bool) -> dict[str, Any]:
+def facts(view: OrderView, form: ReturnForm, *, may_act: bool) -> dict[str, Any]:
     """The template context of returns and documents. No query while the order is not Processed."""
     if view.process_state != RunState.PROCESSED:
         return {}
@@ -47,7 +50,11 @@ def facts(view: OrderView, *, may_act: bool) -> dict[str, Any]:
     names = {line.sku: line.name for line in view.lines}
     return {
         "returns": [card(one) for one in answers.of_order(view.public_id, view.archived)],
-        "returnable": [Returnable(sku=sku, name=names[sku], most=most) for sku, most in rest.items() if most > 0],
+        "returnable": [
+            Returnable(sku=sku, name=names[sku], most=most, typed=form.typed(sku), wrong=form.wrong(sku))
+            for sku, most in rest.items()
+            if most > 0
+        ],
         "documents": [
             (one, _("Invoice") if one.kind == INVOICE else _("Credit note"), money(one.total, one.currency))
             for one in documents_of(view.public_id)

@@ -9,6 +9,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.orders.test_accounts import deliver
 from tests.shopping import PASSWORD
 
 pytestmark = [pytest.mark.usefixtures("no_hints"), pytest.mark.django_db]
@@ -127,6 +128,7 @@ def test_a_cookie_that_is_not_the_accounts_own_makes_no_browser_known(change: st
 
 def test_a_new_password_by_mail_makes_the_browser_known(client, ada, mailoutbox) -> None:
     client.post("/accounts/password_reset/", {"email": "ada@example.com"})
+    deliver()
     link = re.search(r"https?://[^/\s]+(/accounts/reset/\S+)", mailoutbox[-1].body).group(1)
     for _ in range(9):
         sign_in(client, "ada", "wrong")
@@ -170,6 +172,7 @@ def test_few_mails_with_a_link_for_a_new_password_go_to_one_address(client, ada,
 
     assert [answer.status_code for answer in answers] == [302] * 5 + [200] * 2
     assert "We have sent several mails to this address already" in answers[-1].text
+    deliver()
     assert len(mailoutbox) == 5
 
 
@@ -178,4 +181,5 @@ def test_one_network_asks_for_few_mails(client, ada, mailoutbox) -> None:
         User.objects.create_user(f"user{number}", f"user{number}@example.com", PASSWORD)
         client.post("/accounts/password_reset/", {"email": f"user{number}@example.com"})
 
+    deliver()
     assert len(mailoutbox) == 20

@@ -1,4 +1,4 @@
-"""Guests place few orders, because each order sends mails."""
+"""Guests place few orders, because each order sends mails; an account places as many as API_THROTTLE lets it."""
 
 from __future__ import annotations
 
@@ -56,4 +56,35 @@ def test_a_second_click_at_the_limit_is_answered_with_the_order_of_the_first(cli
 
     assert (second.status_code, second.headers.get("Location")) == (302, first.headers["Location"])
     assert client.post("/checkout/", a_checkout(client)).status_code == 429
+    assert Submission.objects.count() == 1
+
+
+def test_an_account_orders_as_often_as_api_throttle_lets_it(client, mug, ada, settings) -> None:
+    settings.API_THROTTLE = "3/h"
+    client.force_login(ada)
+    assert [check_out(client, email=f"friend{number}@example.com") for number in range(3)] == [302] * 3
+    form = a_checkout(client)
+
+    answer = client.post("/checkout/", form)
+
+    assert answer.status_code == 429
+    assert "You have placed many orders in a short time." in answer.text
+    assert form["line1"] in answer.text
+    assert Submission.objects.count() == 3
+    settings.API_THROTTLE = None
+    assert client.post("/checkout/", form).status_code == 302
+
+
+def test_a_second_click_of_an_account_at_the_limit_is_answered_with_the_order_of_the_first(client, mug, ada, settings) -> None:
+    settings.API_THROTTLE = "1/h"
+    client.force_login(ada)
+    form = a_checkout(client)
+    mine = Session.objects.filter(pk=client.session.session_key)
+    before = mine.get().session_data
+    first = client.post("/checkout/", form)
+    mine.update(session_data=before)
+
+    second = client.post("/checkout/", form)
+
+    assert (second.status_code, second.headers.get("Location")) == (302, first.headers["Location"])
     assert Submission.objects.count() == 1

@@ -147,6 +147,36 @@ def test_a_customer_cancels_and_reads_that_nothing_is_charged(client, mug) -> No
     assert "can no longer be cancelled" in client.post(f"/orders/{public_id}/cancel/", {"reason": ""}, follow=True).text
 
 
+def test_a_reason_that_is_too_long_stays_in_the_form_and_the_end_of_a_line_counts_one_character(client, mug) -> None:
+    public_id = place()
+    longest = "\r\n".join(["x" * 99] * 4 + ["x" * 100])
+
+    refused = client.post(f"/orders/{public_id}/cancel/", {"reason": longest + "y"})
+
+    assert refused.status_code == 400
+    assert "The reason is too long" in refused.text
+    assert '<details class="ask" open>' in refused.text
+    assert "xy</textarea>" in refused.text
+    assert 'http-equiv="refresh"' not in refused.text
+    assert Submission.objects.get().cancel_requested_at is None
+    assert client.post(f"/orders/{public_id}/cancel/", {"reason": longest}).status_code == 302
+    assert Submission.objects.get().cancel_requested_at is not None
+
+
+def test_without_javascript_no_page_with_an_open_form_loads_itself_again(client, mug) -> None:
+    page = f"/orders/{place()}/"
+    plain = client.get(page).text
+    assert 'http-equiv="refresh"' in plain
+    assert f'<noscript><p><a href="{page}?cancel=1#order-cancel">' in plain
+    assert '<details class="ask needs-script">' in plain
+
+    opened = client.get(f"{page}?cancel=1").text
+
+    assert 'http-equiv="refresh"' not in opened
+    assert '<details class="ask" open>' in opened
+    assert "?cancel=1" not in opened
+
+
 def test_an_order_that_goes_back_to_an_earlier_step_is_not_called_cancelled(client, mug) -> None:
     public_id = place()
     ((stock, claims),) = testing.schedule()

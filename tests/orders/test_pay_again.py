@@ -183,6 +183,7 @@ def test_a_guest_pays_with_the_link_of_the_order(shop, services, client):
     key = refused(shop)
     page = client.get(f"/orders/{key}/").text
     assert f'action="/orders/{key}/payment/"' in page
+    assert 'http-equiv="refresh"' not in page, "it would take the choice away from a customer without JavaScript"
     assert "Pay in another way" in client.get(f"/orders/{key}/live/").text
 
     answer = client.post(f"/orders/{key}/payment/", {"payment_method": SECOND_FACTOR}, follow=True)

@@ -70,6 +70,49 @@ def test_a_wrong_form_changes_nothing_and_says_why(shop, guests, client, fields,
     assert not Return.objects.exists()
 
 
+def test_a_refused_form_keeps_what_the_customer_typed(shop, guests, client):
+    typed = {
+        "quantity-MUG-BLUE": "3",
+        "quantity-TOTE-OCHRE": "1",
+        "reason": "<b>too small</b>",
+        "key": key_of(client.get(f"/orders/{guests}/").text),
+    }
+
+    answer = client.post(f"/orders/{guests}/returns/", typed)
+
+    assert answer.status_code == 400
+    assert '<details class="ask no-print" open>' in answer.text
+    assert "&lt;b&gt;too small&lt;/b&gt;</textarea>" in answer.text
+    assert 'max="2" value="3"' in answer.text
+    assert 'id="wrong_quantity-MUG-BLUE"' in answer.text
+    assert 'max="3" value="1"' in answer.text
+    assert key_of(answer.text) == typed["key"]
+    assert "private, no-store" in answer.headers["Cache-Control"]
+
+
+@pytest.mark.parametrize("key", ["used", "ü", ""])
+def test_a_form_whose_key_leads_to_no_return_gets_another_one(shop, guests, client, key):
+    send(client, guests, **{"quantity-MUG-BLUE": "1", "reason": "too small", "key": "used"})
+    fields = {"quantity-MUG-BLUE": "1", "reason": "too blue"}
+
+    answer = client.post(f"/orders/{guests}/returns/", fields | {"key": key})
+
+    assert answer.status_code == (409 if key == "used" else 400)
+    assert "too blue</textarea>" in answer.text
+    assert Return.objects.count() == 1
+    send(client, guests, **fields, key=key_of(answer.text))
+    assert Return.objects.count() == 2
+
+
+def test_the_end_of_a_line_counts_one_character_as_in_the_browser(shop, guests, client):
+    reason = "\n".join(["x" * 99] * 4 + ["x" * 100])
+    assert len(reason) == 500
+
+    send(client, guests, **{"quantity-MUG-BLUE": "1", "reason": reason.replace("\n", "\r\n"), "key": "k"})
+
+    assert Return.objects.get().reason == reason
+
+
 def test_the_orders_of_others_take_no_return(shop, delivered, client):
     answers = [send(client, delivered, reason="x", key="k"), send(client, "unknown", reason="x", key="k")]
 
