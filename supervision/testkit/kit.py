@@ -93,7 +93,11 @@ class Kit:
     def advance(self, time: timedelta | str) -> None:
         """Let this much time pass: `timedelta` or text such as `90s`, `15m`, `3d`.
 
-        Everything that falls due on the way happens at its moment: waits end, claims expire and are recovered, steps run again.
+        All waits, claims and pauses that end on the way end at their moment: claims are recovered, steps run again.
+
+        The engine's rows move into the past; the clock and the calendar stay. So a schedule that a `sweep` has seen starts a run for
+        its last time before now, and never a second one for that time. A `Timer(until=)` that begins to wait afterwards, and code
+        that asks for the time, do not know how much has passed.
         """
         left = time.total_seconds() if isinstance(time, timedelta) else _seconds(time)
         self.run()
