@@ -45,6 +45,7 @@ class Child:
     started: float = 0.0
     pause: float = 0.0
     due: float | None = None  # when to start it again
+    unlogged: bool = False  # its last line could not be written to its log
     shown: list[float] = field(default_factory=list)  # when its last errors went to the console
 
     @property
@@ -165,13 +166,23 @@ class Children:
                 self._line(child, line)
 
     def _line(self, child: Child, line: bytes) -> None:
-        self._files[child.name].write(line + b"\n")
+        self._log(child, line)
         text = line.decode(errors="replace")
         child.last_lines = [*child.last_lines[-30:], text]
         if child.ready_when is not None and child.ready_when in line:
             child.ready = True
         if TROUBLE.search(line):
             self._show_trouble(child, text)
+
+    def _log(self, child: Child, line: bytes) -> None:
+        try:
+            self._files[child.name].write(line + b"\n")
+        except OSError as problem:  # a full disk ends no role
+            if not child.unlogged:
+                self._say(child.name, f"its log cannot be written: {problem.strerror}")
+            child.unlogged = True
+        else:
+            child.unlogged = False
 
     def _show_trouble(self, child: Child, text: str) -> None:
         now = time.monotonic()

@@ -6,12 +6,24 @@ import socket
 import time
 from collections.abc import Collection
 
+HIGHEST = 65535
 TRIES = 50
 PATIENCE_SECONDS = 3.0  # a process that was just killed may still hold the port
 
 
 class Taken(Exception):
     """The port that was asked for is not free; the message names it."""
+
+
+def number(text: str) -> int:
+    """An argparse type: the number of a port. 0: any that is free."""
+    port = int(text)
+    if not 0 <= port <= HIGHEST:
+        raise ValueError(text)
+    return port
+
+
+number.__name__ = f"port (up to {HIGHEST})"
 
 
 def choose(host: str, asked: int | None, *, usual: int, but: Collection[int] = ()) -> int:

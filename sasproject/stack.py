@@ -95,6 +95,8 @@ class Stack:
         """Choose the given port, or the first free ports near the usual ones. Raises DemoError if the given one is taken."""
         host = os.environ.get("HOST") or "127.0.0.1"
         asked = self.options.port or (int(os.environ["PORT"]) if os.environ.get("PORT", "").isdigit() else None)
+        if asked is not None and asked > ports.HIGHEST:
+            raise DemoError(f"PORT={asked}: ports go up to {ports.HIGHEST}.")
         try:
             port = ports.choose(host, asked, usual=8000)
         except ports.Taken as problem:
@@ -131,11 +133,15 @@ class Stack:
         self.postgres = EmbeddedPostgres(self.options.state_dir)
         fresh = not (self.options.state_dir / "pg").exists()
         self.say("demo", "creating the database" if fresh else "starting the database")
+        self.run_database(self.postgres)
+        self.env["DATABASE_URL"] = self.postgres.url
+
+    def run_database(self, server: EmbeddedPostgres) -> None:
+        """Start the embedded server. Raises DemoError if it does not run."""
         try:
-            self.postgres.start()
+            server.start()
         except EmbeddedPostgresError as problem:
             raise DemoError(str(problem)) from problem
-        self.env["DATABASE_URL"] = self.postgres.url
 
     def prepare_database(self) -> None:
         """Make tables, products and accounts. The simulators need none of them and start meanwhile."""
@@ -194,7 +200,7 @@ class Stack:
         """Read logs and restart processes that have ended: the database first, since the others need it."""
         if self.postgres is not None and self.postgres.process is not None and self.postgres.pid is None:
             self.say("postgres", "ended; starting it again")
-            self.postgres.start()
+            self.run_database(self.postgres)
             self.write_ready_file()
         self.children.pump(timeout)
 
@@ -249,13 +255,19 @@ class Stack:
     # 4. Stop ---------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop traffic, web and beat first, then the workers, then the simulators that they call, the database last."""
-        if self.options.ready_file is not None:
-            self.options.ready_file.unlink(missing_ok=True)
-        first = [name for name in ("traffic", "web", "beat") if name in self.children.by_name]
-        others = [name for name in self.children.by_name if name not in (*first, *LAST_TO_STOP)]
-        self.children.stop([*first, *others], STOP_SECONDS)
-        self.children.stop(LAST_TO_STOP, STOP_SECONDS)
-        if self.postgres is not None:
-            self.postgres.stop()
+        """Stop traffic, web and beat first, then the workers, then the simulators that they call, the database last.
+
+        An error on the way, as of a full disk, leaves no process behind.
+        """
+        try:
+            if self.options.ready_file is not None:
+                self.options.ready_file.unlink(missing_ok=True)
+            first = [name for name in ("traffic", "web", "beat") if name in self.children.by_name]
+            others = [name for name in self.children.by_name if name not in (*first, *LAST_TO_STOP)]
+            self.children.stop([*first, *others], STOP_SECONDS)
+            self.children.stop(LAST_TO_STOP, STOP_SECONDS)
+        finally:
+            self.children.kill()
+            if self.postgres is not None:
+                self.postgres.stop()
         self.say("demo", "stopped")

@@ -18,6 +18,7 @@ from supervision.agent import agents
 from supervision.governance import circuit_breaker, outages  # noqa: F401
 from supervision.ledger import findings  # noqa: F401
 from supervision.plans import comparison  # noqa: F401
+from supervision.postgres import params
 from supervision.store import epochs
 
 
@@ -39,6 +40,7 @@ class SupervisionConfig(AppConfig):
         from supervision.rabbitmq import declaring  # noqa: F401
         from supervision.store import alerts  # noqa: F401 - they register themselves
 
+        params.remember_name()
         autodiscover_modules("workflows")
         post_migrate.connect(list_resources, sender=self)
         post_migrate.connect(list_rights, sender=self)

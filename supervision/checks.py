@@ -20,7 +20,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from supervision import celery, conf
-from supervision.postgres import advice
+from supervision.postgres import advice, params
 from supervision.retry import OnExhausted, OnPermanent
 from supervision.runtime import failpoints
 from supervision.workflow import workflows
@@ -144,6 +144,17 @@ def check_routers(app_configs: object, **_: Any) -> list[CheckMessage]:
     if not router.allow_migrate_model(DEFAULT_DB_ALIAS, run):
         found.append(Error("DATABASE_ROUTERS makes none of the engine's tables in 'default'.", hint=hint, id="supervision.E022"))
     return list(found)
+
+
+@register(TAG)
+def check_direct(app_configs: object, **_: Any) -> list[CheckMessage]:
+    """The way around a pooler leads tests to the test database, too."""
+    direct = settings.DATABASES.get(params.DIRECT)
+    if direct is None or (direct.get("TEST") or {}).get("MIRROR") == DEFAULT_DB_ALIAS:
+        return []
+    what = f"DATABASES[{params.DIRECT!r}] does not follow 'default' to the test database: Django makes it one of its own, or none."
+    hint = f"DATABASES[{params.DIRECT!r}]['TEST'] = {{'MIRROR': {DEFAULT_DB_ALIAS!r}}}."
+    return [Warning(what, hint=hint, id="supervision.W027")]
 
 
 @register(TAG)

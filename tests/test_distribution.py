@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -53,6 +55,16 @@ def test_what_the_engine_imports_is_a_dependency_and_its_api_console_and_brokers
         others = set().union(*PARTS.values()) - rooms
         assert imported(*brokers, *others) == needed | {named(one)[0] for one in EXTRAS[extra]} - UNSEEN, extra
     assert imported() == needed | {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq", "pytest", "opentelemetry-sdk"}
+
+
+def test_the_example_s_tests_are_found_where_its_readme_says():
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "DJANGO"))}
+    env |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}  # in place of an installation, with its plugin
+    options = ["-p", "supervision.testkit.plugin", "-p", "no:cacheprovider", "--collect-only", "-q"]
+    command = [sys.executable, "-m", "pytest", *options, "tests"]
+    said = subprocess.run(command, cwd=ROOT / "examples" / "expenses", env=env, capture_output=True, text=True)
+
+    assert "9 tests collected" in said.stdout, said.stdout + said.stderr
 
 
 def test_the_embedded_server_finds_its_programs_in_the_package_of_its_extra():

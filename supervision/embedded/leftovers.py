@@ -57,5 +57,6 @@ def _postmaster_by_ps(data_dir: Path) -> list[int]:
         pid = int((data_dir / "postmaster.pid").read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return []
-    found = subprocess.run(["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    asked = ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)]  # -ww: the whole line, however wide the terminal is
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     return [pid] if "postgres" in found and str(data_dir) in found and not found.startswith("Z") else []

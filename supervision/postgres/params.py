@@ -12,6 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 NOT_LIBPQS = ("pool", "isolation_level", "server_side_binding", "assume_role", "prepare_threshold", "cursor_factory", "context")
 DIRECT = "direct"  # the alias that leads to the server itself, where DATABASES["default"] is a pooler in transaction mode
 MOST_LETTERS = 63  # PostgreSQL cuts a longer application_name
+_own: list[str] = []  # the name of the project's own database
 
 
 def direct() -> str:
@@ -19,9 +20,26 @@ def direct() -> str:
     return DIRECT if DIRECT in connections.settings else DEFAULT_DB_ALIAS
 
 
+def remember_name() -> None:
+    """Remember the name of the project's own database, when the process starts.
+
+    Django's tests give `default` another name. They migrate the test database before they rename `direct` as well: so the engine's
+    own sessions follow `default`, and never come to the project's database.
+    """
+    _own[:] = [str(connections.settings[DEFAULT_DB_ALIAS]["NAME"])]
+
+
+def _of_tests() -> str | None:
+    """The name of the test database, while there is one."""
+    name = str(connections.settings[DEFAULT_DB_ALIAS]["NAME"])
+    return name if _own and name != _own[0] else None
+
+
 def of_own(purpose: str) -> dict[str, Any]:
     """The parameters of a connection to the server itself. purpose: what pg_stat_activity says that it does."""
     params = libpqs(connections[direct()].get_connection_params())
+    if name := _of_tests():
+        params["dbname"] = name
     return {**params, "application_name": named(params.get("application_name"), purpose)}
 
 
@@ -47,6 +65,8 @@ def own_session() -> Iterator[None]:
         return
     pooled, session = connections[DEFAULT_DB_ALIAS], connections.create_connection(DIRECT)
     session.alias = DEFAULT_DB_ALIAS  # Django's transactions look a connection up by its alias
+    if name := _of_tests():
+        session.settings_dict = {**session.settings_dict, "NAME": name}
     connections[DEFAULT_DB_ALIAS] = session
     try:
         yield

@@ -93,7 +93,11 @@ class Kit:
     def advance(self, time: timedelta | str) -> None:
         """Let this much time pass: `timedelta` or text such as `90s`, `15m`, `3d`.
 
-        Everything that falls due on the way happens at its moment: waits end, claims expire and are recovered, steps run again.
+        All waits, claims and pauses that end on the way end at their moment: claims are recovered, steps run again.
+
+        The engine's rows move into the past; the clock and the calendar stay. So a schedule that a `sweep` has seen starts a run for
+        its last time before now, and never a second one for that time. A `Timer(until=)` that begins to wait afterwards, and code
+        that asks for the time, do not know how much has passed.
         """
         left = time.total_seconds() if isinstance(time, timedelta) else _seconds(time)
         self.run()
@@ -199,8 +203,8 @@ class Kit:
         def one(real: Behaviour, calls: list[str], prefix: str) -> Behaviour:
             return lambda request: self._call(f"{prefix}{request.step}", real, request, calls)
 
-        def many(real: Any, calls: list[str], prefix: str) -> Callable[[Sequence[StepRequest]], list[Any]]:
-            return lambda requests: [_outcome(one(lambda each: real([each])[0], calls, prefix), each) for each in requests]
+        def many(real: Any, calls: list[str], prefix: str) -> Callable[[Sequence[StepRequest]], Sequence[Any]]:
+            return lambda requests: self._call_many(prefix, real, requests, calls)
 
         made, suffix = (many, "_many") if agent.transactional else (one, "")
         for name, calls, prefix in (("perform", self.performed, ""), ("compensate", self.undone, "undo:")):
@@ -211,20 +215,41 @@ class Kit:
 
     def _call(self, step: str, real: Behaviour, request: StepRequest, calls: list[str]) -> Any:
         calls.append(request.step)
-        behaviour = real
-        if stack := self._fakes.get(step):
-            behaviour, times = stack.pop()
-            if times is None or times > 1:
-                stack.append((behaviour, times and times - 1))
-        answer = behaviour(request)
-        if step in self._late:
-            self._late.remove(step)
-            self._recover_meanwhile(request)
+        answer = (self._next_fake(step) or real)(request)
+        self._recover_if_late(step, request)
         return answer
 
-    def _recover_meanwhile(self, request: StepRequest) -> None:
-        testing.let_pass(request.remaining + 1)
-        self.sweep()
+    def _call_many(self, prefix: str, real: Any, requests: Sequence[StepRequest], calls: list[str]) -> Sequence[Any]:
+        """Give the agent all requests that no fake answers in one call, as a worker does. What the agent raises is for the engine."""
+        calls += [request.step for request in requests]
+        before = {step: list(stack) for step, stack in self._fakes.items()}
+        fakes = [self._next_fake(f"{prefix}{request.step}") for request in requests]
+        rest = [number for number, fake in enumerate(fakes) if fake is None]
+        try:
+            answers = real([requests[number] for number in rest]) if rest else []
+        except Exception:
+            self._fakes = before  # the engine gives the requests again, one by one
+            raise
+        if len(rest) < len(requests):
+            own = dict(zip(rest, answers, strict=True))
+            answers = [_outcome(fake, requests[number]) if fake else own[number] for number, fake in enumerate(fakes)]
+        for request in requests:
+            self._recover_if_late(f"{prefix}{request.step}", request)
+        return answers
+
+    def _next_fake(self, step: str) -> Behaviour | None:
+        if not (stack := self._fakes.get(step)):
+            return None
+        behaviour, times = stack.pop()
+        if times is None or times > 1:
+            stack.append((behaviour, times and times - 1))
+        return behaviour
+
+    def _recover_if_late(self, step: str, request: StepRequest) -> None:
+        if step in self._late:
+            self._late.remove(step)
+            testing.let_pass(request.remaining + 1)
+            self.sweep()
 
     def _arrives(self, label: str) -> bool:
         if label in self._lost:

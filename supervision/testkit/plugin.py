@@ -23,12 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Remember the name of the project's own database before a fixture replaces it by the test database."""
+    """Remember the name of the project's own database before a fixture replaces it by the test database, and let `direct` follow."""
     if any("sas_database" in getattr(item, "fixturenames", ()) for item in session.items):
         from django.core.exceptions import ImproperlyConfigured
-        from django.db import connection
+        from django.db import connection, connections
 
         try:
+            if (direct := connections.settings.get("direct")) is not None:
+                direct["TEST"]["MIRROR"] = direct["TEST"]["MIRROR"] or "default"
             session.config.stash[OWN_DATABASE] = str(connection.settings_dict["NAME"])
         except ImproperlyConfigured:
             text = "the fixture `sas` needs Django's settings: set DJANGO_SETTINGS_MODULE, in the environment or in pytest.ini"

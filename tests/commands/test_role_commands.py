@@ -103,6 +103,11 @@ def test_only_belongs_to_the_agents(manage: Manage):
         manage("work", "scheduler", "--only", "payment")
 
 
+def test_an_unknown_level_of_the_log_is_refused_and_the_levels_are_named(manage: Manage):
+    with pytest.raises(CommandError, match=r"--loglevel: invalid choice: 'CHATTY' \(choose from .*WARNING.*DEBUG"):
+        manage("work", "scheduler", "--loglevel", "chatty")
+
+
 def test_the_log_leaves_messages_and_tasks_out_unless_the_project_wants_them(monkeypatch):
     theirs, ours = "celery.app.trace", "celery.worker.strategy"
     for name, level in ((theirs, logging.DEBUG), (ours, logging.NOTSET)):

@@ -190,6 +190,16 @@ def test_a_router_that_leads_the_engines_tables_elsewhere_is_an_error(settings: 
     ]
 
 
+def test_a_way_around_the_pooler_that_tests_do_not_mirror_is_a_warning(settings: Any, monkeypatch: pytest.MonkeyPatch):
+    assert found(checks.check_direct) == {}
+    direct = {**settings.DATABASES["default"], "TEST": {"MIRROR": None}}
+    monkeypatch.setitem(settings.DATABASES, "direct", direct)
+    assert found(checks.check_direct)["supervision.W027"].hint == "DATABASES['direct']['TEST'] = {'MIRROR': 'default'}."
+
+    direct["TEST"] = {"MIRROR": "default"}
+    assert found(checks.check_direct) == {}
+
+
 def test_a_default_database_that_is_no_postgresql_is_named_and_nothing_else_is_asked_of_it(tmp_path: Any):
     words = (
         "from django.conf import settings; settings.configure(SECRET_KEY='x', USE_TZ=True,"

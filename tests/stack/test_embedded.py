@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from supervision.embedded import binaries as pgbinaries
+from supervision.embedded import leftovers
 from supervision.embedded.binaries import EmbeddedPostgresError
 from supervision.embedded.leftovers import end_leftovers
 from supervision.embedded.server import EmbeddedPostgres, database_url, socket_dir
@@ -226,6 +227,14 @@ def test_a_foreign_locale_and_foreign_pg_variables_do_not_matter(new_server, mon
 
 def test_ending_leftovers_of_nothing_is_harmless(tmp_path):
     end_leftovers(tmp_path / "pg", tmp_path / "sockets")
+
+
+def test_a_leftover_server_is_found_from_a_narrow_terminal(monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "40")
+    with subprocess.Popen([sys.executable, "-c", "input()", "postgres", "-D", str(tmp_path / "pg")], stdin=subprocess.PIPE) as server:
+        (tmp_path / "postmaster.pid").write_text(f"{server.pid}\n{tmp_path / 'pg'}\n")
+        assert leftovers._postmaster_by_ps(tmp_path) == [server.pid]
+        server.kill()
 
 
 def test_chosen_binaries_are_obeyed_or_refused(monkeypatch, tmp_path):

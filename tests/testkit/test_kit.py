@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from sasproject.roles import ROOT
-from supervision import Agent, Intention, OutcomeUnknown, PermanentFailure, Step, TransientFailure, WaitForSignal, Workflow
+from supervision import Intention, OutcomeUnknown, PermanentFailure, TransientFailure, WaitForSignal, Workflow
 from supervision.agent import WAIT, WaitAgent, registered
 from supervision.errors import UnreadableSubmission
 from supervision.models import Effect, StrayReply
@@ -139,35 +139,6 @@ def test_a_faked_step_writes_nothing_to_the_ledger(sas, monkeypatch):
 
     sas.start("toy", {"n": 1})
     assert Effect.objects.count() == 2
-
-
-class Clerk(Agent):
-    """Works in this database only."""
-
-    name, transactional = "clerk", True
-
-    def perform_many(self, requests):
-        return [{"clerk": request.payload["n"]} for request in requests]
-
-    def compensate_many(self, requests):
-        return [{} for _ in requests]
-
-
-def test_agents_that_only_write_the_database_are_watched_faked_and_killed_too(sas, monkeypatch):
-    workflow = Workflow("clerks", (Step("file", agent="clerk", retry=toy.RETRY), Step("sign", agent="clerk", retry=toy.RETRY)))
-    monkeypatch.setitem(registered, "clerk", Clerk())
-    monkeypatch.setitem(_workflows, ("clerks", 1), workflow)
-    monkeypatch.setitem(_newest, "clerks", workflow)
-    sas.fake("sign", raises=TransientFailure("busy"), times=1)
-    sas.kill("file")
-
-    run = sas.start("clerks", {"n": 3})
-    assert run.results == {}
-    sas.advance("10m")
-
-    run.assert_state("Processed")
-    assert run.results["file"] == {"clerk": 3}
-    assert sas.performed == ["file", "file", "sign", "sign"]
 
 
 def test_a_fake_of_an_unknown_step_names_the_one_that_was_meant(sas):

@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from sasproject import ports
 from sasproject.stack import DemoError, Options, Stack
 
 
@@ -19,7 +20,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """The launcher's options."""
-        parser.add_argument("--port", type=int, help="where the web pages are (default: PORT, or 8000 or the next free one)")
+        parser.add_argument("--port", type=ports.number, help="where the web pages are (default: PORT, or 8000 or the next free one)")
         parser.add_argument("--no-simulators", action="store_true", help="use the payment, carrier and mail services of the environment")
         parser.add_argument("--no-traffic", action="store_true", help="place no orders")
         parser.add_argument(
@@ -43,5 +44,5 @@ class Command(BaseCommand):
         )
         try:
             Stack(chosen, self.say).run()
-        except DemoError as problem:
+        except (DemoError, OSError) as problem:  # a full disk, a directory that may not be written
             raise CommandError(str(problem)) from problem

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from orders.simulators.behaviour import LONGEST, MAIL, Behaviour
 from orders.simulators.ledger import LedgerInUse
+from sasproject import ports
 
 try:
     from orders.simulators.server import Simulators
@@ -30,8 +31,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         ledger = Path(settings.STATE_DIR) / "simulators.jsonl"
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-        parser.add_argument("--port", type=_port, default=8010, help="HTTP: payment, carrier, control (8010; 0 = any)")
-        parser.add_argument("--smtp-port", type=_port, default=8025, help="SMTP (8025; 0 = any)")
+        parser.add_argument("--port", type=ports.number, default=8010, help="HTTP: payment, carrier, control (8010; 0 = any)")
+        parser.add_argument("--smtp-port", type=ports.number, default=8025, help="SMTP (8025; 0 = any)")
         parser.add_argument("--ledger", type=Path, default=ledger, help=f"file that keeps what they did ({ledger})")
         parser.add_argument(
             "--search-lag", type=_seconds, default=60.0, metavar="SECONDS", help="the payment search shows nothing younger (60)"
@@ -110,10 +111,3 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds <= LONGEST:
         raise ValueError(text)
     return seconds
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise ValueError(text)
-    return port

@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import current_app, signals
 from celery.beat import EmbeddedService
+from celery.utils.log import LOG_LEVELS
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 from django.db.migrations import Migration
@@ -43,7 +44,10 @@ class Command(Base):
         parser.add_argument("role", choices=[*CALLS, "beat"])
         parser.add_argument("--only", metavar="AGENT,...", help="agents: serve these agents alone; payment.2 is one partition")
         parser.add_argument("--concurrency", type=at_least(1), metavar="N", help="tasks at once (default: 2 to 6, by role)")
-        parser.add_argument("--loglevel", default="INFO", help="the least important messages in the log (default INFO)")
+        levels = [name for name in LOG_LEVELS if isinstance(name, str)]
+        parser.add_argument(
+            "--loglevel", type=str.upper, choices=levels, default="INFO", help="the least important messages in the log (default INFO)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # Celery would import every page for checks whose findings it drops
