@@ -54,7 +54,8 @@ def test_what_the_engine_imports_is_a_dependency_and_its_api_console_and_brokers
     for extra, rooms in PARTS.items():
         others = set().union(*PARTS.values()) - rooms
         assert imported(*brokers, *others) == needed | {named(one)[0] for one in EXTRAS[extra]} - UNSEEN, extra
-    assert imported() == needed | {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq", "pytest", "opentelemetry-sdk"}
+    beside = {"djangorestframework", "drf-spectacular", "django-unfold", "pgmq", "redis", "pytest", "opentelemetry-sdk"}
+    assert imported() == needed | beside
 
 
 def test_the_example_s_tests_are_found_where_its_readme_says():
