@@ -81,6 +81,11 @@ class Snapshot:
         return not all(known.closed for known in self.by_name.values())
 
     @cached_property
+    def down(self) -> list[str]:
+        """The resources that take no calls now: paused, or with a breaker that is not closed."""
+        return [known.name for known in self.by_name.values() if known.paused or not known.closed]
+
+    @cached_property
     def governed_services(self) -> list[str]:
         """The services whose calls are counted or routed, beyond the breaker."""
         return list(filter(self.governed, self.serving))

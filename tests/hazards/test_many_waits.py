@@ -69,7 +69,7 @@ def _rows(node: Any) -> Iterator[float]:
 
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_waits_cost_sweep_claim_and_signal_nothing(sas, many):
-    assert read(ANY_DUE, {"shut": [], "since": "-infinity", "known": ["waiting 1"]}) == 0
+    assert read(ANY_DUE, {"shut": [], "down": [], "since": "-infinity", "known": ["waiting 1"]}) == 0
     touches_less_than(WINDOW, supervisor.sweep_once)
     touches_less_than(200, lifecycle.look)
     touches_less_than(50, working._rest)

@@ -105,7 +105,7 @@ def test_claims_read_no_step_that_is_asleep(sas, flow):
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE supervision_stepstate")
         cursor.execute("SET enable_seqscan = off")
-        params = {"shut": [], "since": "-infinity", "known": ["waiting 1"]}
+        params = {"shut": [], "down": [], "since": "-infinity", "known": ["waiting 1"]}
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + ANY_DUE, params)
         [[plan]] = cursor.fetchall()
         cursor.execute("SET enable_seqscan = on")
