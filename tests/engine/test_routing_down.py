@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import celery
 import pytest
 
 from supervision.dispatch import scheduler
@@ -9,6 +10,7 @@ from supervision.governance import circuit_breaker
 from supervision.models import Resource
 from supervision.operations import operator_verbs
 from supervision.testing import run_of, run_until_idle, schedule, step, submit_many
+from supervision.wakeup import hints
 from tests.engine import kit
 from tests.engine.test_routing import asked, route, two_accounts
 from tests.support import toy
@@ -82,3 +84,18 @@ def test_a_step_that_is_bound_to_the_one_with_the_open_breaker_probes_it_when_th
     assert scheduler.due()
     assert kit.idle_state(key) == "Processed"
     assert asked() == ["beta-north"]
+
+
+def test_a_refusal_after_the_claim_tells_the_scheduler_that_others_may_go(two_accounts, monkeypatch):
+    bound(1, "beta-north")
+    claimed = schedule()
+    paused("beta-north")
+    sent = []
+    monkeypatch.setattr(celery.current_app, "send_task", lambda task, **_: sent.append(task))
+    monkeypatch.setattr(hints, "enabled", True)
+
+    kit.go(claimed)
+    hints.flush()
+
+    assert asked() == []
+    assert hints.SCHEDULE in sent
