@@ -86,6 +86,19 @@ def test_a_step_that_is_bound_to_the_one_with_the_open_breaker_probes_it_when_th
     assert asked() == ["beta-north"]
 
 
+def test_the_wait_for_the_paused_resource_that_did_the_work_is_no_starvation(two_accounts):
+    key, *_ = kit.at_step(2)
+    paused("beta-north")
+    kit.fetch("UPDATE supervision_stepstate SET resource = 'beta-north' WHERE run_id = %s AND position = 1", [run_of(key).pk])
+    kit.fetch("UPDATE supervision_stepstate SET started_at = NULL WHERE run_id = %s AND position = 2", [run_of(key).pk])
+    operator_verbs.cancel(key, by="operator", reason="no longer wanted")
+    run_until_idle()
+    assert kit.states(key, "undo")[1] == "Pending"
+    kit.fetch("UPDATE supervision_stepstate SET not_before = now() - interval '10 min', complete_by = NULL WHERE direction = 'undo'")
+
+    assert kit.incidents() == []
+
+
 def test_a_refusal_after_the_claim_tells_the_scheduler_that_others_may_go(two_accounts, monkeypatch):
     bound(1, "beta-north")
     claimed = schedule()
