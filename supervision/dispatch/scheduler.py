@@ -111,7 +111,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
         _gather(places, probes.claim(resource))
     for service in seen.governed_services:
         if within := admission.claimable(service, most)[0]:
-            _gather(places, claiming.claim(within, only=resources.agents_of([service]), down=seen.down))
+            _gather(places, claiming.claim(within, only=resources.agents_of([service]), down=seen.unreachable()))
     claimed = sum(map(len, places.values()))
     in_flight.add(claimed)
     if not claimed or (failpoints.armed and failpoints.hit("scheduler.after_claim", [place.label for place in places])):
@@ -240,4 +240,4 @@ def due() -> bool:
     probed = circuit_breaker.worth_probing()
     tried = resources.agents_of([seen.by_name[name].service for name in probed if name in seen.by_name])
     shut = {*seen.shut_agents, *resources.agents_of(full)} - set(tried)
-    return claiming.any_due(shut=sorted(shut), down=sorted({*seen.down} - probed))
+    return claiming.any_due(shut=sorted(shut), down=seen.unreachable(but=probed))

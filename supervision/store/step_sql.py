@@ -121,7 +121,7 @@ ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.ag
 # CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
 # limit cannot be re-evaluated and take more (PostgreSQL bug 15715); SKIP LOCKED sends a second scheduler to other
 # work. Agents whose resource takes no calls now are left out (`shut`). Agents of limited services are claimed apart (`only`),
-# without the steps that only a resource of theirs may take that takes none (`down`).
+# without the steps that only a resource of theirs may take that takes none (`down`, `dark`).
 # `attempt` is the fencing token: it rises with every claim, and the guard of every later write checks it. Where the plan branches,
 # several steps of a run may be claimed at once, here and elsewhere: their events are numbered by the run's row. The runs' rows are
 # locked in one order, after the steps'.

@@ -6,7 +6,7 @@ import celery
 import pytest
 
 from supervision.dispatch import scheduler
-from supervision.governance import circuit_breaker
+from supervision.governance import circuit_breaker, resources
 from supervision.models import Resource
 from supervision.operations import operator_verbs
 from supervision.testing import run_of, run_until_idle, schedule, step, submit_many
@@ -84,6 +84,39 @@ def test_a_step_that_is_bound_to_the_one_with_the_open_breaker_probes_it_when_th
     assert scheduler.due()
     assert kit.idle_state(key) == "Processed"
     assert asked() == ["beta-north"]
+
+
+def test_steps_whose_route_leads_to_a_paused_resource_are_not_claimed_and_hold_up_no_order_of_the_other(two_accounts):
+    route("it", "beta-north")
+    held = submit_many("toy-plain", [{"n": n, "partition": "it"} for n in range(10)])
+    kit.go(schedule())
+    paused("beta-north")
+    keys = submit_many("toy-plain", [{"n": 11}, {"n": 12, "partition": "pt"}])
+    kit.go(schedule())
+
+    kit.go(schedule())
+
+    assert asked() == ["beta-south"] * 2
+    assert {step(key, "beta-step").attempt for key in held} == {0}
+    assert kit.idle_states(keys) == {"Processed"}
+    assert not scheduler.due()
+    route("it", "beta-south")
+    assert scheduler.due()
+    assert kit.idle_states(held) == {"Processed"}
+
+
+def test_where_the_route_for_all_leads_to_a_paused_resource_only_what_has_another_route_is_claimed(two_accounts):
+    route("*", "beta-north")
+    route("pt", "beta-south")
+    paused("beta-north")
+    unnamed, italian, portuguese = submit_many("toy-plain", [{"n": 1}, {"n": 2, "partition": "it"}, {"n": 3, "partition": "pt"}])
+
+    run_until_idle()
+
+    assert [step(key, "beta-step").attempt for key in (unnamed, italian, portuguese)] == [0, 0, 1]
+    assert not scheduler.due()
+    route(resources.partition_of(unnamed), "beta-south")
+    assert kit.idle_state(unnamed) == "Processed"
 
 
 def test_the_wait_for_the_paused_resource_that_did_the_work_is_no_starvation(two_accounts):
