@@ -232,7 +232,7 @@ for _invariant, _violations in (
             ON e.run_id = s.run_id AND e.direction = s.direction AND e.position = s.position
          WHERE s.process_state IS DISTINCT FROM coalesce(e.newest, 'Pending')
             -- Attempts jump by 10,000 (states.ATTEMPTS_PER_EPOCH) where an epoch begins.
-            OR mod(s.attempt, 10000) <> coalesce(e.claims, 0)
+            OR mod(s.attempt, 10000) <> mod(coalesce(e.claims, 0), 10000)
             OR s.failure_count + s.dispatch_count > s.attempt
         """,
     ),

@@ -50,6 +50,12 @@ class Effect(StrEnum):
     DONE = "done"
 
 
+# The only resource that may take step `s`, or null: its effect there is unknown or done, or what it undoes was done there.
+BOUND_TO = """CASE s.direction WHEN 'do' THEN CASE WHEN s.effect <> 'none' THEN s.resource END ELSE (
+            SELECT CASE WHEN d.effect <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource) END
+              FROM supervision_stepstate d WHERE d.run_id = s.run_id AND d.direction = 'do' AND d.position = s.position) END"""
+
+
 class Move(NamedTuple):
     """One allowed transition: `mover` is the actor that makes it, `why` the reason."""
 

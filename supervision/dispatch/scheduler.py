@@ -111,7 +111,7 @@ def claim_once(send: Dispatch = dispatch) -> tuple[int, int]:
         _gather(places, probes.claim(resource))
     for service in seen.governed_services:
         if within := admission.claimable(service, most)[0]:
-            _gather(places, claiming.claim(within, only=resources.agents_of([service])))
+            _gather(places, claiming.claim(within, only=resources.agents_of([service]), down=seen.unreachable()))
     claimed = sum(map(len, places.values()))
     in_flight.add(claimed)
     if not claimed or (failpoints.armed and failpoints.hit("scheduler.after_claim", [place.label for place in places])):
@@ -237,6 +237,7 @@ def due() -> bool:
     """Whether a step is due that may be claimed: now, as soon as its resource's rate allows, or as a probe of its resource."""
     seen = resources.look()
     full = [service for service in seen.governed_services if not any(admission.claimable(service, 1))]
-    tried = resources.agents_of([seen.by_name[name].service for name in circuit_breaker.worth_probing() if name in seen.by_name])
+    probed = circuit_breaker.worth_probing()
+    tried = resources.agents_of([seen.by_name[name].service for name in probed if name in seen.by_name])
     shut = {*seen.shut_agents, *resources.agents_of(full)} - set(tried)
-    return claiming.any_due(shut=sorted(shut))
+    return claiming.any_due(shut=sorted(shut), down=seen.unreachable(but=probed))

@@ -90,6 +90,7 @@ def _begin(place: StepPosition, claims: Sequence[Claim]) -> list[Started]:
         answer = admission.admit(place, claims)
         if answer.refused:
             failures.fail(place, answer.refused)
+            hints.send(hints.SCHEDULE)  # other orders may take the places that these were claimed for
         claims = answer.admitted
     started = step_verbs.start(place, claims)
     if len(started) < len(claims):

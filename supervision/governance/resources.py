@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -79,6 +79,19 @@ class Snapshot:
     def troubled(self) -> bool:
         """Whether a breaker is not closed."""
         return not all(known.closed for known in self.by_name.values())
+
+    def unreachable(self, *, but: Collection[str] = ()) -> Mapping[str, list[str]]:
+        """What takes no calls now, for `bounds.reachable_sql`: paused resources and those with a breaker that is not closed.
+
+        but: resources that count as taking calls.
+        """
+        down = {known.name for known in self.by_name.values() if (known.paused or not known.closed) and known.name not in but}
+        dark, lit = set[str](), set[str]()
+        for (service, partition), (resource, _) in self.routes.items() if down else ():
+            hashed = partition.isdigit() and resource not in down  # an order that names no partition may fall into it
+            for name in agents_of([service]):
+                (dark if resource in down else lit).update([f"{name}/{partition}", f"{name}/"][: 1 + hashed])
+        return {"down": sorted(down), "dark": sorted(dark), "lit": sorted(lit)}
 
     @cached_property
     def governed_services(self) -> list[str]:

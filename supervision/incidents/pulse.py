@@ -17,17 +17,35 @@ EVERY = "interval '10 seconds'"
 FINAL = "interval '10 minutes'"  # so long before the newest minute nothing is counted again
 COUNTED_AT_ONCE = 50  # incidents whose worth one look adds up
 
+# Minutes in the future were written by a clock that ran ahead and was put back. They stay, because `corrected_clock` looks for them and
+# orders ended in them. All that such a clock has written of the minutes up to now is counted again, and leaves the totals (`undone`).
 _MINUTES = f"""
-WITH newest AS (SELECT minute, recorded_at FROM supervision_pulse ORDER BY minute DESC LIMIT 1),
-clock AS (SELECT date_trunc('minute', now()) AS this),
-begins AS (SELECT c.this, greatest(c.this - interval '7 days', coalesce(n.minute - interval '2 minutes', b.minute, c.this)) AS first
-             FROM clock c LEFT JOIN newest n ON true
+WITH clock AS (SELECT date_trunc('minute', now()) AS this, EXISTS (SELECT FROM supervision_pulse WHERE minute > now()) AS was_ahead),
+newest AS (SELECT minute, recorded_at FROM supervision_pulse WHERE minute <= now() ORDER BY minute DESC LIMIT 1),
+doubtful AS (SELECT min(minute) AS minute FROM supervision_pulse
+              WHERE (SELECT was_ahead FROM clock) AND recorded_at > now() AND minute <= now()),
+begins AS (SELECT c.this, greatest(c.this - interval '7 days',
+                                   coalesce(least(n.minute - interval '2 minutes', d.minute), b.minute, c.this)) AS first
+             FROM clock c CROSS JOIN doubtful d LEFT JOIN newest n ON true
              LEFT JOIN LATERAL (
                   SELECT date_trunc('minute', least((SELECT min(finished_at) FROM supervision_run WHERE finished_at IS NOT NULL),
                                                     (SELECT min(raised_at) FROM supervision_alert WHERE kind = 'error')))
-                   WHERE n.minute IS NULL) b(minute) ON true
+                   WHERE n.minute IS NULL AND NOT c.was_ahead) b(minute) ON true
             WHERE n.minute IS NULL OR n.minute < c.this OR n.recorded_at < now() - {EVERY} OR n.recorded_at > now()),
 span AS MATERIALIZED (SELECT first, least(this, first + interval '1 hour') AS last FROM begins),
+undone AS MATERIALIZED (
+    SELECT p.* FROM span CROSS JOIN supervision_pulsetotal t JOIN supervision_pulse p ON p.minute >= span.first AND p.minute < t.until),
+c AS (SELECT c.class, sum(c.n) AS n FROM undone u CROSS JOIN LATERAL unnest(u.classes, u.counts) c(class, n) GROUP BY c.class),
+total AS (
+    UPDATE supervision_pulsetotal t
+       SET until = span.first, processed = t.processed - s.processed, cancelled = t.cancelled - s.cancelled,
+           stopped = t.stopped - s.stopped, seconds = t.seconds - s.seconds,
+           counts = ARRAY(SELECT coalesce(t.counts[i + 1], 0) - coalesce(c.n, 0)
+                            FROM generate_series(0, {LAST}) i LEFT JOIN c ON c.class = i ORDER BY i)
+      FROM span CROSS JOIN (
+           SELECT coalesce(sum(processed), 0) AS processed, coalesce(sum(cancelled), 0) AS cancelled,
+                  coalesce(sum(stopped), 0) AS stopped, coalesce(sum(seconds), 0) AS seconds FROM undone) s
+     WHERE t.until > span.first),
 ended AS (
     SELECT minute, sum(n) FILTER (WHERE process_state = 'Processed') AS processed,
            sum(n) FILTER (WHERE process_state = 'Cancelled') AS cancelled,
@@ -75,7 +93,7 @@ _BEGIN_TOTAL = "INSERT INTO supervision_pulsetotal (id, until) VALUES (1, 'epoch
 _FOLD = f"""
 WITH p AS MATERIALIZED (
     SELECT p.* FROM supervision_pulse p, supervision_pulsetotal t
-     WHERE p.minute >= t.until AND p.minute < (SELECT max(minute) FROM supervision_pulse) - {FINAL}),
+     WHERE p.minute >= t.until AND p.minute < least((SELECT max(minute) FROM supervision_pulse), now()) - {FINAL}),
 s AS (SELECT max(minute) AS newest, sum(processed) AS processed, sum(cancelled) AS cancelled, sum(stopped) AS stopped,
              sum(coalesce(seconds, 0)) AS seconds FROM p),
 c AS (SELECT c.class, sum(c.n) AS n FROM p CROSS JOIN LATERAL unnest(p.classes, p.counts) c(class, n) GROUP BY c.class)

@@ -18,6 +18,7 @@ from supervision import conf
 from supervision.agent import agents
 from supervision.incidents.lifecycle import CRITICAL, WARNING, Cause, after_looking, detector, members
 from supervision.postgres import db
+from supervision.states import BOUND_TO
 
 STARVATION = "starvation"
 ALERTS = 200  # of one incident
@@ -61,7 +62,7 @@ _STARVING = f"""
  WHERE s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NOT NULL AND s.not_before <= now()
    AND coalesce(s.complete_by, s.not_before + {_PICKUP}) < now()
    AND s.agent <> ALL (%(calm)s::text[])
-   AND (s.resource IS NULL OR s.resource <> ALL (%(shut)s::text[]) OR (s.effect = 'none' AND s.direction = 'do'))
+   AND coalesce({BOUND_TO} <> ALL (%(shut)s::text[]), true)
    AND (s.direction = 'do' OR NOT EXISTS (
         SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
    AND s.run_id <> ALL (ARRAY(SELECT p.run_id FROM supervision_pause p

@@ -13,6 +13,7 @@ from supervision.states import Claim
 from supervision.store import step_sql
 from supervision.store.bounds import searching
 from supervision.store.bounds.in_flight import in_flight
+from supervision.store.bounds.reachable_sql import NOTHING_DOWN, Unreachable
 from supervision.store.bounds.searching import OVERLAP, OVERLAP_IDS, SearchStart
 from supervision.store.records import Gate, LockedSubmission
 from supervision.telemetry import measures
@@ -81,7 +82,7 @@ def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
 def _at_gate(workflow: Workflow, position: int, shut: Sequence[str], began: float) -> dict[str, Any]:
     step = workflow.steps[position]
     params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": known_labels()}
-    return {**params, "since": _first_due.of_search(began)}
+    return {**params, **NOTHING_DOWN, "since": _first_due.of_search(began)}
 
 
 def _gate(rows: Sequence[tuple[Any, ...]], began: float) -> Gate:
@@ -93,10 +94,13 @@ def _gate(rows: Sequence[tuple[Any, ...]], began: float) -> Gate:
 # ------------------------------------------------------------------------------------------------------ due steps
 
 
-def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None) -> dict[StepPosition, list[Claim]]:
+def claim(
+    limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = None, down: Unreachable = NOTHING_DOWN
+) -> dict[StepPosition, list[Claim]]:
     """Claim up to `limit` due steps for dispatch, exclusively, most urgent first.
 
-    shut: agents whose steps are not claimed. only: claim the steps of these agents and no others.
+    shut: agents whose steps are not claimed. only: claim the steps of these agents and no others. down: what takes no calls now; a
+    step that can go nowhere else is not claimed.
     """
     search = _due if only is None else _due_at.setdefault(tuple(only), SearchStart("-infinity"))
     began = time.monotonic()
@@ -104,6 +108,7 @@ def claim(limit: int, *, shut: Sequence[str] = (), only: Sequence[str] | None = 
         "limit": limit,
         "shut": list(shut),
         "only": None if only is None else list(only),
+        **down,
         "since": search.of_search(began),
         "known": known_labels(),
         "me": me(),
@@ -139,10 +144,10 @@ def lease() -> float:
     return (settings.complete_within or settings.dispatch_within).total_seconds()
 
 
-def any_due(*, shut: Sequence[str]) -> bool:
-    """Whether a step is due whose agent is not shut off."""
+def any_due(*, shut: Sequence[str], down: Unreachable = NOTHING_DOWN) -> bool:
+    """Whether a step is due whose agent is not shut off, and which can go to a resource that takes calls now."""
     began = time.monotonic()
-    params = {"shut": list(shut), "known": known_labels(), "since": _first_due.of_search(began)}
+    params = {"shut": list(shut), **down, "known": known_labels(), "since": _first_due.of_search(began)}
     rows = db.run(step_sql.ANY_DUE, params)
     _first_due.ended(began, rows[0][0] - OVERLAP if rows and rows[0][0] is not None else None)
     return bool(rows)

@@ -14,6 +14,7 @@ numbers its events without touching the run.
 
 from __future__ import annotations
 
+from supervision.store.bounds.reachable_sql import REACHABLE
 from supervision.store.failure_sql import known_only
 
 # Up to `limit` submissions that no other consumer is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
@@ -114,12 +115,13 @@ DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at
        AND {known_only("s.run_id")}"""
 
 ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.agent <> ALL (%(shut)s::text[])
-   AND s.turn_at >= %(since)s::timestamptz ORDER BY s.turn_at LIMIT 1"""
+   AND {REACHABLE} AND s.turn_at >= %(since)s::timestamptz ORDER BY s.turn_at LIMIT 1"""
 
 
 # CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
 # limit cannot be re-evaluated and take more (PostgreSQL bug 15715); SKIP LOCKED sends a second scheduler to other
-# work. Agents whose resource takes no calls now are left out (`shut`). Agents of limited services are claimed apart (`only`).
+# work. Agents whose resource takes no calls now are left out (`shut`). Agents of limited services are claimed apart (`only`),
+# without the steps that only a resource of theirs may take that takes none (`down`, `dark`).
 # `attempt` is the fencing token: it rises with every claim, and the guard of every later write checks it. Where the plan branches,
 # several steps of a run may be claimed at once, here and elsewhere: their events are numbered by the run's row. The runs' rows are
 # locked in one order, after the steps'.
@@ -166,7 +168,7 @@ SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, extr
 
 CLAIM = _claim(
     "s.turn_at >= %(since)s::timestamptz AND s.agent <> ALL (%(shut)s::text[])"
-    " AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[]))",
+    f" AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[])) AND {REACHABLE}",
     "s.turn_at",
 )
 

@@ -303,6 +303,20 @@ def test_a_broken_invariant_is_named_with_its_run(invariant: str, healthy: dict[
         assert f"run_id={healthy[whose]}" in named[invariant]
 
 
+def test_a_step_that_was_claimed_more_often_than_attempts_jump_at_an_epoch_is_no_violation(healthy: dict[str, int]):
+    unguarded()
+    run = {"run": healthy["processed"]}
+    kit.fetch(
+        "INSERT INTO supervision_stepevent (run_id, seq, position, direction, attempt, to_state, actor)"
+        " SELECT %(run)s, 1000 + n, 1, 'do', n, CASE n WHEN 10001 THEN 'Processed' ELSE 'Processing' END, 'x'"
+        " FROM generate_series(1, 10001) n",
+        run,
+    )
+    kit.fetch(STEP.format("attempt = attempt + 10000", 1), run)
+
+    assert "the events of a step tell its state and its attempts" not in {violation.invariant for violation in registry.violations()}
+
+
 def test_the_command_exits_with_1_and_names_the_violation(healthy: dict[str, int]):
     unguarded()
     kit.fetch(BREAKS["events are numbered without a gap"][1], {"run": healthy["processed"]})

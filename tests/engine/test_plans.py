@@ -17,6 +17,7 @@ from supervision.incidents import starvation
 from supervision.postgres import cursors, db
 from supervision.recovery import supervisor
 from supervision.store import failure_sql, step_sql
+from supervision.store.bounds.reachable_sql import NOTHING_DOWN
 from tests.engine import kit
 from tests.support import pages
 
@@ -125,7 +126,8 @@ def test_the_cost_of_claiming_and_sweeping_does_not_grow_with_finished_orders():
             costs[finished] = (
                 pages.of(failure_sql.HOLD_OVERDUE, {"limit": 20, "passed_over": [], "known": []}),
                 pages.of(
-                    step_sql.CLAIM, {"limit": 20, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []}
+                    step_sql.CLAIM,
+                    {"limit": 20, "me": "me", "lease": 30.0, "shut": [], **NOTHING_DOWN, "only": None, "since": "-infinity", "known": []},
                 ),
             )
             transaction.set_rollback(True)
@@ -175,7 +177,7 @@ def test_a_claimed_step_is_found_by_its_key_however_many_are_running(statement, 
 def test_the_parts_of_a_statement_are_not_compared_each_with_each(statement, big):
     """The planner expects one row of each CTE and would join them in a nested loop: 40,000 comparisons for a cohort of 200."""
     more = {"budget": 1.0, "results": ["{}"] * 20, "fuse": False, "wait": False, "agent": "beta", "workflow": "toy"}
-    params = {**CLAIMS, **more, "limit": 50, "shut": [], "only": None, "since": "-infinity", "known": []}
+    params = {**CLAIMS, **more, "limit": 50, "shut": [], **NOTHING_DOWN, "only": None, "since": "-infinity", "known": []}
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + statement, params)
         (plan,) = cursor.fetchone()
@@ -201,8 +203,10 @@ def test_a_checkpoint_is_written_by_its_key(big):
     assert scans(step_sql.CHECKPOINT, params) == KEY
 
 
-def test_a_claim_reads_only_what_may_be_claimed(big):
-    found = scans(step_sql.CLAIM, {"limit": 50, "me": "me", "lease": 30.0, "shut": [], "only": None, "since": "-infinity", "known": []})
+@pytest.mark.parametrize("down", [NOTHING_DOWN, {"down": ["north"], "dark": ["alpha/*"], "lit": ["alpha/it"]}], ids=["nothing", "one"])
+def test_a_claim_reads_only_what_may_be_claimed(down, big):
+    params = {"limit": 50, "me": "me", "lease": 30.0, "shut": [], **down, "only": None, "since": "-infinity", "known": []}
+    found = scans(step_sql.CLAIM, params)
 
     found.discard(("stepevent", "Seq Scan"))  # CLAIM reads it for undo steps only, and the table is empty here
 

@@ -15,6 +15,7 @@ from supervision.jobs import working
 from supervision.models import StepState
 from supervision.recovery import supervisor
 from supervision.signals.sending import NewSignal, send_all, send_signal
+from supervision.store.bounds.reachable_sql import NOTHING_DOWN
 from supervision.store.step_sql import ANY_DUE
 from supervision.testing import run_of
 from tests.support.vacuuming import vacuum
@@ -69,7 +70,7 @@ def _rows(node: Any) -> Iterator[float]:
 
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_waits_cost_sweep_claim_and_signal_nothing(sas, many):
-    assert read(ANY_DUE, {"shut": [], "since": "-infinity", "known": ["waiting 1"]}) == 0
+    assert read(ANY_DUE, {"shut": [], **NOTHING_DOWN, "since": "-infinity", "known": ["waiting 1"]}) == 0
     touches_less_than(WINDOW, supervisor.sweep_once)
     touches_less_than(200, lifecycle.look)
     touches_less_than(50, working._rest)

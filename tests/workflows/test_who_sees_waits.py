@@ -17,6 +17,7 @@ from supervision.models import ArchivedRun, Pause, Run, Signal
 from supervision.operations import archive
 from supervision.plans import registry
 from supervision.recovery import held_time
+from supervision.store.bounds.reachable_sql import NOTHING_DOWN
 from supervision.store.step_sql import ANY_DUE
 from tests.workflows.conftest import ALPHA, BETA, HOUR, asleep, paid
 
@@ -105,7 +106,7 @@ def test_claims_read_no_step_that_is_asleep(sas, flow):
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE supervision_stepstate")
         cursor.execute("SET enable_seqscan = off")
-        params = {"shut": [], "since": "-infinity", "known": ["waiting 1"]}
+        params = {"shut": [], **NOTHING_DOWN, "since": "-infinity", "known": ["waiting 1"]}
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + ANY_DUE, params)
         [[plan]] = cursor.fetchall()
         cursor.execute("SET enable_seqscan = on")
