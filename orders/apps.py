@@ -15,7 +15,7 @@ class OrdersConfig(AppConfig):
 
     def ready(self) -> None:
         """Import the modules that register with the engine: caches, the intake queue's reader, reconciliation sources, incidents, worth,
-        and what deletes rows."""
+        and what deletes rows. Say which of the shop's variables lead to a database."""
         from orders import intake_queue, stakes, worth  # noqa: F401
         from orders.accounts import mails  # noqa: F401
         from orders.agents import payment_news, rates  # noqa: F401
@@ -28,3 +28,6 @@ class OrdersConfig(AppConfig):
         from orders.reconciliation import carrier, failed_refunds, payment  # noqa: F401
         from orders.records import expired  # noqa: F401
         from orders.returns import correcting, payouts  # noqa: F401
+        from supervision.postgres import advice
+
+        advice.use("start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database", direct="DATABASE_DIRECT_URL")

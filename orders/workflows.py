@@ -30,7 +30,6 @@ from orders.refunds.workflow import REFUND_ORDER
 from orders.returns.workflow import RETURN_GOODS
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, register, register_agent
 from supervision.insight import directory
-from supervision.postgres import advice
 
 for agent in (StockAgent(), PaymentAgent(), ShippingAgent(), EmailAgent()):
     register_agent(agent)
@@ -98,4 +97,3 @@ register(split(FULFIL_ORDER))
 register(split(RESERVE_AT_CHECKOUT))
 
 directory.use(OrderDirectory())
-advice.use("start ./run demo, or set DATABASE_URL=postgres://user:password@host:port/database", direct="DATABASE_DIRECT_URL")
