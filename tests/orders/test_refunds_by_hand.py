@@ -148,7 +148,7 @@ def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, 
 
 
 def test_a_failed_refund_is_not_paid_again_beyond_what_was_given_by_hand(shop, delivered, returned, services):
-    failed = fails(services, returned, delivered)
+    failed = fails(services, delivered)
     facts = {"external_id": "by-hand:r1", "kind": "refund", "intent": intent_of(delivered), "order_key": delivered, "amount": "79.80"}
     PaymentAdjustment.objects.create(**facts, currency="EUR", status="succeeded", gives_back=True, rank=1)
     with pytest.raises(CannotSettle, match=r"only 0\.00 of 12\.90 EUR are left"):

@@ -149,6 +149,7 @@ def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
 
 
 def test_the_counts_of_a_guests_orders_and_of_mails_go_too_and_old_ones_by_themselves(shop, zoe):
+    fetch("DELETE FROM orders_requestcount")
     counted([f"guest:{EMAIL}", f"mail:{EMAIL}", "guest:another@example.com"], seconds=3600)
     counted(["mail:yesterday@example.com"], seconds=0)
 

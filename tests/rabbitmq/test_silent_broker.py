@@ -69,6 +69,7 @@ def test_a_message_over_a_silent_connection_fails_and_the_next_one_arrives(broke
         eventually(count, 2)
 
 
+@pytest.mark.django_db  # beat closes old connections of the database now and then
 def test_beat_sends_over_a_new_connection(broker, monkeypatch):
     relay, url, count = broker
     monkeypatch.setenv("CELERY_BROKER_URL", url)  # Celery reads it before its own settings

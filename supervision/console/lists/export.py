@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 from supervision.journal.csv_format import guarded
 
 PORTION = 1_000
-DIVIDES = re.compile("([;\t\r\n] *)([^;\t\r\n ])")  # what begins a cell in another program, and the letter after it
+DIVIDES = re.compile("([;\t] *)([^;\t ])")  # what begins a cell in another program, and the letter after it
 logger = logging.getLogger(__name__)
 Cells = Callable[[Sequence[Any]], Iterable[Sequence[Any]]]
 
