@@ -166,12 +166,12 @@ def broker_of(kind: str, database_url: str, directory: Path) -> Iterator[Broker]
     """A broker of this kind for one run, removed afterwards."""
     if kind == "amqp" and "TEST_AMQP_URL" not in os.environ and (own := servers.rabbitmq_server(directory)):
         server, command, env = own
-        with _running(server):
+        with running(server):
             yield RabbitMQ(
                 f"amqp://guest:guest@127.0.0.1:{server.port}//", "/", database_url, partial(rabbitmqctl, command=command, env=env), server
             )
     elif kind == "redis" and "TEST_REDIS_URL" not in os.environ and (alone := servers.redis_server(directory)):
-        with _running(alone):
+        with running(alone):
             yield Redis(f"redis://127.0.0.1:{alone.port}/0", database_url, alone)
     elif kind == "amqp":
         vhost = f"chaos-{uuid.uuid4().hex[:8]}"
@@ -195,7 +195,8 @@ def broker_of(kind: str, database_url: str, directory: Path) -> Iterator[Broker]
 
 
 @contextmanager
-def _running(server: Server) -> Iterator[None]:
+def running(server: Server) -> Iterator[None]:
+    """Run this server in the body."""
     server.start()
     try:
         server.wait()

@@ -32,6 +32,13 @@ def test_a_visitor_sees_in_how_many_days_the_order_comes(shop, country, words):
     assert estimate(shop, country) == f"Arrives in {words} working days."
 
 
+def test_a_browser_keeps_the_sentence_for_one_language(shop):
+    answer = shop.get("/delivery-estimate/", {"country": "IT"})
+
+    assert "max-age=300" in answer["Cache-Control"]
+    assert "Cookie" in answer["Vary"]  # it holds the language
+
+
 def test_the_carrier_is_asked_once_for_all_visitors(shop, services):
     before = services.stats()["carrier"]["calls"]
 

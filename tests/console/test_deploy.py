@@ -70,6 +70,13 @@ def triggers(kind: str) -> list[dict[str, str]]:
     return [trigger["metadata"] for item in objects("ScaledObject") for trigger in item["spec"]["triggers"] if trigger["type"] == kind]
 
 
+def test_the_roles_that_call_outside_may_reach_each_port_that_a_webhook_may_have():
+    policies = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/base/network.yaml").read_text()))
+    ports = {port["port"] for policy in policies for rule in policy["spec"].get("egress", []) for port in rule.get("ports", [])}
+
+    assert set(settings.WEBHOOK_PORTS) <= ports
+
+
 def test_what_is_scaled_exists_and_sets_no_number_of_its_own():
     scaled = [item["spec"]["scaleTargetRef"]["name"] for item in objects("ScaledObject")]
     numbers = {document["metadata"]["name"]: document["spec"].get("replicas") for document in objects("Deployment")}

@@ -87,6 +87,12 @@ def test_a_password_that_is_stored_under_a_better_hash_ends_no_token(client, ada
     assert hers.get("/api/v1/orders/").status_code == 200
 
 
+def test_an_address_that_can_name_no_token_is_unknown(client, ada) -> None:
+    client.force_login(ada)
+
+    assert client.post("/accounts/tokens/%00/revoke/").status_code == 404
+
+
 def test_an_account_makes_lists_and_revokes_its_tokens(client, ada, bob) -> None:
     client.force_login(ada, "django.contrib.auth.backends.ModelBackend")
     page = client.get("/accounts/tokens/")

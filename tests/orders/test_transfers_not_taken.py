@@ -15,27 +15,18 @@ from supervision.operations import pauses, previews
 from supervision.outbox import notifications
 from supervision.signals.sending import Sent, send_signal
 from supervision.testkit.run import Run
-from tests.shopping import ADDRESS, a_product, place
+from tests.orders.test_bank_transfer import shop, waiting
+from tests.shopping import ADDRESS, place
+
+__all__ = ["shop", "waiting"]
 
 DECLINED = "pm_card_visa_chargeDeclined"
 NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it
 
 
-@pytest.fixture
-def shop(sas, services, transactional_db, settings):
-    a_product()
-    settings.API_THROTTLE = None
-    settings.BANK_ACCOUNT = "Shop, IT00 TEST"
+@pytest.fixture(autouse=True)
+def _mails_are_kept(settings) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
-    return sas
-
-
-@pytest.fixture
-def waiting(shop) -> str:
-    """The public id of an order over 25.80 EUR that waits for a transfer."""
-    key = place(payment_method=codes.BANK_TRANSFER)
-    shop.run()
-    return key
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,7 +9,7 @@ import pytest
 from redis import Redis
 
 from chaos import servers
-from chaos.brokers import rabbitmqctl
+from chaos.brokers import rabbitmqctl, running
 from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
 from supervision.transports import rabbitmq
@@ -26,16 +24,6 @@ def examined(url: str, monkeypatch: pytest.MonkeyPatch) -> Finding:
     monkeypatch.setattr(doctor.current_app.conf, "broker_write_url", url)
     [finding] = doctor.broker()
     return finding
-
-
-@contextmanager
-def running(server: servers.Server) -> Iterator[None]:
-    server.start()
-    try:
-        server.wait()
-        yield
-    finally:
-        server.kill()
 
 
 @pytest.mark.amqp

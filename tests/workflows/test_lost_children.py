@@ -22,12 +22,18 @@ class Changeable(Intake):
         return super().read(body)
 
 
-def test_a_child_that_has_become_a_dead_letter_is_dropped_with_its_parent(sas, family, monkeypatch):
+def begun(sas, family):
+    """A parent that has just started its child, whose submission waits."""
     family(ALPHA, PACK, intake=Changeable())
     run = sas.submit("waiting")
     while not Child.objects.exists():
         for place, claims in testing.schedule():
             testing.perform(place, claims)
+    return run
+
+
+def test_a_child_that_has_become_a_dead_letter_is_dropped_with_its_parent(sas, family, monkeypatch):
+    run = begun(sas, family)
     monkeypatch.setattr(Changeable, "shut", True)
     sas.run()
     assert (DeadLetter.objects.get().public_id, run.state) == (child_of(run).key, "Processing")
@@ -39,11 +45,7 @@ def test_a_child_that_has_become_a_dead_letter_is_dropped_with_its_parent(sas, f
 
 
 def test_a_child_that_becomes_a_dead_letter_while_it_is_undone_lets_its_parent_go_on(sas, family, monkeypatch):
-    family(ALPHA, PACK, intake=Changeable())
-    run = sas.submit("waiting")
-    while not Child.objects.exists():
-        for place, claims in testing.schedule():
-            testing.perform(place, claims)
+    run = begun(sas, family)
     run.cancel()
     with monkeypatch.context() as patch:
         patch.setattr(consuming, "consume_batch", lambda *_, **__: consuming.ConsumeReport())
