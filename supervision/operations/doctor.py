@@ -251,7 +251,7 @@ def broker() -> Iterator[Finding]:
             yield Finding("broker", Level.FAIL, text, todo)
             return
     if refusal:
-        yield Finding("broker", Level.FAIL, f"{address} takes no messages: {refusal}", "give it memory and disk; orders wait until then")
+        yield Finding("broker", Level.FAIL, f"{address} takes no messages: {refusal}", "end its alarm or start it again; orders wait until then")
     else:
         yield Finding("broker", Level.OK, f"{address} takes messages")
 
