@@ -251,7 +251,8 @@ def broker() -> Iterator[Finding]:
             yield Finding("broker", Level.FAIL, text, todo)
             return
     if refusal:
-        yield Finding("broker", Level.FAIL, f"{address} takes no messages: {refusal}", "end its alarm or start it again; orders wait until then")
+        todo = "end its alarm, or start it again; orders wait until then"
+        yield Finding("broker", Level.FAIL, f"{address} takes no messages: {refusal}", todo)
     else:
         yield Finding("broker", Level.OK, f"{address} takes messages")
 
