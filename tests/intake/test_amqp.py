@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 import amqp
 import pytest
-from celery import Celery
 from django.contrib.auth.models import User
 from django.db import connection
 
@@ -397,17 +396,3 @@ def test_a_producer_sends_a_signal_to_its_own_order_and_a_wrong_one_is_set_aside
         "expected {order: text, name: text, payload: object}, and nothing else",
         f"no order '{foreign}' is known",
     ]
-
-
-def test_the_intake_begins_while_the_database_is_away(amqp_url: str, monkeypatch: pytest.MonkeyPatch):
-    """Here a test without the mark has no database: a worker that starts after a power cut may wait for it for minutes."""
-    monkeypatch.setenv("CELERY_BROKER_URL", amqp_url)
-
-    amqp_consumer.start(Celery("intake", broker=amqp_url, set_as_current=False))
-
-    try:
-        assert amqp_consumer._running is not None
-    finally:
-        amqp_consumer.stop()
-        amqp_consumer.finish(30)
-        amqp_consumer._running = None
