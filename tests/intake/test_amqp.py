@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import amqp
 import pytest
+from celery import Celery
 from django.contrib.auth.models import User
 from django.db import connection
 
