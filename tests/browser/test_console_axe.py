@@ -94,6 +94,7 @@ def kinds_of_every_page(orders: dict[str, Any], found: list[str]) -> dict[str, s
     return pages
 
 
+@pytest.mark.nightly
 def test_no_page_of_the_console_has_a_violation(chromium: Any, live_server: Any):
     person("olga", "operator")
     User.objects.update(is_superuser=True)

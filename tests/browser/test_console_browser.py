@@ -201,7 +201,7 @@ def test_an_alert_is_acknowledged_on_the_landing_page(open_console: Open):
 @pytest.mark.parametrize(
     ("viewport", "dark"),
     [
-        pytest.param(DESK, False, id="desk-light"),
+        pytest.param(DESK, False, id="desk-light", marks=pytest.mark.nightly),
         pytest.param(PHONE, True, id="phone-dark"),
         pytest.param(DESK, True, id="desk-dark", marks=pytest.mark.nightly),
         pytest.param(PHONE, False, id="phone-light", marks=pytest.mark.nightly),

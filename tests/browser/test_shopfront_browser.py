@@ -120,6 +120,7 @@ def test_the_first_load_of_10_000_products_is_under_100_kb(visit: Callable[..., 
     assert page.evaluate("performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))")
 
 
+@pytest.mark.nightly
 def test_everything_works_without_javascript(visit: Callable[..., Any], shop: Shop) -> None:
     page = visit(java_script_enabled=False)
     address = "nora@example.com"

@@ -157,7 +157,7 @@ def test_all_roles_in_one_process_do_not_start_before_the_tables_are_there(migra
     assert said.stdout == ""
 
 
-@pytest.mark.parametrize("name", ["schedule", "supervise"])
+@pytest.mark.parametrize("name", ["schedule", pytest.param("supervise", marks=pytest.mark.nightly)])
 def test_a_loop_outlives_an_outage_and_ends_at_sigterm(name: str, eventually: Callable[..., Any], tmp_path: Path):
     log = tmp_path / "log"
     with log.open("wb") as out:

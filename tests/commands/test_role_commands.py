@@ -122,8 +122,8 @@ def test_the_log_leaves_messages_and_tasks_out_unless_the_project_wants_them(mon
 @pytest.mark.parametrize(
     ("role", "queues"),
     [
-        ("scheduler", {"submissions", "scheduler"}),
-        ("supervisor", {"supervisor"}),
+        pytest.param("scheduler", {"submissions", "scheduler"}, marks=pytest.mark.nightly),
+        pytest.param("supervisor", {"supervisor"}, marks=pytest.mark.nightly),
         ("agents", {"agent.email", "agent.child", "agent.payment", "agent.shipping", "agent.stock"}),
     ],
 )

@@ -10,7 +10,7 @@ from tests import services
 from tests.support.shop import Shop, open_shop
 
 
-@pytest.fixture(scope="module", params=["pgmq", "amqp", "redis"])
+@pytest.fixture(scope="module", params=[pytest.param("pgmq", marks=pytest.mark.nightly), "amqp", "redis"])
 def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The same shop over the embedded default, RabbitMQ (there without local pick-up) and Redis."""
     directory = tmp_path_factory.mktemp(request.param)

@@ -22,6 +22,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drills, "WITHIN_SECONDS", 30.0)  # the drill itself measures, on a machine that does nothing else
 
 
+@pytest.mark.nightly
 def test_a_shop_outlives_its_primary_and_loses_no_accepted_order(tmp_path: Path, short: None):
     figures, wrong = drills.failover(tmp_path, rate=5.0, synchronous=True, broker="pgmq", seconds=4.0)
 

@@ -14,7 +14,7 @@ from tests import services
 from tests.support.shop import WORKERS, Shop, open_shop, order, until
 from tests.support.soak import sized
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 COMPLETE_BY, SWEEP = 5.0, 1.0
 KILLED, PURGED = sized(60, 200), sized(150, 500)  # orders in flight

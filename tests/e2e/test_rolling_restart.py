@@ -12,6 +12,7 @@ from tests.support.shop import open_shop, until
 ORDERS_PER_SECOND = 4
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_rolling_restart_under_load_is_noticed_by_no_customer_and_no_operator(tmp_path: Path) -> None:
     with open_shop("pgmq://", tmp_path, *restarting.PROCESSES) as shop:

@@ -73,6 +73,7 @@ SELECT DISTINCT e.why FROM supervision_stepstate s
 """
 
 
+@pytest.mark.nightly
 def test_calls_in_flight_never_exceed_the_capacity_and_a_change_holds_from_the_next_claim(lane: Lane) -> None:
     count = 2000 if os.environ.get("GOVERNED_IN_FULL") else 40
     anew(lane)

@@ -30,6 +30,7 @@ def rounds_pass(lane: Lane) -> None:
     until(lambda: rounds(lane) >= before + ENOUGH, within=90)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_consumes_nothing_ends_itself_and_the_others_live_on(lane: Lane) -> None:
     lane.all_work()
     others = [f"agents.{number}" for number in range(2)]
@@ -53,6 +54,7 @@ def test_a_worker_that_consumes_nothing_ends_itself_and_the_others_live_on(lane:
         lane.end(name)
 
 
+@pytest.mark.nightly
 def test_nobody_ends_while_no_canaries_are_sent(lane: Lane) -> None:
     lane.all_work("supervisor")
     lane.end("supervisor")

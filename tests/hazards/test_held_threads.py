@@ -27,6 +27,7 @@ def states(lane: Lane) -> list[tuple[str, int]]:
     return [(str(state), int(count)) for state, count in lane.rows("SELECT process_state, count(*) FROM supervision_run GROUP BY 1")]
 
 
+@pytest.mark.nightly
 def test_a_worker_whose_calls_never_return_ends_itself_and_the_orders_go_on(lane: Lane) -> None:
     lane.all_work("agents", "scheduler")
     lane.work("agents", **HANGS)

@@ -20,6 +20,7 @@ def lane(tmp_path: Path) -> Iterator[Lane]:
         yield running
 
 
+@pytest.mark.nightly
 def test_orders_are_in_the_export_once_with_several_supervisors_and_at_once_when_they_end(lane: Lane, tmp_path: Path) -> None:
     lane.all_work()
     lane.work("supervisor.2")

@@ -30,6 +30,7 @@ def ran(**names: set[str]) -> Ran:
     return Ran(**kinds, seconds=1.0, output="the last line")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_each_mutation_gets_its_verdict_and_the_sample_is_caught():
     tried = {

@@ -47,6 +47,7 @@ def start(database: str, calls: Path) -> subprocess.Popen[bytes]:
     return forked.Popen([sys.executable, "-c", code, database, str(calls)], cwd=ROOT, env=env)
 
 
+@pytest.mark.nightly
 def test_each_order_is_in_one_database_once_while_slices_move_and_processes_die(directory, tmp_path):
     calls = tmp_path / "calls"
     calls.touch()

@@ -26,6 +26,7 @@ def examined(url: str, monkeypatch: pytest.MonkeyPatch) -> Finding:
     return finding
 
 
+@pytest.mark.nightly
 @pytest.mark.amqp
 @pytest.mark.timeout(600)
 def test_an_alarm_of_rabbitmq_is_a_failure_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -43,6 +43,7 @@ def test_the_tables_of_orders_have_no_index_that_no_query_uses(url: str):
     assert answer(url, room) == 4  # submissions, runs, steps, webhooks
 
 
+@pytest.mark.nightly
 def test_a_database_with_all_replaced_migrations_goes_on(url: str):
     with_the_old_names(url)
     disk = MigrationLoader(None).disk_migrations

@@ -108,6 +108,7 @@ def test_two_at_once_wait_for_each_other_and_do_nothing_twice(before: str):
     assert answer(before, VALID) is True
 
 
+@pytest.mark.nightly
 def test_writers_go_on_while_a_migration_waits_for_a_long_transaction(url: str):
     assert manage(url, "migrate", "supervision", "0040", "-v0").returncode == 0
     tries: list[str] = []

@@ -7,6 +7,7 @@ import random
 import sys
 from collections import Counter
 
+import pytest
 from django.db import connection
 
 from supervision import testing
@@ -23,6 +24,7 @@ __all__ = ["killed"]
 PARENTS, ITEMS, KILLS = 16, 4, sized(4, 10)
 
 
+@pytest.mark.nightly
 def test_parents_and_children_survive_kills_and_cancels(killed, tmp_path):
     keys = testing.submit_many("killed-parent", [{"n": ITEMS} for _ in range(PARENTS)])
     calls, dice = tmp_path / "calls", random.Random(11)

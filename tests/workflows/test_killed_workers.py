@@ -36,6 +36,7 @@ def killed(sas):
     assert WAIT not in registered or WAIT in before[0]
 
 
+@pytest.mark.nightly
 def test_orders_that_wait_survive_kills_and_take_each_signal_once(killed, tmp_path):
     keys = testing.submit_many("killed", [{"n": n} for n in range(ORDERS)])
     calls, dice, waiting = tmp_path / "calls", random.Random(7), []
