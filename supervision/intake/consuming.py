@@ -24,7 +24,7 @@ from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.governance import resources
 from supervision.intake import lost_children, suspicion
 from supervision.intake.fair_turns import fair_turns
-from supervision.models import DeadLetter
+from supervision.models import ChildState, DeadLetter
 from supervision.outbox import subscriptions
 from supervision.plans import registry
 from supervision.postgres import db
@@ -392,5 +392,5 @@ def _set_aside(item: LockedSubmission, reason: str, report: ConsumeReport, deliv
         public_id=item.public_id,
     )
     db.fetch("UPDATE supervision_submission SET consumed_at = now() WHERE id = %(id)s", {"id": item.id})
-    lost_children.end(item.public_id)
+    lost_children.end(item.public_id, ChildState.UNDOING)
     report.dead_letters += 1

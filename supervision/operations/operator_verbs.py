@@ -307,10 +307,10 @@ def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
 
 
 def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
-    """Close a dead letter for good; its bytes are kept."""
+    """Close a dead letter for good; its bytes are kept. A child run that it was to become counts as cancelled."""
     rights.demand(by, rights.LETTERS)
     demand_reason(reason)
-    db.transact(lambda: _resolve(_open_letter(pk), by, f"discarded: {reason}"))
+    db.transact(lambda: requeue.discarded(_resolve(_open_letter(pk), by, f"discarded: {reason}")))
 
 
 # ------------------------------------------------------------------------------------------------------ pieces
@@ -392,6 +392,7 @@ def _open_letter(pk: int) -> DeadLetter:
     return letter
 
 
-def _resolve(letter: DeadLetter, by: Actor, how: str) -> None:
+def _resolve(letter: DeadLetter, by: Actor, how: str) -> DeadLetter:
     DeadLetter.objects.filter(pk=letter.pk).update(resolved_at=Now(), resolution=f"{name_of(by)}: {how}")
     log(by, letter, how)
+    return letter
