@@ -1,4 +1,4 @@
-"""Writes the first operation of every attempt of a cohort to the effect ledger, in one statement, before the calls."""
+"""The effect ledger of a cohort, in one statement each: the first operation of every attempt before the calls, and what became of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from django.db import InterfaceError, OperationalError
 
 from supervision.agent import Agent, StepRequest
 from supervision.effects import Intention
+from supervision.execution.agents_process import Answer
 from supervision.ledger import effect_rows
+from supervision.plans import personal
 from supervision.postgres import db
+from supervision.recovery import decisions
 from supervision.runtime import failpoints
 from supervision.states import Direction
 from supervision.store.records import Started
@@ -64,3 +67,21 @@ def _opening(agent: Agent, request: StepRequest) -> Intention | None:
             return agent.opens_with(request)
     except Exception:  # `perform` meets the same problem and reports it as the agent's error
         return None
+
+
+def settle(place: StepPosition, answers: Sequence[Answer]) -> Sequence[Answer]:
+    """Write what these attempts have said of their operations. One whose words the database cannot keep counts as failed, and no other."""
+    told = [effect_rows.Settled(each.started.run_id, place.position, one) for each in answers for one in each.settled]
+    if not told:
+        return answers
+    try:
+        effect_rows.settle(told)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        if len(answers) > 1:
+            return [one for each in answers for one in settle(place, [each])]
+        why = personal.words_of(place.step, error)
+        log.exception("could not note what became of an operation of %s: %s", place, why, exc_info=not place.step.personal)
+        return [answers[0]._replace(result=None, failure=decisions.unrecorded(place, error, why))]
+    return answers

@@ -26,7 +26,6 @@ from supervision.execution.agents_process import AgentsProcess, Answer
 from supervision.execution.call_pool import Gathering
 from supervision.governance import admission, resources
 from supervision.governance.admission import CallPermit
-from supervision.ledger import effect_rows
 from supervision.plans import personal
 from supervision.postgres import db
 from supervision.recovery import attribution, decisions, failures
@@ -212,8 +211,7 @@ def _report(place: StepPosition, answers: Sequence[Answer], *, go_on: bool = Fal
 
 def _record(place: StepPosition, answers: Sequence[Answer], *, go_on: bool) -> Handover:
     # Written before the attempts end: if this process dies, it must not lose what is known about external effects.
-    if settled := [effect_rows.Settled(a.started.run_id, place.position, one) for a in answers for one in a.settled]:
-        effect_rows.settle(settled)
+    answers = first_operations.settle(place, answers)
     observed.answered(place, answers)
     done: list[Done] = [(a.started, a.result) for a in answers if a.result is not None]
     failed = [(a.started.claim, a.failure) for a in answers if a.failure is not None]

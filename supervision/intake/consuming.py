@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -24,7 +24,7 @@ from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.governance import resources
 from supervision.intake import lost_children, suspicion
 from supervision.intake.fair_turns import fair_turns
-from supervision.models import DeadLetter
+from supervision.models import ChildState, DeadLetter
 from supervision.outbox import subscriptions
 from supervision.plans import registry
 from supervision.postgres import db
@@ -316,6 +316,7 @@ def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Gro
 
 def _keep_sessions_in_order(groups: list[_Group], report: ConsumeReport) -> list[_Group]:
     """The groups without the submissions that must wait because an earlier one of their session waits. Notes which are blocked."""
+    _leave_sessions_above(groups)
     pairs = [(item, run) for group in groups for item, run in zip(group.items, group.runs, strict=True)]
     members = [sessions.Member(item.id, item.client, run.session_key) for item, run in pairs]
     late = sessions.overtaking(members)
@@ -328,6 +329,16 @@ def _keep_sessions_in_order(groups: list[_Group], report: ConsumeReport) -> list
             items, runs = zip(*chosen, strict=True)
             kept.append(_Group(group.workflow, list(items), list(runs), blocked))
     return kept
+
+
+def _leave_sessions_above(groups: Sequence[_Group]) -> None:
+    """Take the child runs out of a session that a run above them has which waits for them."""
+    pairs = [(item.public_id, run.session_key) for group in groups for item, run in zip(group.items, group.runs, strict=True)]
+    children = {key: session for key, session in pairs if session is not None and key.endswith(":child")}
+    inside = sessions.held_above(children) if children else set()
+    for group in groups if inside else ():
+        here = [item.public_id in inside for item in group.items]
+        group.runs = [replace(run, session_key=None) if leaves else run for run, leaves in zip(group.runs, here, strict=True)]
 
 
 def _decide_starts(group: _Group, gate: Gate | None, *, born: bool) -> None:
@@ -381,5 +392,5 @@ def _set_aside(item: LockedSubmission, reason: str, report: ConsumeReport, deliv
         public_id=item.public_id,
     )
     db.fetch("UPDATE supervision_submission SET consumed_at = now() WHERE id = %(id)s", {"id": item.id})
-    lost_children.end(item.public_id)
+    lost_children.end(item.public_id, ChildState.UNDOING)
     report.dead_letters += 1

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from supervision.agent import CHILD
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import Refused
-from supervision.models import Child, ChildState, Run, StepState
+from supervision.models import Run, StepState
 from supervision.operations.audit_log import Actor, log
 from supervision.operations.previews import seen, without_run
 from supervision.postgres import db
@@ -92,13 +90,6 @@ def commit(work: Callable[[], str]) -> str:
 def close_alerts_of(step: StepState, actor: str) -> None:
     """The step leaves Error. Acknowledge its alerts as this actor, and close them."""
     db.run(_CLOSE, {"run": step.run_id, "position": step.position, "direction": step.direction, "actor": actor})
-
-
-def drop_waiting_children(step: StepState, key: str) -> None:
-    """The step of the run `key` is settled by hand: its child runs that were never started never will be."""
-    if step.agent == CHILD:
-        waiting = Child.objects.filter(parent_key=key, step=step.name, state=ChildState.WAITING.value)
-        waiting.update(state=ChildState.CANCELLED.value, ended_at=Now())
 
 
 def demand_reason(reason: str) -> None:

@@ -8,7 +8,8 @@ Error, still has an open alert or an undelivered message, is the child of a run 
 2. A batch is one transaction. It locks steps before their runs, in the order that all code uses, and skips rows that
    other transactions have locked. So neither the hot path nor a second archiver waits for it. Under the locks one
    statement copies the rows and deletes them from one snapshot: every deleted row has been copied.
-3. If the process is killed at any moment, each order is whole, in the hot tables or in the archive. The next pass continues.
+3. If the process is killed at any moment, each order is whole, in the hot tables or in the archive. The next pass continues. An
+   order that cannot be moved, because its application raises for example, stays, and keeps no other row from leaving.
 
 Clients' idempotency keys outlive their orders in the hot tables: the submission with a key stays for KEY_DAYS.
 """
@@ -16,6 +17,7 @@ Clients' idempotency keys outlive their orders in the hot tables: the submission
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,6 +34,7 @@ from supervision.runtime import failpoints
 from supervision.store.sleeping import SIGNAL_LOCK
 from supervision.workflow import Intake, newest
 
+log = logging.getLogger(__name__)
 PAGE = 1000
 Run = TypeVar("Run", int, str)  # its id, or its public id
 DAY = timedelta(days=1)
@@ -42,7 +45,7 @@ class Moved:
     """How many rows one batch, or a whole pass, took out of the hot tables; with `dry_run`, how many it would take.
 
     held: runs that finished long enough ago but stay: an alert is open, a message undelivered, a slot in use, a run above unfinished,
-    or the application needs its rows.
+    the application needs its rows, or they could not be moved.
     """
 
     runs: int = 0
@@ -67,11 +70,11 @@ def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False
     """
     waiting: list[tuple[int, str]] = []
     for chosen, held in _candidates(older_than, size):
-        moved = Moved(runs=len(chosen)) if dry_run else _move(chosen, keep_orders, waiting)
+        moved = Moved(runs=len(chosen)) if dry_run else _move_what_can_be(chosen, keep_orders, waiting)
         moved.held += held
         yield moved
     for start in range(0, len(waiting), size):  # once more: what they waited for may have left meanwhile
-        yield _move(waiting[start : start + size], keep_orders)
+        yield _move_what_can_be(waiting[start : start + size], keep_orders)
     keys = max(older_than, conf.get().keep_keys)
     for table, days in (("submission", keys), ("notification", older_than), ("delivery", older_than), ("telling", older_than)):
         for gone in _tidied(table, days, size=size, dry_run=dry_run):
@@ -211,6 +214,22 @@ u AS (DELETE FROM supervision_submission WHERE public_id = ANY (%(keys)s) AND co
 r AS (DELETE FROM supervision_run WHERE id = ANY (%(runs)s) RETURNING 1)
 SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM s), (SELECT count(*) FROM e), (SELECT count(*) FROM u)
 """  # noqa: S608 - put together from the names above
+
+
+def _move_what_can_be(chosen: Sequence[tuple[int, str]], keep_orders: bool, waiting: list[tuple[int, str]] | None = None) -> Moved:
+    """Move one batch; if that fails, smaller and smaller parts of it, so that only the runs at fault stay. The next pass tries them."""
+    try:
+        return _move(chosen, keep_orders, waiting)
+    except Exception as error:
+        if db.passes(error) or isinstance(error, failpoints.Injected):
+            raise
+        if len(chosen) == 1:
+            log.exception("run %s could not be archived", chosen[0][0])
+            return Moved(held=1)
+    moved, half = Moved(), len(chosen) // 2
+    for part in (chosen[:half], chosen[half:]):
+        moved.add(_move_what_can_be(part, keep_orders, waiting))
+    return moved
 
 
 def _move(chosen: Sequence[tuple[int, str]], keep_orders: bool, waiting: list[tuple[int, str]] | None = None) -> Moved:

@@ -14,13 +14,14 @@ from supervision.agent import CHILD
 from supervision.approvals import gate
 from supervision.errors import ChangedMeanwhile, DefinitionError, Refused
 from supervision.models import Child, ChildState, StepState
-from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, name_of
 from supervision.operations.previews import is_asleep, may_be_completed, same_plan
 from supervision.postgres import db, json_safe
 from supervision.states import Direction, Effect, ProcessState, RunState
 from supervision.store import sleeping
 from supervision.store.records import MOST_RESULT_BYTES
+from supervision.store.runs import unstarted_children
 from supervision.store.runs.locked_run import LockedRun
 from supervision.workflow import ByHand, version_of
 
@@ -98,7 +99,7 @@ def _chosen(locked: LockedRun, name: str | None, attempt: int | None) -> StepSta
 
 def _complete(locked: LockedRun, step: StepState, actor: str, why: str, result: Mapping[str, Any]) -> None:
     undoing = locked.run.direction == Direction.UNDO
-    drop_waiting_children(step, locked.run.key)
+    unstarted_children.drop(step, locked.run.key)
     if undoing:
         refuse_children_under_way(step, locked.run.key)
     if is_asleep(step):

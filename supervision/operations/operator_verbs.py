@@ -19,12 +19,13 @@ from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, Unrea
 from supervision.incidents import incident_sql, lifecycle
 from supervision.models import Alert, DeadLetter, Incident, IncidentNote, Run, StepState, Submission
 from supervision.operations import requeue
-from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.operations.previews import key_of, same_plan, still_here
 from supervision.postgres import db
 from supervision.signals.sending import Sent, send_signal
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
+from supervision.store.runs import unstarted_children
 from supervision.store.runs.beginning_again import undo_the_rest
 from supervision.store.runs.locked_run import LockedRun, due_now
 from supervision.wakeup import hints
@@ -168,7 +169,7 @@ def skip(
 
         def act() -> None:
             actor = name_of(by)
-            drop_waiting_children(failed[0], key)
+            unstarted_children.drop(failed[0], key)
             locked.move(failed[0], ProcessState.SKIPPED, actor, reason, finished_at=Now())
             close_alerts_of(failed[0], actor)
             if locked.run.direction == Direction.UNDO and not locked.failed:
@@ -307,10 +308,10 @@ def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
 
 
 def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
-    """Close a dead letter for good; its bytes are kept."""
+    """Close a dead letter for good; its bytes are kept. A child run that it was to become counts as cancelled."""
     rights.demand(by, rights.LETTERS)
     demand_reason(reason)
-    db.transact(lambda: _resolve(_open_letter(pk), by, f"discarded: {reason}"))
+    db.transact(lambda: requeue.discarded(_resolve(_open_letter(pk), by, f"discarded: {reason}")))
 
 
 # ------------------------------------------------------------------------------------------------------ pieces
@@ -392,6 +393,7 @@ def _open_letter(pk: int) -> DeadLetter:
     return letter
 
 
-def _resolve(letter: DeadLetter, by: Actor, how: str) -> None:
+def _resolve(letter: DeadLetter, by: Actor, how: str) -> DeadLetter:
     DeadLetter.objects.filter(pk=letter.pk).update(resolved_at=Now(), resolution=f"{name_of(by)}: {how}")
     log(by, letter, how)
+    return letter

@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _
 
 from supervision.deadletters.dead_letters import INTAKE, QUEUE, SUBMISSION
 from supervision.errors import Refused
-from supervision.intake import amqp
-from supervision.models import DeadLetter, Notification, Run, Submission
+from supervision.intake import amqp, lost_children
+from supervision.models import ChildState, DeadLetter, Notification, Run, Submission
 from supervision.outbox import notifications
 from supervision.postgres.json_safe import restored
 from supervision.transports import topology
@@ -65,6 +65,12 @@ def _wait_again(public_id: str) -> str:
     if not changed or Run.objects.filter(key=public_id).exists():
         raise Refused(_("The submission of this dead letter is gone or has become an order."))
     return public_id
+
+
+def discarded(letter: DeadLetter) -> None:
+    """End the child run that this letter was to become, in the caller's transaction: its parent's step fails, and sleeps no longer."""
+    if letter.source == SUBMISSION:
+        lost_children.end(str(letter.public_id), ChildState.STARTED, ChildState.UNDOING)
 
 
 @notifications.handler(KIND)

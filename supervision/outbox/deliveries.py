@@ -87,6 +87,7 @@ _CLAIM_REPLIES = """
 WITH t AS MATERIALIZED (
     SELECT t.id, t.queue FROM supervision_replytoken t
      WHERE t.revoked_at IS NULL
+       AND t.queue <> ALL (%(shut)s::text[])
        AND (SELECT true FROM supervision_delivery d
              WHERE d.endpoint_id IS NULL AND d.reply_token_id = t.id AND d.not_before <= now()
                AND d.delivered_at IS NULL AND d.given_up_at IS NULL
@@ -215,9 +216,9 @@ def claim_webhooks(receivers: int, each: int, *, suspect: bool, busy: Sequence[i
     return found
 
 
-def claim_replies(receivers: int, each: int) -> list[Due]:
-    """Lease due rows of up to `receivers` reply queues, at most `each` per queue, sorted by run and seq."""
-    return _claim(_CLAIM_REPLIES, {"receivers": receivers, "each": each, "lease": LEASE_SECONDS})
+def claim_replies(receivers: int, each: int, *, shut: Sequence[str] = ()) -> list[Due]:
+    """Lease due rows of up to `receivers` reply queues that are not `shut`, at most `each` per queue, sorted by run and seq."""
+    return _claim(_CLAIM_REPLIES, {"receivers": receivers, "each": each, "shut": list(shut), "lease": LEASE_SECONDS})
 
 
 def _claim(statement: str, params: dict[str, Any]) -> list[Due]:

@@ -83,6 +83,15 @@ class Post:
             self.close()  # the queue was deleted: the next try declares it again
             raise Returned(f"the queue {reply.queue} is gone")
 
+    def reaches_the_broker(self) -> bool:
+        """Whether there is a connection to the broker, or one can be opened now: then what has failed is a queue, not the broker."""
+        try:
+            self._open()
+        except Exception:
+            self.close()
+            return False
+        return True
+
     def _open(self) -> Producer:
         if self._producer is None:
             self._connection = _connection()

@@ -2,7 +2,8 @@
 
 One thread takes turns: it fans out notifications, claims deliveries and records results. Only this thread uses the database.
 The threads of a bounded pool only send. An endpoint gets at most LANES of them. All endpoints that failed lately or are slow
-together get half of the pool, so that receivers which answer always find a thread. Replies have a thread of their own.
+together get half of the pool, so that receivers which answer always find a thread. Replies have a thread of their own. A
+reply queue that fails gets nothing for a while, and delays no other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MESSAGES = 20  # messages that one lane claims
 LANE_SECONDS = 20.0  # after this time a lane, or a batch of replies, gives back the messages that it has not tried
 SLOW_SECONDS = 1.0  # a receiver that takes longer for a message shares the threads of failing receivers
 REPLIES = 200
-LONGEST_BROKER_PAUSE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 60.0  # of the broker, or of one reply queue, that has failed
 POLL_SECONDS = 1.0
 TIDY_SECONDS = 300.0
 
@@ -52,6 +53,7 @@ class Sending:
         self._suspects: Counter[int] = Counter()
         self._slow: set[int] = set()
         self._replying = False
+        self._shut: dict[str, tuple[int, float]] = {}  # reply queues that failed: how often, and until when they get nothing
         self._broker_failures = 0
         self._broker_after = 0.0
         self._tidied = float("-inf")
@@ -118,9 +120,11 @@ class Sending:
         return len(found)
 
     def _send_replies(self) -> int:
-        if self._replying or time.monotonic() < self._broker_after:
+        now = time.monotonic()
+        if self._replying or now < self._broker_after:
             return 0
-        group = deliveries.claim_replies(REPLIES // 10, REPLIES // 10)
+        shut = [name for name, (_failures, until) in self._shut.items() if now < until]
+        group = deliveries.claim_replies(REPLIES // 10, REPLIES // 10, shut=shut)
         if group:
             self._replying = True
             self._replier.submit(self._reply, group)
@@ -139,13 +143,21 @@ class Sending:
         self._tried += tried
         self._untried += untried
 
-    def _replies_ended(self, tried: list[Try], untried: Sequence[Due]) -> None:
+    def _replies_ended(self, tried: list[Try], untried: Sequence[Due], away: bool) -> None:
         self._replying = False
         _count("reply", tried)
-        failed = any(not each.delivered for each in tried)
-        self._broker_failures = self._broker_failures + 1 if failed else 0
-        pause = min(2.0 ** min(self._broker_failures, 10), LONGEST_BROKER_PAUSE_SECONDS)
-        self._broker_after = time.monotonic() + pause if failed else 0.0
+        now, failing = time.monotonic(), {each.due.address for each in tried if not each.delivered}
+        taking = {each.due.address for each in tried} - failing
+        for name in taking:
+            self._shut.pop(name, None)
+        if away or (len(failing) > 1 and not taking):
+            self._broker_failures += 1
+            self._broker_after = now + _pause(self._broker_failures)
+        else:
+            self._broker_failures = 0
+            for name in failing:
+                failures = self._shut.get(name, (0, 0.0))[0] + 1
+                self._shut[name] = failures, now + _pause(failures)
         self._tried += tried
         self._untried += untried
 
@@ -173,28 +185,39 @@ class Sending:
         self._results.put(partial(self._lane_ended, endpoint, suspect, tried, group[len(tried) :]))
 
     def _reply(self, group: Sequence[Due]) -> None:
-        """Publish replies one after another, until the time is up. The first failure ends the batch: all go through the same broker."""
+        """Publish replies one after another, until the time is up or the broker is away. A queue that fails gets no more of them."""
         until = time.monotonic() + LANE_SECONDS
         tried: list[Try] = []
+        failing: set[str] = set()
+        away = False
         self._post.renew()
         for due in group:
+            if due.address in failing:
+                continue
             began = time.monotonic()
             try:
                 self._post.publish(Reply(due.address, due.message_id, due.order, due.event, due.body))
             except Exception as error:
                 log.warning("the broker did not take a reply: %s", error)
                 tried.append(_failed(due, error, time.monotonic() - began))
+                failing.add(due.address)
+                away = not self._post.reaches_the_broker()
+            else:
+                tried.append(Try(due, delivered=True, answered=True, seconds=round(time.monotonic() - began, 3)))
+            if away or self.stopping or time.monotonic() > until:
                 break
-            tried.append(Try(due, delivered=True, answered=True, seconds=round(time.monotonic() - began, 3)))
-            if self.stopping or time.monotonic() > until:
-                break
-        self._results.put(partial(self._replies_ended, tried, group[len(tried) :]))
+        done = {each.due.id for each in tried}
+        self._results.put(partial(self._replies_ended, tried, [due for due in group if due.id not in done], away))
 
     def close(self) -> None:
         """Wait until the threads have sent their current messages, then close threads and connections."""
         self._pool.shutdown(cancel_futures=True)
         self._replier.shutdown(cancel_futures=True)
         self._post.close()
+
+
+def _pause(failures: int) -> float:
+    return min(2.0 ** min(failures, 10), LONGEST_PAUSE_SECONDS)
 
 
 def _count(kind: str, tried: Sequence[Try]) -> None:

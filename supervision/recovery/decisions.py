@@ -68,7 +68,7 @@ class Facts(NamedTuple):
 
 @dataclass
 class Tally:
-    """How many steps got which decision."""
+    """How many steps got which decision. taken: how many expired claims a sweep has looked at; it settles not all of them."""
 
     retried: int = 0
     redispatched: int = 0
@@ -77,6 +77,7 @@ class Tally:
     errors: int = 0
     skipped: int = 0
     stale: int = 0
+    taken: int = 0
 
     @property
     def total(self) -> int:

@@ -92,7 +92,7 @@ def sweep(limit: int, passed_over: set[int] | None = None, *, versions: Sequence
     def work() -> tuple[Tally, list[str], set[int]]:
         overdue = db.fetch(failure_sql.HOLD_OVERDUE, {"limit": limit, "passed_over": sorted(left), "known": known})
         settled: set[int] = set()
-        tally, steps = Tally(), list[str]()
+        tally, steps = Tally(taken=len(overdue)), list[str]()
         recovered.clear()
         for rows in _each_run_once(_with_earlier(_whole(overdue))):
             facts = _facts(rows)

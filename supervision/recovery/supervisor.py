@@ -119,12 +119,11 @@ def _wake(size: int) -> None:
 def _recover(report: SweepReport, size: int, versions: Sequence[str] | None = None) -> None:
     """Settle expired claims until none is left. Runs that cannot be settled now are passed over until the next sweep."""
     left: set[int] = set()
-    while True:
-        before = len(left)
+    taken = size
+    while taken == size:
         tally = failures.sweep(size, left, versions=versions)
         report.add(tally)
-        if tally.total + len(left) - before < size:
-            return
+        taken = tally.taken
 
 
 # The page after (%(at)s, %(run)s): a run that cannot be changed is passed, so that it does not hide the runs after it.

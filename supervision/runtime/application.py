@@ -10,10 +10,16 @@ from typing import Any
 
 from supervision.errors import UnreadableSubmission
 
+MOST_SESSION_BYTES = 2_000  # an index of PostgreSQL holds it, beside the name of a client
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
-    """A submission after it was read: the engine's columns, the agents' payload, the application's own facts."""
+    """A submission after it was read: the engine's columns, the agents' payload, the application's own facts.
+
+    session_key: at most MOST_SESSION_BYTES as UTF-8. Raises UnreadableSubmission for a longer one: no index holds it, so it could not be
+    written, nor could any submission that is read together with it.
+    """
 
     payload: Mapping[str, Any]
     priority: int = 0
@@ -22,6 +28,10 @@ class NewRun:
     reply_to: str | None = None
     facts: Any = None
     version: int | None = None  # the version that its run gets; None: the newest one that is not `by_choice`
+
+    def __post_init__(self) -> None:
+        if self.session_key is not None and len(str(self.session_key).encode("utf-8", "surrogatepass")) > MOST_SESSION_BYTES:
+            raise UnreadableSubmission(f"the session key has more than {MOST_SESSION_BYTES:,} bytes")
 
 
 @dataclass(frozen=True, kw_only=True)

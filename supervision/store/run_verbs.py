@@ -19,6 +19,7 @@ from supervision.models import Alert, Run, StepState
 from supervision.postgres import db
 from supervision.states import FINAL_RUN_STATES, ProcessState, RunState
 from supervision.store import alerts, hooks, sessions
+from supervision.store.runs import unstarted_children
 from supervision.store.runs.locked_run import LockedRun, save_all
 from supervision.wakeup import hints
 from supervision.workflow import ClosedRun
@@ -123,9 +124,17 @@ def after_settling(
                     alerts.close(locked.run.pk)
                 locked.undo(actor, compensate[locked.run.pk])
             else:
+                if locked.run.pk in skipped:
+                    _drop_children_of_skipped(locked)
                 locked.go_on(actor)
     if errors:
         _tell_of_errors(errors)
+
+
+def _drop_children_of_skipped(locked: LockedRun) -> None:
+    for step in locked.steps:
+        if step.process_state == ProcessState.SKIPPED:
+            unstarted_children.drop(step, locked.run.key)
 
 
 def tell_of_ends(state: str, keys: Sequence[str]) -> None:

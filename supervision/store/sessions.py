@@ -4,13 +4,14 @@ A run whose session has an unfinished earlier run is written `blocked`: its firs
 it, and a long queue of blocked runs costs other orders nothing. The end of the earlier run releases it. If a process crashes
 in between, the supervisor releases it. Writing and releasing take the same advisory lock, so neither can miss the other.
 
-Session keys belong to the client that sent them, so that no client can block the orders of another.
+Session keys belong to the client that sent them, so that no client can block the orders of another. A child run is in no session that a
+run above it has which waits for it: it would wait for that run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from supervision.postgres import db
@@ -42,6 +43,19 @@ SELECT v.client, e.session_key, e.id
           AND (e.client, e.session_key, e.id) > (v.client, v.session_key, 0)
         ORDER BY e.client, e.session_key, e.id LIMIT v.mine + 1) e
  WHERE e.client = v.client AND e.session_key = v.session_key
+"""
+
+# Of these child runs, those below a run of the session that each is to have, which waits for it: for the child itself, or for one on
+# the way to it. A step that does not wait for its child is Processed as soon as the child is accepted. Children have no client.
+_HELD_ABOVE = """
+WITH RECURSIVE above AS (
+    SELECT v.key, v.session_key, v.key AS child FROM unnest(%(keys)s::text[], %(sessions)s::text[]) v(key, session_key)
+    UNION ALL
+    SELECT a.key, a.session_key, p.key
+      FROM above a JOIN supervision_child c ON c.key = a.child JOIN supervision_run p ON p.key = c.parent_key
+      JOIN supervision_stepstate s ON s.run_id = p.id AND s.direction = 'do' AND s.name = c.step
+       AND s.process_state || '' IN ('Pending', 'Processing', 'Error'))
+SELECT DISTINCT a.key FROM above a JOIN supervision_run r ON r.key = a.child AND r.session_key = a.session_key AND r.session_client = ''
 """
 
 _SESSIONS_OF = """
@@ -139,6 +153,11 @@ def blocked(members: Sequence[Member]) -> set[int]:
             waits.add(member.submission)
         busy.add(member.key)
     return waits
+
+
+def held_above(children: Mapping[str, str]) -> set[str]:
+    """Those of these child runs, given as key -> session, that are below a run of the same session which waits for them."""
+    return {key for (key,) in db.fetch(_HELD_ABOVE, {"keys": list(children), "sessions": list(children.values())})}
 
 
 def release(run_ids: Sequence[int]) -> int:

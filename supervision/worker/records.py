@@ -2,19 +2,26 @@
 
 A page is read by ascending id, the oldest rows first, until they are too young; so a pass reads the rows that it deletes, and of those
 that stay only the few that are as old. The application deletes its rows about an order in the transaction that deletes the order from
-the archive (`Intake.forget`).
+the archive (`Intake.forget`). If that fails, the order stays, and no other.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import partial
+
+from django.db import transaction
 
 from supervision import conf
 from supervision.operations.archive import by_intake
 from supervision.postgres import db
 from supervision.recovery import held_time
 from supervision.runtime import tidying
+from supervision.workflow import Intake
+
+log = logging.getLogger(__name__)
 
 SIZE = 500
 _AT: dict[str, int] = {}  # how far each pass has come
@@ -92,10 +99,25 @@ def forget_runs() -> bool:
 
 def _forget_runs(days: float) -> bool:
     after, more, workflow_of = db.fetch(_OLD, {"after": _AT.get("archive", 0), "size": SIZE, "days": days})[0]
-    stay = {key for intake, keys in by_intake(workflow_of) for key in intake.forget(keys)}
+    stay = {key for intake, keys in by_intake(workflow_of) for key in _staying(intake, keys)}
     db.fetch(_FORGET, {"keys": [key for key in workflow_of if key not in stay]})
     _AT["archive"] = after if more else 0
     return bool(more)
+
+
+def _staying(intake: Intake, keys: Sequence[str]) -> Collection[str]:
+    """Those of these orders that their application keeps. One whose rows it cannot delete stays alone, and the next pass tries it."""
+    try:
+        with transaction.atomic():
+            return intake.forget(keys)
+    except Exception as error:
+        if db.passes(error):
+            raise
+        if len(keys) == 1:
+            log.exception("the application could not delete its rows of order %s", keys[0])
+            return keys
+    half = len(keys) // 2
+    return {*_staying(intake, keys[:half]), *_staying(intake, keys[half:])}
 
 
 def deletion(table: str) -> str:

@@ -7,13 +7,14 @@ from django.test import Client
 from django.utils import timezone
 
 from orders.documents.tables import Document, DocumentCounter
+from orders.intake import OrderIntake
 from orders.models import (
     Parcel,
     ParcelEvent,
     PaymentAdjustment,
     PaymentEvent,
 )
-from orders.records import expired
+from orders.records import expired, leaving
 from supervision import testing
 from supervision.models import (
     Approval,
@@ -117,6 +118,30 @@ def test_the_archive_forgets_no_order_of_which_something_later_still_runs(shop, 
     assert ArchivedRun.objects.filter(key=order).exists()
     assert left_of(order)["Return"] == 1
     assert sound()
+
+
+def test_an_order_whose_rows_cannot_be_deleted_keeps_no_other_in_the_archive(shop, ada, monkeypatch):
+    faulty, order = deliver(shop, ada), deliver(shop, ada)
+    told(shop)
+    archived(keep=True)
+    age(DAYS + 1)
+    at_fault = {faulty}
+
+    def forget(keys):
+        gone = leaving.forget(keys)
+        if at_fault.intersection(keys):
+            raise ValueError("a rule of the application")
+        return gone
+
+    monkeypatch.setattr(OrderIntake, "forget", staticmethod(forget))
+    tidied()
+    assert list(ArchivedRun.objects.values_list("key", flat=True)) == [faulty]
+    assert (left_of(faulty)["Order"], left_of(order)["Order"]) == (1, 0)
+
+    at_fault.clear()
+    tidied()
+    assert not ArchivedRun.objects.exists()
+    assert left_of(faulty)["Order"] == 0
 
 
 def test_records_end_once_they_are_over_and_old_and_what_stands_stays(shop, tuned):  # noqa: F811

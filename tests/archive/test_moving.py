@@ -177,6 +177,28 @@ def test_orders_that_stay_do_not_keep_later_ones_from_going(monkeypatch):
     assert set(ArchivedRun.objects.values_list("key", flat=True)) == set(going)
 
 
+def test_an_order_that_cannot_be_moved_keeps_neither_the_others_nor_old_messages(monkeypatch):
+    keys = [done() for _ in range(5)]
+    sick = testing.run_of(keys[1]).pk
+    db.run(
+        "INSERT INTO supervision_notification (kind, created_at, delivered_at) VALUES"
+        " ('alert', now() - interval '40 days', now() - interval '40 days')"
+    )
+
+    def facts_of(_intake, run_ids, *, keep):
+        if sick in run_ids:
+            raise LookupError("its customer is gone")
+        return {}
+
+    monkeypatch.setattr(toy.ToyIntake, "archive", facts_of)
+
+    moved = archived(size=4)
+
+    assert (moved.runs, moved.held, moved.notifications) == (4, 1, 1)
+    assert set(ArchivedRun.objects.values_list("key", flat=True)) == {*keys} - {keys[1]}
+    assert Run.objects.get().key == keys[1]
+
+
 def test_an_order_that_somebody_holds_is_left_to_the_next_pass_and_nobody_waits():
     held, other = done(), done()
     with kit.another_connection() as holder:

@@ -18,7 +18,7 @@ from supervision.models import Effect
 from supervision.operations import operator_verbs
 from supervision.store import step_verbs
 from supervision.store.records import Started
-from supervision.testing import schedule, submit
+from supervision.testing import schedule, submit, submit_many
 from tests.engine.kit import another_connection, blocked_backends, expire, fetch, go, healthy, started, state, step, supervisor, until
 from tests.support import toy
 
@@ -107,6 +107,26 @@ def test_what_the_agent_does_not_settle_ended_as_its_attempt_did(error: Exceptio
     key = performed_by(book)
 
     assert [row[2] for row in rows(key)] == [outcome]
+
+
+@pytest.mark.parametrize("reference", ["shp_\x00", "shp_\ud800"], ids=["NUL", "half"])
+def test_a_reference_that_the_database_cannot_keep_fails_only_its_own_step(reference: str, tuned: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runner, "PATIENCE_SECONDS", 10.0)
+    tuned(LINGER_SECONDS=10.0)  # the answers are recorded together
+
+    def book(request: StepRequest) -> None:
+        booking(request).settle(EffectOutcome.DONE, reference if request.payload["n"] == 1 else "shp_1")
+
+    toy.ALPHA.on_perform = book
+    keys = submit_many("toy-plain", [{"n": n} for n in range(3)])
+
+    go(schedule())
+
+    assert [state(key) for key in keys] == ["Processed", "Processing", "Processed"]
+    assert [[row[2:4] for row in rows(key)] for key in keys] == [[("done", "shp_1")], [("intended", "")], [("done", "shp_1")]]
+    sick = step(keys[1], "alpha-step")
+    assert (sick.process_state, sick.failure_count, sick.effect) == ("Pending", 1, "unknown")
+    assert str(sick.last_error).startswith("its answer could not be recorded: ")
 
 
 def test_the_next_attempt_is_told_that_the_first_may_have_done_it():

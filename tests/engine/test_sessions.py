@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 from supervision.intake import consuming
-from supervision.models import Run
+from supervision.models import DeadLetter, Run
 from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
+from supervision.runtime.application import MOST_SESSION_BYTES
 from supervision.store import claiming, sessions
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
@@ -249,3 +252,15 @@ def test_priority_and_session_go_together():
 
     assert order == [run_of(urgent).pk, run_of(plain[0]).pk]
     assert claiming.claim(5) == {}
+
+
+def test_a_session_key_that_no_index_holds_stops_no_other_order():
+    longest, name = secrets.token_urlsafe(MOST_SESSION_BYTES)[:MOST_SESSION_BYTES], secrets.token_urlsafe(600)[:600]
+    sick = submit("toy-plain", {"n": 1, "session_key": secrets.token_urlsafe(6_000)}, session_key="")
+    long, short = submit("toy-plain", {"n": 2, "session_key": longest}, client=name), submit("toy-plain", {"n": 3})
+
+    run_until_idle()
+
+    assert DeadLetter.objects.get().public_id == sick
+    assert "the session key has more than 2,000 bytes" in DeadLetter.objects.get().reason
+    assert {run_of(key).process_state for key in (long, short)} == {"Processed"}

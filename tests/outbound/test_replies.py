@@ -230,6 +230,28 @@ def test_a_broker_that_is_away_delays_no_webhook_and_gets_everything_later(amqp,
     assert seen(read(amqp, row.queue), key) == ALL
 
 
+def test_a_reply_queue_that_fails_delays_no_other(brokers, monkeypatch):
+    """One queue may fail alone: the machine of the cluster that holds it is down, or it is full."""
+    address = brokers("pgmq")
+    (bad, to_bad), (good, to_good) = issue(), issue(kit.BOB)
+    kit.done(reply_to=to_bad)
+    key = kit.done(client=kit.BOB, reply_to=to_good)
+    publish = reply_queues.Post.publish
+
+    def refuse(post: reply_queues.Post, reply: reply_queues.Reply) -> None:
+        if reply.queue == bad.queue:
+            post.close()
+            raise OSError("its home node is down")
+        publish(post, reply)
+
+    monkeypatch.setattr(reply_queues.Post, "publish", refuse)
+    deliver_all()
+
+    assert seen(read(address, good.queue), key) == ALL
+    waiting = Delivery.objects.filter(reply_token=bad, delivered_at=None)
+    assert (waiting.count(), waiting.get(seq=1).tries) == (3, 1)
+
+
 def test_a_revoked_token_gets_nothing_more_and_its_messages_are_given_up():
     use("memory://")
     row, reference = issue()

@@ -302,6 +302,21 @@ def test_a_sweep_leaves_a_run_to_the_next_one_whose_rows_another_process_holds(s
     kit.healthy()
 
 
+def test_a_run_whose_rows_another_process_holds_does_not_end_the_sweep_of_the_others(sas, diamond, settings):
+    at("b", "c")
+    settings.SUPERVISION = {**settings.SUPERVISION, "SWEEP_BATCH": 3}
+    held = Run.objects.order_by("pk").first().pk
+    testing.expire()
+    kit.fetch(
+        "UPDATE supervision_stepstate SET complete_by = complete_by - interval '1 h' WHERE run_id = %s AND process_state = 'Processing'",
+        [held],  # both of its steps come first
+    )
+    with kit.another_connection() as other:
+        other.execute("SELECT FROM supervision_stepstate WHERE run_id = %s AND name = 'd' FOR UPDATE", [held])
+        supervisor.sweep_once()
+        assert set(StepState.objects.filter(process_state="Processing").values_list("run_id", flat=True)) == {held}
+
+
 def test_a_cancelled_run_with_nothing_to_undo_ends_with_its_last_running_branch(sas, diamond, monkeypatch):
     for name in ("alpha", "beta", "gamma"):
         monkeypatch.setattr(registered[name], "undoable", False)

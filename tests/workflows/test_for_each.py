@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import ForEach, PermanentFailure
+from supervision import ForEach, OnPermanent, PermanentFailure, RetryPolicy
 from supervision.models import Alert, Child, Run, StepState
 from supervision.testkit.run import Run as Seen
 from tests.engine import kit
@@ -16,7 +16,7 @@ __all__ = ["family"]
 
 
 def each(**fields):
-    return ForEach("parcels", workflow="packing", retry=toy.RETRY, **{"items": lambda facts: facts.payload["items"], **fields})
+    return ForEach("parcels", workflow="packing", **{"retry": toy.RETRY, "items": lambda facts: facts.payload["items"], **fields})
 
 
 def item(run, index):
@@ -150,6 +150,22 @@ def test_a_cancelled_item_stops_the_step_and_a_new_generation_replaces_only_it(s
     sas.run()
     run.assert_state("Processed")
     assert run.results["parcels"]["items"] == 3
+    sas.assert_healthy()
+
+
+def test_no_further_item_begins_once_the_policy_has_skipped_the_step(sas, family):
+    family(each(at_once=2, retry=RetryPolicy(on_permanent=OnPermanent.SKIP)), paid(), child=(paid(), BETA))
+    run = sas.start("waiting", {"items": list(range(4))})
+    item(run, 0).cancel()
+    sas.run()
+    assert (run.steps["parcels"], states()) == ("Skipped", ["Cancelled", "Cancelled", "Cancelled", "Started"])
+    item(run, 1).signal("paid")
+    sas.run()
+    assert (states().count("Processed"), Run.objects.count(), sas.performed.count("beta-step")) == (1, 3, 1)
+
+    run.signal("paid")
+    sas.run()
+    run.assert_state("Processed")
     sas.assert_healthy()
 
 

@@ -8,12 +8,12 @@ from supervision.agent import CHILD
 from supervision.approvals import gate
 from supervision.errors import Refused
 from supervision.models import StepState
-from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, drop_waiting_children, locked_run
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, name_of
 from supervision.operations.completing import refuse_children_under_way
 from supervision.operations.previews import same_plan
 from supervision.states import Direction, ProcessState
-from supervision.store.runs import leaving
+from supervision.store.runs import leaving, unstarted_children
 from supervision.store.runs.locked_run import LockedRun
 
 
@@ -45,7 +45,7 @@ def _abandon(locked: LockedRun, actor: str, why: str) -> None:
     for step in _open(locked):
         close_alerts_of(step, actor)
         if step.direction == Direction.DO and step.agent == CHILD:
-            drop_waiting_children(step, locked.run.key)
+            unstarted_children.drop(step, locked.run.key)
     leaving.leave(locked, actor, why)
 
 
