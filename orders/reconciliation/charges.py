@@ -178,8 +178,9 @@ def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
 def _own(book: Book, main: Charge) -> Iterator[Found]:
     """The differences of the order's own charge: a wrong amount, or refunds that we did not make."""
     returned = for_returns_of(book, main)
-    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | set(returned)
-    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in returned)
+    mine = {one.id for one in main.refunds if one.id in returned or one.of_return in book.paying}
+    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | mine
+    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in mine)
     elsewhere = sum(one.amount for one in main.refunds if one.gives_back and one.id not in ours)
     by_us = main.given_back - elsewhere - for_returns
     if elsewhere:

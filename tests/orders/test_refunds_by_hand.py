@@ -133,7 +133,7 @@ def test_a_return_by_hand_that_came_back_says_so_and_its_pieces_are_returned_aga
 
 
 @pytest.mark.parametrize("how", ["named", "in the ledger"])
-def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, delivered, services, how):
+def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, delivered, services, capsys, how):
     made = stopped(shop, delivered, "10.00", at="agent.after_effect")
     assert refunds_made(services, delivered) == [1000]
     refund = standing(intent_of(delivered))
@@ -145,6 +145,7 @@ def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, 
     Run(made).assert_state("Processed")
     assert paying(delivered) == ("partly_refunded", "10.00")
     left(delivered, "69.80")
+    assert findings(capsys, delivered) == ""
 
 
 def test_a_failed_refund_is_not_paid_again_beyond_what_was_given_by_hand(shop, delivered, returned, services):
