@@ -142,7 +142,8 @@ def _processed(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
         if charge is not main and charge.kept > 0:
             yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("charged besides the order's own payment"))
     if main is None:
-        if book.done(AGENT) and due(book) and not by_transfer(book):
+        taken = any(step["name"] in codes.STEPS for step in book.done(AGENT))  # a return's step gives money back
+        if taken and due(book) and not by_transfer(book):
             nothing = next(iter(sorted(known)), "")
             detail = _("the order was fulfilled and no charge exists")
             yield Found(

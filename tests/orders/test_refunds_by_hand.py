@@ -68,7 +68,7 @@ def test_a_refund_by_hand_counts_and_is_paid_once(shop, delivered, services, cap
     shop.assert_healthy()
 
 
-def test_a_return_by_hand_counts_for_refunds(shop, delivered, services):
+def test_a_return_by_hand_counts_for_refunds(shop, delivered, services, capsys):
     back = asked(shop, delivered, mugs=1)
     for _ in range(5):
         shop.kill("refund-part", at="agent.after_start")
@@ -82,6 +82,7 @@ def test_a_return_by_hand_counts_for_refunds(shop, delivered, services):
     shop.run()
     assert refunds_made(services, delivered) == [6690]
     assert paying(delivered) == ("refunded", "79.80")
+    assert findings(capsys, back) == "", "a return is no order without a charge"
 
 
 def test_a_refund_by_hand_counts_once_while_its_run_has_not_ended(shop, delivered, services):
