@@ -149,9 +149,15 @@ def _keys(keys: Sequence[str], words: Words) -> int:
     return changed
 
 
+_CANCELLED = """
+UPDATE supervision_submission SET cancel_reason = %(mask)s
+ WHERE public_id = ANY (%(keys)s) AND cancelled_by = ANY (%(actors)s) AND NOT cancel_reason IN ('', %(mask)s) RETURNING 1
+"""
+
+
 def _say_nothing(keys: Sequence[str], actors: Collection[str]) -> int:
-    """Take the words of these actors out of archived histories."""
-    changed = 0
+    """Take the words of these actors out of archived histories, and out of a cancellation that came before its run."""
+    changed = len(db.fetch(_CANCELLED, {"keys": keys, "actors": list(actors), "mask": MASK}))
     for archived in ArchivedRun.objects.filter(key__in=keys).select_for_update():
         said = [
             event for event in archived.body.get("events") or () if event.get("actor") in actors and event.get("why") not in (None, MASK)
