@@ -45,6 +45,11 @@ def here(keys: Sequence[str]) -> set[str]:
     return {below.get(key, key) for (key,) in db.run(_STILL_HERE, {"keys": [*keys, *below]})}
 
 
+def family(keys: Sequence[str]) -> list[str]:
+    """These runs and all below them, by their public ids."""
+    return [*keys, *_below(keys)]
+
+
 def _below(keys: Sequence[str]) -> dict[str, str]:
     """The keys of all runs below these, each with the one of these that it is below. An archived run names its children itself."""
     found = {key: key for key in keys}
@@ -195,8 +200,8 @@ def log_of(
 ) -> tuple[int | None, int]:
     """Blank one page of the operators' log, after this id. A message goes whole, never a part of it.
 
-    Entries of these accounts go; so do those about `objects`, the (model, ids) of the person's rows, with any of `words`; and all that
-    have one of `named`. Returns the id to go on after, None at the end; and how many.
+    Entries of these accounts go; so do those about `objects`, the (model, ids or names) of the person's rows, with any of `words`; and all
+    that have one of `named`. Returns the id to go on after, None at the end; and how many.
     """
     mine = {(model, pk) for model, ids in objects for pk in ids}
     rows = list(LogEntry.objects.filter(pk__gt=after).order_by("pk").select_related("content_type")[:BATCH])
@@ -209,7 +214,7 @@ def log_of(
             or named.are_in(row.change_message)
             or named.are_in(row.object_repr)
             or (
-                (row.content_type.model if row.content_type else "", row.object_id) in mine
+                not mine.isdisjoint((row.content_type.model if row.content_type else "", one) for one in (row.object_id, row.object_repr))
                 and (words.are_in(row.change_message) or words.are_in(row.object_repr))
             )
         )
