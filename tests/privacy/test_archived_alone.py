@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from orders.mails.resending import resend
 from orders.models import Order
-from orders.privacy import again, exporting, people
+from orders.privacy import again, exporting, people, traces
 from orders.queries import order_view
 from orders.refunds.asking import refund
 from orders.returns.asking import ask
@@ -91,12 +91,24 @@ def test_what_came_later_for_an_archived_order_is_erased_with_it(shop, zoe):
     shop.run()
     told(shop)
     archived()
+    exporting.write(people.by_account(zoe.username), exported := BytesIO())
+    [told_of] = json.loads(ZipFile(exported).read("data.json"))["orders"]
+    assert [len(told_of[name]) for name in ("returns", "refunds", "mails_sent_again")] == [1, 1, 1]
 
     erase(people.by_account(zoe.username))
 
     assert not hits(["quagmire", "sister@elsewhere"])
     assert not hits().keys() - KEPT
     assert "was kind" in str(ArchivedRun.objects.get(key=key).body)
+
+
+def test_an_export_reads_the_archive_once(shop, zoe, monkeypatch):
+    real, read = traces.archived_keys, []
+    monkeypatch.setattr(traces, "archived_keys", lambda person: read.append(person) or real(person))
+
+    exporting.write(people.by_account(zoe.username), BytesIO())
+
+    assert len(read) == 1
 
 
 def test_an_archived_order_that_a_shops_server_placed_is_erased_whole(shop, zoe):
