@@ -12,7 +12,8 @@ order is never charged twice, and never charged after it was undone:
    an attempt that lost its claim. So an agents process that froze before its checkpoint charges nothing when it wakes up.
    If it froze after the checkpoint, it charges an intent whose id the next attempt knows.
 3. Each later attempt first looks for intents, by the checkpointed id and by search. It adopts a charged intent, uses an
-   open one, and creates a new one only if every known one is cancelled. So at most one intent of an order can be charged.
+   open one, and creates a new one only if every known one is cancelled, or was charged and given back in full. So at most one
+   intent of an order can be charged at a time.
 4. The undo step cancels every open intent that it finds and refunds every charged one. Any intent that a frozen attempt
    may still confirm has its id in the checkpoint (2), so it is cancelled and Stripe refuses the late confirmation (1).
    The undo step may leave an intent that was created and never checkpointed: no attempt will confirm it.
@@ -99,7 +100,7 @@ def _captures(request: StepRequest) -> bool:
 
 def _transferred(request: StepRequest) -> bool:
     """Whether the order was paid by bank transfer in the step that would have reserved the money."""
-    return bool((request.results.get(codes.AUTHORISE) or {}).get("method") == codes.BANK_TRANSFER)
+    return codes.by_transfer(request.results.get(codes.AUTHORISE) or {})
 
 
 def _due(request: StepRequest) -> int:
@@ -144,7 +145,7 @@ class _Charge(Action):
         if request.step == codes.AUTHORISE:
             self.reached = frozenset({PAID, RESERVED})
         self.noted = request.checkpoint_data.get("intent")
-        self.spent = False  # whether the intent made under K:create is cancelled by now
+        self.spent = False  # whether the intent made under K:create is cancelled by now, or given back
         self.confirmed: dict[str, str] = {}  # intents by the keys of their confirmations
 
     def run(self) -> dict[str, Any]:
@@ -197,7 +198,7 @@ class _Charge(Action):
         self.learn(intents)
         self.learn_creations(intents, f"{self.request.idempotency_key}:{CREATE}")
         self.confirmed = {one.key: one.external_id for one in self.before if one.operation == CONFIRM}
-        self.spent = any(one.status == CANCELLED and one.step_key == self.request.idempotency_key for one in intents)
+        self.spent = any(one.status in (PAID, CANCELLED) and one.step_key == self.request.idempotency_key for one in intents)
         if paid := self.paid(intents):
             return paid
         pending = [one for one in intents if one.status not in (PAID, CANCELLED) and not one.live]
@@ -260,7 +261,9 @@ class _Charge(Action):
             )
 
         def look() -> Intent | None:
-            return next((one for one in self.of_order() if one.status != CANCELLED and self.fits(one)), None)
+            # Never what was charged and given back: the search may show that one before the new one.
+            mine = [one for one in self.of_order() if one.step_key == request.idempotency_key and self.fits(one)]
+            return next((one for one in mine if one.status not in (PAID, CANCELLED)), None) or self.paid(mine)
 
         operation = f"{CREATE}:{request.attempt}" if self.spent else CREATE
         row = request.intend(CREATE, key=f"{request.idempotency_key}:{operation}", service=SERVICE)

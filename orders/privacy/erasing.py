@@ -229,6 +229,7 @@ def _archive(erasure: Erasure, person: Person) -> tuple[int, bool]:
     for key, run in found.items():
         if run.own:
             person.learn(run.texts)
+            person.archived = sorted({*person.archived, key})
             rows.erase([key], person, erasure.pseudonym)
         else:
             rows.erase_address([key], person.surely, erasure.pseudonym)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any
 
 from django.contrib.auth.models import User
@@ -22,6 +22,7 @@ from orders.models import MailAgain, Refund
 from orders.privacy import traces
 from orders.privacy.people import GUEST, Person
 from orders.queries import OrderView
+from orders.records import recalled
 from orders.returns import answers
 from supervision.insight.queries import iso
 from supervision.models import ApiRequest, DeadLetter, Notification, Submission
@@ -40,25 +41,26 @@ def write(person: Person, out: IO[bytes], *, order: str | None = None) -> int:
     """Write the ZIP. order: this order alone, by its public id. Returns how many orders are in it. Raises OSError."""
     count = 0
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        keys = list(_keys(person, order))  # once: it reads the whole archive
         with archive.open("data.json", "w", force_zip64=True) as data:
-            for part, added in _json(person, order):
+            for part, added in _json(person, keys, whole=order is None):
                 data.write(part.encode())
                 count += added
-        for key in _keys(person, order):
+        for key in keys:
             for document in documents_of(key):
                 archive.writestr(f"documents/{document.name}.pdf", pdf.printed(document))
     return count
 
 
-def _json(person: Person, order: str | None) -> Iterator[tuple[str, int]]:
+def _json(person: Person, keys: Sequence[str], *, whole: bool) -> Iterator[tuple[str, int]]:
     """The parts of data.json, order by order, so that many orders need little memory; each with the orders that it adds."""
     reader = person.names[0] if person.names else GUEST
     yield "{\n", 0
-    if order is None:
-        for name, value in _of_person(person):
+    if whole:
+        for name, value in _of_person(person, keys):
             yield f"{json.dumps(name)}: {_text(value)},\n", 0
     yield '"orders": [', 0
-    for number, key in enumerate(_keys(person, order)):
+    for number, key in enumerate(keys):
         view = queries.order_view(key)
         if view is not None:
             yield f"{',' if number else ''}\n{_text(_of_order(view, reader))}", 1
@@ -88,7 +90,9 @@ def _of_order(view: OrderView, reader: str) -> dict[str, Any]:
     facts = {name: value for name, value in queries.answer(view).items() if name not in _OF_MACHINES}
     facts["steps"] = [{name: value for name, value in step.items() if name not in _OF_MACHINES} for step in facts["steps"]]
     key = view.public_id
-    refunds = Refund.objects.filter(order_key=key).order_by("pk")
+    refunds, mails = [*Refund.objects.filter(order_key=key).order_by("pk")], [*MailAgain.objects.filter(order_key=key).order_by("pk")]
+    if view.archived is not None:
+        refunds, mails = recalled.refunds_of(view.archived) + refunds, recalled.mails_of(view.archived) + mails
     return {
         **facts,
         "history": read_all(key, reader),
@@ -99,7 +103,7 @@ def _of_order(view: OrderView, reader: str) -> dict[str, Any]:
         "refunds": [
             {"number": one.number, "amount": str(one.amount), "currency": one.currency, "at": iso(one.created_at)} for one in refunds
         ],
-        "mails_sent_again": list(MailAgain.objects.filter(order_key=key).order_by("pk").values("email", "created_at")),
+        "mails_sent_again": [{"email": one.email, "created_at": one.created_at} for one in mails],
         "documents": [{"name": one.name, "kind": one.kind, "total": str(one.total), "content": one.body} for one in documents_of(key)],
         "request": _request(key),
     }
@@ -110,7 +114,7 @@ def _request(key: str) -> Any:
     return Submission.objects.filter(public_id=key).values_list("payload", flat=True).first()
 
 
-def _of_person(person: Person) -> Iterator[tuple[str, Any]]:
+def _of_person(person: Person, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
     yield "emails", person.emails
     yield "accounts", [_of_account(account) for account in User.objects.filter(pk__in=person.accounts).order_by("pk")]
     yield (
@@ -130,7 +134,7 @@ def _of_person(person: Person) -> Iterator[tuple[str, Any]]:
             ApiRequest.objects.filter(account_id__in=person.accounts).order_by("pk").values("at", "method", "path", "status", "order_key")
         ),
     )
-    yield "unreadable_messages", _letters(person)
+    yield "unreadable_messages", _letters(person, set(keys))
 
 
 def _of_account(account: User) -> dict[str, Any]:
@@ -155,9 +159,9 @@ def _of_account(account: User) -> dict[str, Any]:
     }
 
 
-def _letters(person: Person) -> Sequence[dict[str, Any]]:
+def _letters(person: Person, keys: Collection[str]) -> Sequence[dict[str, Any]]:
     """Dead letters that name this person, and no other person that the shop knows: an order with the address, for example."""
-    words, keys = person.surely, set(_keys(person, None))
+    words = person.surely
     return [
         {"at": letter.created_at, "content": bytes(letter.body).decode("utf-8", "backslashreplace")}
         for letter in DeadLetter.objects.filter(blanked_at=None).order_by("pk").iterator(chunk_size=PAGE)

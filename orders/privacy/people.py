@@ -28,7 +28,8 @@ _AS_TYPED = "SELECT DISTINCT email FROM orders_order WHERE lower(email) = ANY (%
 class Person:
     """One person. emails: in lower case. typed: the same as orders have them. accounts: primary keys. names: usernames.
 
-    words: names and lines of addresses, which name the person in the person's own orders, and may name others elsewhere.
+    words: names and lines of addresses, which name the person in the person's own orders, and may name others elsewhere. archived: public
+    ids of the orders that were found in the archive alone.
     """
 
     emails: list[str]
@@ -36,6 +37,7 @@ class Person:
     accounts: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    archived: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, subject: dict[str, Any]) -> Person:

@@ -29,12 +29,23 @@ _TEXTS = (
 )
 
 
+# The rows of an order that left for the archive left with it. Its own archive names what they were about.
+_LATER = """
+SELECT DISTINCT kind, t->>'id' FROM supervision_archivedrun a, unnest(ARRAY['returns', 'refunds', 'mails_again']) kind,
+       jsonb_array_elements(nullif(a.body->'application'->kind, 'null')) t
+ WHERE a.key = ANY (%(orders)s::text[]) AND t->>'id' <> ''
+"""
+
+
 def later_runs(orders: Sequence[str]) -> dict[str, list[str]]:
     """The public ids of returns, and of refunds and mails sent again, of these orders."""
     of = {"order_key__in": orders}
-    returns = list(Return.objects.filter(**of).values_list("public_id", flat=True))
-    others = [*Refund.objects.filter(**of).values_list("public_id", flat=True)]
-    return {"returns": returns, "others": [*others, *MailAgain.objects.filter(**of).values_list("public_id", flat=True)]}
+    returns = set(Return.objects.filter(**of).values_list("public_id", flat=True))
+    others = {*Refund.objects.filter(**of).values_list("public_id", flat=True)}
+    others |= {*MailAgain.objects.filter(**of).values_list("public_id", flat=True)}
+    for kind, key in db.run(_LATER, {"orders": list(orders)}):
+        (returns if kind == "returns" else others).add(key)
+    return {"returns": sorted(returns), "others": sorted(others)}
 
 
 def leave(orders: Sequence[str]) -> None:
@@ -60,8 +71,9 @@ def words_of(orders: Sequence[str]) -> Iterator[str]:
 
 def words_in(body: Mapping[str, Any]) -> Iterator[str]:
     """Names, addresses and mail addresses in an archived order."""
-    payload = body["run"].get("payload") or {}
-    yield from (str(payload.get("email") or ""), str((body.get("application") or {}).get("email") or ""))
+    payload, facts = body["run"].get("payload") or {}, body.get("application") or {}
+    yield from (str(payload.get("email") or ""), str(facts.get("email") or ""))
+    yield from (str(mail.get("number") or "") for mail in facts.get("mails_again") or ())
     yield from _of_address(payload.get("shipping_address"))
 
 
@@ -80,6 +92,7 @@ def erase(orders: Sequence[str], person: Person, pseudonym: str) -> int:
     later = later_runs(orders)
     words, actors = person.all_words, person.actors
     changed = erasing.runs([*orders, *later["others"]], words, FIELDS, actors) + erasing.runs(later["returns"], words, OF_RETURNS, actors)
+    changed += len(db.fetch(_REASONS, {"orders": list(orders), "mask": MASK}))
     changed += _texts(orders, later["returns"], words)
     changed += Return.objects.filter(order_key__in=orders).exclude(reason=MASK).update(reason=MASK)
     changed += MailAgain.objects.filter(order_key__in=orders).exclude(email=pseudonym).update(email=pseudonym)
@@ -89,6 +102,16 @@ def erase(orders: Sequence[str], person: Person, pseudonym: str) -> int:
     return changed
 
 
+# What customers wrote of their returns stands in the archive of the order, too.
+_REASONS = """
+UPDATE supervision_archivedrun a
+   SET body = jsonb_set(a.body, '{application,returns}', (
+              SELECT jsonb_agg(t || jsonb_build_object('reason', %(mask)s::text) ORDER BY place)
+                FROM jsonb_array_elements(a.body->'application'->'returns') WITH ORDINALITY r(t, place)))
+ WHERE a.key = ANY (%(orders)s::text[])
+   AND EXISTS (SELECT FROM jsonb_array_elements(nullif(a.body->'application'->'returns', 'null')) t WHERE t->>'reason' <> %(mask)s)
+RETURNING 1
+"""
 _JOURNAL = """
 UPDATE supervision_journalentry SET body = (body::jsonb || '{"customer": ""}')::text
  WHERE key = 'accounting' AND event_id = ANY (%(events)s) AND body::jsonb ? 'customer' AND body::jsonb->>'customer' <> '' RETURNING 1

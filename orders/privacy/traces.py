@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
-from orders.models import Erasure, Order
+from orders.models import Erasure, Order, Return
 from orders.privacy import rows
 from orders.privacy.people import Person
-from supervision.models import ArchivedRun, DeadLetter, Submission
+from supervision.models import Approval, ArchivedRun, DeadLetter, Finding, Submission
 from supervision.postgres import db
+from supervision.privacy import erasing as engine
 from supervision.privacy.words import MASK, Words
 
 PAGE = 500
@@ -141,15 +142,27 @@ def counts_of(person: Person) -> int:
 
 
 def objects_of(erasure: Erasure, person: Person) -> Iterator[tuple[str, Sequence[str]]]:
-    """The person's rows that the operators' log may be about: the model's name and ids."""
+    """The person's rows that the operators' log may be about: the model's name, with ids, and names of those that have no row any more."""
     orders = list(Order.objects.filter(email=erasure.pseudonym).values_list("pk", "run_id", "public_id"))
-    keys = [key for _pk, _run, key in orders]
+    keys = [*(key for _pk, _run, key in orders), *person.archived]
     later = rows.later_runs(keys)
-    runs = ArchivedRun.objects.filter(key__in=[*later["returns"], *later["others"]]).values_list("run_id", flat=True)
-    yield "order", [str(pk) for pk, _run, _key in orders]
-    yield "run", [str(run) for run in [*(run for _pk, run, _key in orders), *runs]]
+    every = engine.family([*keys, *later["returns"], *later["others"]])
+    runs = list(ArchivedRun.objects.filter(key__in=every).values_list("run_id", "reference"))
+    names = [name for _run, name in runs if name]
+    of = {"order_key__in": every}
+    yield "order", [*(str(pk) for pk, _run, _key in orders), *names]
+    yield "return", [*_ids(Return.objects.filter(**of)), *names]
+    yield "run", [str(run) for run in [*(run for _pk, run, _key in orders), *(run for run, _name in runs)]]
+    yield "archivedrun", every
+    yield "submission", _ids(Submission.objects.filter(public_id__in=every))
+    yield "finding", _ids(Finding.objects.filter(**of))
+    yield "approval", _ids(Approval.objects.filter(**of))
     yield "user", [str(pk) for pk in person.accounts]
-    yield "deadletter", [str(pk) for pk in DeadLetter.objects.filter(public_id__in=keys).values_list("pk", flat=True)]
+    yield "deadletter", _ids(DeadLetter.objects.filter(public_id__in=every))
+
+
+def _ids(found: QuerySet[Any]) -> list[str]:
+    return [str(pk) for pk in found.values_list("pk", flat=True)]
 
 
 def kept_until(year: int) -> int:

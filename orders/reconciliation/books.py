@@ -5,7 +5,7 @@ The steps and effects of an order's child runs, such as its parcels, are the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -41,19 +41,33 @@ SELECT u.public_id, NULL, 'Pending', NULL, NULL, NULL FROM supervision_submissio
    AND NOT EXISTS (SELECT 1 FROM supervision_archivedrun a WHERE a.key = u.public_id)
 """
 # The refunds that returns of these orders made, and operators: from the hot tables or the archive, because each is a run of its own.
+# A result by hand may name them. Last, the returns and refunds that have not ended: they may have paid, and not have noted it yet.
 _RETURNED = """
 WITH after AS (SELECT order_key, public_id, number FROM orders_return WHERE order_key = ANY (%(keys)s)
                UNION ALL SELECT order_key, public_id, number FROM orders_refund WHERE order_key = ANY (%(keys)s)
                UNION SELECT a.key, t->>'id', t->>'number' FROM supervision_archivedrun a
                  CROSS JOIN LATERAL jsonb_path_query(a.body, '$.application.*[*] ? (@.id != "")') t WHERE a.key = ANY (%(keys)s))
-SELECT t.order_key, e.external_id, t.number FROM after t
+SELECT t.order_key, e.external_id, t.number, false FROM after t
   JOIN supervision_run r ON r.key = t.public_id JOIN supervision_effect e ON e.run_id = r.id
  WHERE e.service = 'payment' AND e.outcome || '' = 'done' AND e.external_id <> ''
 UNION ALL
-SELECT t.order_key, e->>'external_id', t.number FROM after t
+SELECT t.order_key, n.name #>> '{}', t.number, false FROM after t
+  JOIN supervision_run r ON r.key = t.public_id
+  JOIN supervision_stepstate s ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part'
+ CROSS JOIN LATERAL jsonb_path_query(s.result, '$.refunds[*]') n(name)
+UNION ALL
+SELECT t.order_key, e->>'external_id', t.number, false FROM after t
   JOIN supervision_archivedrun a ON a.key = t.public_id
  CROSS JOIN LATERAL jsonb_array_elements(coalesce(nullif(a.body->'effects', 'null'), '[]')) e
  WHERE e->>'service' = 'payment' AND e->>'outcome' = 'done'
+UNION ALL
+SELECT t.order_key, n.name #>> '{}', t.number, false FROM after t
+  JOIN supervision_archivedrun a ON a.key = t.public_id
+ CROSS JOIN LATERAL jsonb_path_query(
+       a.body, '$.steps[*] ? (@.direction == "do" && @.name == "refund-part").result.refunds[*]') n(name)
+UNION ALL
+SELECT t.order_key, t.public_id, t.number, true FROM after t
+  JOIN supervision_run r ON r.key = t.public_id AND r.finished_at IS NULL
 """
 
 
@@ -61,7 +75,7 @@ SELECT t.order_key, e->>'external_id', t.number FROM after t
 class Book:
     """One order in our books. run_id and state are None if the books do not have the order.
 
-    returned: the refunds that its returns made, with the return's number.
+    returned: the refunds that its returns made, with the return's number. paying: its returns and refunds that have not ended.
     """
 
     key: str
@@ -71,6 +85,7 @@ class Book:
     steps: Sequence[Mapping[str, Any]] = ()
     effects: Sequence[Mapping[str, Any]] = ()
     returned: Mapping[str, str] = field(default_factory=dict)
+    paying: Collection[str] = ()
 
     @property
     def known(self) -> bool:
@@ -137,8 +152,12 @@ def of(keys: Iterable[str]) -> dict[str, Book]:
     if not wanted:
         return found
     returned: dict[str, dict[str, str]] = {}
-    for key, refund, number in db.run(_RETURNED, {"keys": wanted}):
-        returned.setdefault(key, {})[refund] = number
+    paying: dict[str, set[str]] = {}
+    for key, name, number, pays in db.run(_RETURNED, {"keys": wanted}):
+        if pays:
+            paying.setdefault(key, set()).add(name)
+        else:
+            returned.setdefault(key, {})[name] = number
     for key, run_id, state, payload, steps, effects in db.run(_BOOKS, {"keys": wanted}):
         found[key] = Book(
             key=key,
@@ -148,5 +167,6 @@ def of(keys: Iterable[str]) -> dict[str, Book]:
             steps=steps or [],
             effects=effects or [],
             returned=returned.get(key, {}),
+            paying=paying.get(key, ()),
         )
     return found

@@ -15,7 +15,7 @@ from orders.agents.calls import retried
 from orders.gateways import carrier
 from orders.gateways.carrier import Booking, Broken, Unavailable
 from orders.gateways.http import NoAnswer, NotSent
-from orders.parcels.splitting import order_of
+from orders.parcels.splitting import BOOKING, order_of
 from orders.reconciliation import books, listing
 from orders.reconciliation.asking import asking, batched, patiently
 from orders.reconciliation.books import Book
@@ -46,6 +46,8 @@ class CarrierSource(Comparison[Suspect, Parcel]):
                 listing.see((booking.id, booking.order, booking.key) for booking in batch if booking.live)
                 listing.suspect(_suspects(batch))
             for keys in listing.unseen(AGENT, "shipment", since):
+                listing.suspect(map(order_of, keys))
+            for keys in listing.ended_late([BOOKING], since - CLOCKS):
                 listing.suspect(map(order_of, keys))
             for suspects in listing.suspects():
                 shown = listing.seen(order for order, _ in suspects)

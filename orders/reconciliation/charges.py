@@ -83,7 +83,7 @@ def agrees(intent: Intent, book: Book, given_back: int) -> bool:
 
 def by_transfer(book: Book) -> bool:
     """Whether the order was paid by bank transfer, and has no charge."""
-    return any((step.get("result") or {}).get("method") == codes.BANK_TRANSFER for step in book.done(AGENT))
+    return any(codes.by_transfer(step.get("result") or {}) for step in book.done(AGENT))
 
 
 def same_currency(intent: Intent, book: Book) -> bool:
@@ -142,7 +142,8 @@ def _processed(book: Book, charges: Sequence[Charge]) -> Iterator[Found]:
         if charge is not main and charge.kept > 0:
             yield _found("orphan_charge", book, charge, charge.kept, (REFUND,), _("charged besides the order's own payment"))
     if main is None:
-        if book.done(AGENT) and due(book) and not by_transfer(book):
+        taken = any(step["name"] in codes.STEPS for step in book.done(AGENT))  # a return's step gives money back
+        if taken and due(book) and not by_transfer(book):
             nothing = next(iter(sorted(known)), "")
             detail = _("the order was fulfilled and no charge exists")
             yield Found(
@@ -178,8 +179,9 @@ def _main(book: Book, paid: Sequence[Charge], known: set[str]) -> Charge | None:
 def _own(book: Book, main: Charge) -> Iterator[Found]:
     """The differences of the order's own charge: a wrong amount, or refunds that we did not make."""
     returned = for_returns_of(book, main)
-    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | set(returned)
-    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in returned)
+    mine = {one.id for one in main.refunds if one.id in returned or one.of_return in book.paying}
+    ours = {str(effect["external_id"]) for effect in book.effects_of(SERVICE)} | mine
+    for_returns = sum(one.amount for one in main.refunds if one.gives_back and one.id in mine)
     elsewhere = sum(one.amount for one in main.refunds if one.gives_back and one.id not in ours)
     by_us = main.given_back - elsewhere - for_returns
     if elsewhere:

@@ -6,13 +6,14 @@ Both are in temporary tables: a list may be too long for the process's memory. T
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from supervision.postgres import db
 
 PAGE = 5000  # runs per query
 SUSPECTS = 200
+REACHING = timedelta(days=31)  # an order that takes longer is not found: a reserved amount lapses by then, by card and country
 
 _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS reconciling_seen (external_id text PRIMARY KEY, order_key text NOT NULL, key text NOT NULL);
@@ -78,13 +79,13 @@ SELECT (SELECT max(id) FROM page),
                 AND s.direction = 'do' AND s.agent = %(agent)s AND s.process_state = 'Processed'
                 AND NOT EXISTS (SELECT 1 FROM reconciling_seen x WHERE x.external_id = s.result->>%(field)s))
 """
-# Ended orders, created before the list begins, of which this step was begun: what it made is older than the list. Page by page.
+# Ended orders, created before the list begins, of which one of these steps was begun: what it made is older than the list. Page by page.
 _ENDED_LATE = """
 WITH page AS MATERIALIZED (
     SELECT id, key, finished_at FROM supervision_run WHERE id > %(after)s AND created_at < %(since)s ORDER BY id LIMIT %(page)s)
 SELECT (SELECT max(id) FROM page),
        ARRAY(SELECT page.key FROM page JOIN supervision_stepstate s ON s.run_id = page.id
-              WHERE page.finished_at >= %(since)s AND s.direction = 'do' AND s.name = %(step)s AND s.attempt > 0)
+              WHERE page.finished_at >= %(since)s AND s.direction = 'do' AND s.name = ANY (%(steps)s::text[]) AND s.attempt > 0)
 """
 _FIRST_RUN = "SELECT min(id) - 1 FROM supervision_run WHERE created_at >= %(since)s"
 
@@ -98,11 +99,11 @@ def unseen(agent: str, name: str, since: datetime) -> Iterator[list[str]]:
         yield keys
 
 
-def ended_late(step: str, since: datetime, reaching: timedelta) -> Iterator[list[str]]:
-    """Orders that have ended since then, and were created up to `reaching` before it, if this step of theirs was begun; in batches."""
-    after = db.run(_FIRST_RUN, {"since": since - reaching})[0][0]
+def ended_late(steps: Sequence[str], since: datetime) -> Iterator[list[str]]:
+    """Orders that have ended since then, and were created up to REACHING before it, if one of these steps was begun; in batches."""
+    after = db.run(_FIRST_RUN, {"since": since - REACHING})[0][0]
     while after is not None:
-        after, keys = db.run(_ENDED_LATE, {"after": after, "page": PAGE, "since": since, "step": step})[0]
+        after, keys = db.run(_ENDED_LATE, {"after": after, "page": PAGE, "since": since, "steps": list(steps)})[0]
         yield keys
 
 

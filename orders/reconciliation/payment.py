@@ -24,7 +24,6 @@ from supervision.ledger.reconciliation import Found, register
 from supervision.postgres import db
 
 REFUNDS = timedelta(days=35)  # how long after its creation a refund may fail
-RESERVED_FOR = timedelta(days=31)  # how long an amount stays reserved at most, by card and country
 DISPUTES = timedelta(days=130)  # how long a dispute may take
 
 
@@ -54,7 +53,7 @@ class PaymentSource(Comparison[Suspect, Charge]):
                 listing.suspect(_owners(ids))
             for keys in listing.unseen(AGENT, "intent", since):
                 listing.suspect(keys)
-            for keys in listing.ended_late(codes.AUTHORISE, since - CLOCKS, RESERVED_FOR):
+            for keys in listing.ended_late([codes.STEP, codes.AUTHORISE], since - CLOCKS):
                 listing.suspect(keys)
             disputed = (one.intent for one in payment.disputes_listed(since - DISPUTES) if one.hurts)
             for ids in batched(disputed):

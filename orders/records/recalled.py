@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from orders.models import PaymentAdjustment, Return, ReturnLine
+from orders.models import MailAgain, PaymentAdjustment, Refund, Return, ReturnLine
 from orders.payments.codes import PAYOUT
 from supervision.models import ArchivedRun
 from supervision.states import RunState
@@ -16,6 +16,26 @@ from supervision.states import RunState
 def returns_of(archived: ArchivedRun) -> list[tuple[Return, list[ReturnLine]]]:
     """The returns of an archived order with their lines, the oldest first."""
     return [_return(archived.key, number, facts) for number, facts in enumerate(_facts(archived, "returns"), 1)]
+
+
+def refunds_of(archived: ArchivedRun) -> list[Refund]:
+    """The refunds of an archived order, the oldest first."""
+    found = []
+    for facts in _facts(archived, "refunds"):
+        same = {name: facts[name] for name in ("number", "currency", "reason", "asked_by")}
+        at, amount = datetime.fromisoformat(facts["created_at"]), Decimal(facts["amount"])
+        found.append(Refund(public_id=facts["id"], order_key=archived.key, amount=amount, created_at=at, **same))
+    return found
+
+
+def mails_of(archived: ArchivedRun) -> list[MailAgain]:
+    """The mails of an archived order that were sent again, the oldest first."""
+    return [
+        MailAgain(
+            public_id=facts["id"], order_key=archived.key, email=facts["number"], created_at=datetime.fromisoformat(facts["created_at"])
+        )
+        for facts in _facts(archived, "mails_again")
+    ]
 
 
 def corrected(archived: ArchivedRun) -> dict[str, tuple[Decimal, Decimal]]:

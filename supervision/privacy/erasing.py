@@ -45,6 +45,11 @@ def here(keys: Sequence[str]) -> set[str]:
     return {below.get(key, key) for (key,) in db.run(_STILL_HERE, {"keys": [*keys, *below]})}
 
 
+def family(keys: Sequence[str]) -> list[str]:
+    """These runs and all below them, by their public ids."""
+    return [*keys, *_below(keys)]
+
+
 def _below(keys: Sequence[str]) -> dict[str, str]:
     """The keys of all runs below these, each with the one of these that it is below. An archived run names its children itself."""
     found = {key: key for key in keys}
@@ -149,9 +154,15 @@ def _keys(keys: Sequence[str], words: Words) -> int:
     return changed
 
 
+_CANCELLED = """
+UPDATE supervision_submission SET cancel_reason = %(mask)s
+ WHERE public_id = ANY (%(keys)s) AND cancelled_by = ANY (%(actors)s) AND NOT cancel_reason IN ('', %(mask)s) RETURNING 1
+"""
+
+
 def _say_nothing(keys: Sequence[str], actors: Collection[str]) -> int:
-    """Take the words of these actors out of archived histories."""
-    changed = 0
+    """Take the words of these actors out of archived histories, and out of a cancellation that came before its run."""
+    changed = len(db.fetch(_CANCELLED, {"keys": keys, "actors": list(actors), "mask": MASK}))
     for archived in ArchivedRun.objects.filter(key__in=keys).select_for_update():
         said = [
             event for event in archived.body.get("events") or () if event.get("actor") in actors and event.get("why") not in (None, MASK)
@@ -189,8 +200,8 @@ def log_of(
 ) -> tuple[int | None, int]:
     """Blank one page of the operators' log, after this id. A message goes whole, never a part of it.
 
-    Entries of these accounts go; so do those about `objects`, the (model, ids) of the person's rows, with any of `words`; and all that
-    have one of `named`. Returns the id to go on after, None at the end; and how many.
+    Entries of these accounts go; so do those about `objects`, the (model, ids or names) of the person's rows, with any of `words`; and all
+    that have one of `named`. Returns the id to go on after, None at the end; and how many.
     """
     mine = {(model, pk) for model, ids in objects for pk in ids}
     rows = list(LogEntry.objects.filter(pk__gt=after).order_by("pk").select_related("content_type")[:BATCH])
@@ -203,7 +214,7 @@ def log_of(
             or named.are_in(row.change_message)
             or named.are_in(row.object_repr)
             or (
-                (row.content_type.model if row.content_type else "", row.object_id) in mine
+                not mine.isdisjoint((row.content_type.model if row.content_type else "", one) for one in (row.object_id, row.object_repr))
                 and (words.are_in(row.change_message) or words.are_in(row.object_repr))
             )
         )

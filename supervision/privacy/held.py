@@ -30,7 +30,12 @@ PERSONAL: Mapping[str, tuple[Held, ...]] = {
     "supervision_submission": (
         Held("payload", "the exact request: mail, name, address", "ARCHIVE_DAYS; with a client's key KEY_DAYS", "emptied"),
         Held("client_key", "a client's own key of the order", "KEY_DAYS", "a keyed digest stays where it names the person"),
-        Held("session_key cancelled_by cancel_reason", "what a client wrote", "the same", "words taken out"),
+        Held(
+            "session_key cancelled_by cancel_reason",
+            "what a client wrote",
+            "the same",
+            "the customer's own reason emptied; words taken out",
+        ),
     ),
     "supervision_run": (Held("payload session_key", "mail, name and address that the agents need", "ARCHIVE_DAYS", ARCHIVED),),
     "supervision_stepstate": (Held("result checkpoint last_error", "answers of services", "ARCHIVE_DAYS", ARCHIVED),),

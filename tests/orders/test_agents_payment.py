@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
 
 from orders.agents.payment import PaymentAgent, minor_units
+from orders.gateways import http, payment
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
 from tests.support.requests import StepOfOrder
 
@@ -249,6 +251,31 @@ def test_undo_goes_on_after_a_stored_server_error(services, step, order):
 def test_undo_of_something_that_never_happened_succeeds(services, step, order):
     assert agent.compensate(step.undo()) == {"cancelled": [], "refunded": []}
     assert services.ledger("payment", order) == []
+
+
+def test_a_charge_that_was_given_back_is_not_taken_for_a_creation_whose_reply_is_lost(services, step, order, monkeypatch):
+    """The run goes on from this step. The search lags behind: it shows the first charge, and not the new payment yet."""
+    first = agent.perform(step.request())
+    agent.compensate(step.undo(first))
+    search = payment.of_order
+    monkeypatch.setattr(payment, "of_order", lambda name: [one for one in search(name) if one.id == first["intent"]])
+    services.faults("payment", "reset_after_effect")
+
+    second = agent.perform(step.request(generation=2))
+
+    assert second["intent"] != first["intent"]
+    assert services.charged(order) == TOTAL
+
+
+def test_a_charge_that_people_gave_back_meanwhile_is_not_taken_for_the_payment(services, step, order):
+    first = agent.perform(step.request())
+    with http.budget(time.monotonic() + 20):
+        payment.refund(first["intent"], key=f"{order}:at-the-service")
+
+    second = agent.perform(step.request(attempt=2))
+
+    assert second["intent"] != first["intent"]
+    assert services.charged(order) == TOTAL
 
 
 def test_a_worker_that_froze_before_its_charge_charges_nothing_after_the_undo(services, step, order):

@@ -237,6 +237,15 @@ def test_reconcile_names_a_refund_that_no_return_made(shop, delivered, services,
     assert "amount" not in told.split()
 
 
+def test_reconcile_does_not_blame_others_for_a_refund_that_its_return_has_not_noted_yet(shop, delivered, services, capsys):
+    back = asked(shop, delivered, mugs=1)
+    shop.kill("refund-part", at="agent.after_effect")
+    goods(shop, back, ("MUG-BLUE", 1))
+    assert refunds_made(services, delivered) == [1290]
+
+    assert findings(capsys, delivered) == ""
+
+
 def test_reconcile_names_a_returns_refund_that_has_failed_since(shop, delivered, services, capsys):
     back = asked(shop, delivered, mugs=1)
     goods(shop, back, ("MUG-BLUE", 1))

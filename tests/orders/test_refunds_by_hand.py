@@ -68,7 +68,7 @@ def test_a_refund_by_hand_counts_and_is_paid_once(shop, delivered, services, cap
     shop.assert_healthy()
 
 
-def test_a_return_by_hand_counts_for_refunds(shop, delivered, services):
+def test_a_return_by_hand_counts_for_refunds(shop, delivered, services, capsys):
     back = asked(shop, delivered, mugs=1)
     for _ in range(5):
         shop.kill("refund-part", at="agent.after_start")
@@ -82,6 +82,7 @@ def test_a_return_by_hand_counts_for_refunds(shop, delivered, services):
     shop.run()
     assert refunds_made(services, delivered) == [6690]
     assert paying(delivered) == ("refunded", "79.80")
+    assert findings(capsys, back) == "", "a return is no order without a charge"
 
 
 def test_a_refund_by_hand_counts_once_while_its_run_has_not_ended(shop, delivered, services):
@@ -133,7 +134,7 @@ def test_a_return_by_hand_that_came_back_says_so_and_its_pieces_are_returned_aga
 
 
 @pytest.mark.parametrize("how", ["named", "in the ledger"])
-def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, delivered, services, how):
+def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, delivered, services, capsys, how):
     made = stopped(shop, delivered, "10.00", at="agent.after_effect")
     assert refunds_made(services, delivered) == [1000]
     refund = standing(intent_of(delivered))
@@ -145,6 +146,7 @@ def test_what_the_payment_service_has_paid_is_not_counted_as_paid_by_hand(shop, 
     Run(made).assert_state("Processed")
     assert paying(delivered) == ("partly_refunded", "10.00")
     left(delivered, "69.80")
+    assert findings(capsys, delivered) == ""
 
 
 def test_a_failed_refund_is_not_paid_again_beyond_what_was_given_by_hand(shop, delivered, returned, services):

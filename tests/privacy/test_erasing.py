@@ -24,7 +24,7 @@ from orders.queries import order_view
 from orders.records import expired
 from orders.refunds.asking import refund
 from orders.returns.asking import ask
-from orders.services import cancel_order
+from orders.services import cancel_order, place_order
 from supervision import conf, testing
 from supervision.approvals.actors import Exempt
 from supervision.audit import registry
@@ -87,7 +87,7 @@ def lived(shop, zoe: User) -> dict[str, str]:
     shop.run()
     told(shop)
 
-    back = ask(order_view(own), [{"sku": "MUG-BLUE", "quantity": 1}], f"too small, {SURNAME}", by=zoe.username).public_id
+    back = ask(order_view(own), [{"sku": "MUG-BLUE", "quantity": 1}], f"a quagmire for {SURNAME}", by=zoe.username).public_id
     shop.run()
     goods(shop, back, ("MUG-BLUE", 1, 0))
     told(shop)
@@ -136,7 +136,7 @@ def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
 
     assert erasure.state == "done", (erasure.step, erasure.waits)
     assert hits().keys() <= KEPT, hits()
-    assert "quagmire" not in json.dumps(ArchivedRun.objects.get(key=lives["refused"]).body)  # the customer's own words go whole
+    assert not hits(["quagmire"])  # the customer's own words go whole
     assert not DeadLetter.objects.filter(blanked_at=None).exists()  # the compressed one, too
     assert list(in_files(conf.get().journal_dir)) == []
     assert dict(Order.objects.values_list("public_id", "total")) == before
@@ -146,6 +146,17 @@ def test_no_byte_of_an_erased_person_is_left_but_the_documents(shop, zoe):
     assert [line["sku"] for line in kept.run.payload["lines"]] == ["MUG-BLUE", "TOTE-OCHRE"]
     assert Document.objects.filter(order_key=lives["own"]).exists()
     assert list(registry.violations()) == []
+
+
+def test_the_reason_of_a_cancellation_before_the_order_was_taken_up_goes_whole(shop, zoe):
+    key = place_order(a_request(email=EMAIL, shipping_address=ADDRESS), account=zoe, idempotency_key="mine").public_id
+    cancel_order(key, by=Exempt(zoe), reason="a quagmire")
+    shop.run()
+    told(shop)
+
+    erase(people.by_account(zoe.username))
+
+    assert not hits(["quagmire"])
 
 
 def test_the_counts_of_a_guests_orders_and_of_mails_go_too_and_old_ones_by_themselves(shop, zoe):

@@ -9,6 +9,7 @@ import pytest
 from django.core import mail
 
 from orders import staying
+from orders.gateways import carrier, payment
 from orders.models import Order, Product, StockReservation
 from orders.progress import standing
 from orders.queries import order_view
@@ -172,6 +173,21 @@ def test_an_order_that_waits_after_its_booking_keeps_its_parcel_by_decision(shop
     assert healthy()
     reconciliation.settle(finding.pk, "cancel", by="olga", reason="it came back")
     assert found(order, service="carrier") == []
+
+
+@pytest.mark.parametrize("service", ["payment", "carrier"])
+def test_what_is_older_than_the_list_is_found_once_its_order_has_ended(shop, services, found, monkeypatch, service):
+    services.faults("mail", "error_before")
+    order = testing.submit("fulfil-order", PAYLOAD)
+    testing.run_until_idle()
+    kit.fetch("UPDATE supervision_run SET created_at = created_at - interval '9 days' WHERE key = %s", [order])
+    for source in (payment, carrier):
+        monkeypatch.setattr(source, "listed", lambda since: iter(()))  # both were made before the list begins
+    assert found(order, service=service) == []
+
+    abandon(order)
+
+    assert [row.kind for row in found(order, service=service)] == ["kept_by_decision"]
 
 
 def test_more_money_than_the_limit_needs_a_second_operator(charged, settings):
