@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from orders.factors import openid
 from sasproject.factors import OIDC_PROVIDER
+from tests.support.console import hidden
 
 provider_mock = pytest.importorskip("oidc_provider_mock")
 pytestmark = pytest.mark.django_db
@@ -146,6 +148,37 @@ def test_the_provider_is_told_to_ask_again_whom_it_has_signed_in_here(client, pr
     come_back(client, "olga")
 
     assert [first, asked()] == [{"max_age": "43200"}, {"prompt": "login", "max_age": "0"}]
+
+
+def test_who_has_signed_in_again_in_another_tab_goes_on_in_the_first_one(provider, settings) -> None:
+    settings.OIDC_TRUSTS_MFA = True
+    client, long_ago = Client(enforce_csrf_checks=True), int(time.time()) - 3600
+    person(provider, "pia", groups=["order-desk"], amr=["mfa"], auth_time=long_ago)
+    come_back(client, "pia")
+    page = "/admin/second-factor/enrol/"
+    asked = client.get(page)
+    typed = hidden(asked.text) | {"csrfmiddlewaretoken": re.search(r'csrfmiddlewaretoken" value="(\w+)"', asked.text).group(1)}
+
+    too_early = client.post(page, typed, follow=True)
+    person(provider, "pia", groups=["order-desk"], amr=["mfa"], auth_time=int(time.time()))
+    come_back(client, "pia")
+    gone_on = client.post(page, typed)
+
+    assert [asked.status_code, too_early.status_code] == [403, 403]
+    assert "Sign in again in another tab" in too_early.text
+    assert (gone_on.status_code, gone_on["Location"]) == (302, page)
+    assert client.get(page).status_code == 200
+
+
+def test_another_account_in_the_same_browser_gets_forms_of_its_own(provider) -> None:
+    client = Client()
+    secrets = []
+    for name in ("olga", "pia", "pia"):
+        person(provider, name, groups=["order-desk"])
+        come_back(client, name)
+        secrets.append(client.cookies["csrftoken"].value)
+
+    assert secrets[0] != secrets[1] == secrets[2]
 
 
 @pytest.mark.parametrize("said", [True, "yesterday", None, 4_000_000_000])
