@@ -135,13 +135,14 @@ def test_a_provider_that_asks_for_nothing_proves_no_one_anew(client, provider, s
     assert client.get("/admin/second-factor/enrol/").status_code == 200
 
 
-@pytest.mark.parametrize("more", ["", "?auth_params=prompt%3Dnone%26redirect_uri%3Dhttps://evil.example"])
+@pytest.mark.parametrize("more", ["", "?auth_params=prompt%3Dnone%26redirect_uri%3Dhttps://evil.example", "?scope=offline_access,admin"])
 def test_the_provider_is_told_to_ask_again_whom_it_has_signed_in_here(client, provider, more) -> None:
     person(provider, "olga", groups=["order-desk"])
 
     def asked() -> dict[str, str]:
         there = dict(parse_qsl(urlsplit(client.get(f"{BEGIN}{more}")["Location"]).query))
         assert there["redirect_uri"] == "http://testserver/admin/oidc/login/callback/"
+        assert set(there["scope"].split()) == {"openid", "profile", "email"}
         return {name: there[name] for name in ("prompt", "max_age") if name in there}
 
     first = asked()
