@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 
 from orders.accounts.signing_in import account_of
 from orders.api.throttling import address_of, counted_until, give_back
-from orders.identity import devices
+from orders.identity import devices, security_log
 from orders.identity.hashing import HashingBusy
 
 WINDOW_SECONDS = 900
@@ -93,6 +93,8 @@ def watched(request: Any, account: Any) -> Any:
         if right:
             forgive(done)
             request.confirmed = account
+        else:
+            security_log.note("wrong_password", account=account.pk, request=request)
         return right
 
     account.check_password = counted
