@@ -18,7 +18,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from orders import queries, services
 from orders.cart import Cart
@@ -125,9 +125,11 @@ def acting_page(verb: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     """
 
     def decorate(act: Act) -> Callable[..., HttpResponse]:
-        @require_POST
+        @require_http_methods(["GET", "HEAD", "POST"])
         @wraps(act)
         def page(request: HttpRequest, public_id: str) -> HttpResponse:
+            if request.method != "POST":  # a form that was refused has this address: to change the language leads here
+                return redirect("orders:order", public_id)
             view = visible_order(request, public_id)
             if view is None or not may_act(view, request.user, verb):
                 return private(render(request, "orders/order_unknown.html", status=404))

@@ -6,6 +6,7 @@ The error messages are one line each, because an operator reads them in the log 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from decimal import Decimal
 from pathlib import Path
@@ -209,7 +210,9 @@ def _number(name: str, default: float, minimum: float, kind: type[int] | type[fl
     try:
         value = kind(raw)
     except ValueError:
-        raise ImproperlyConfigured(f"{name} must be a number, not {raw!r}.") from None
+        value = math.nan
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ImproperlyConfigured(f"{name} must be a number, not {raw!r}.")
     if value < minimum:
         raise ImproperlyConfigured(f"{name} must be at least {minimum}, not {raw!r}.")
     return value

@@ -10,10 +10,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from orders.accounts import book
 from orders.accounts.forms import AddressForm
+from orders.accounts.own_forms import form_of
 from orders.accounts.tables import SavedAddress
 
 
@@ -49,8 +50,7 @@ def address(request: HttpRequest, pk: int | None = None) -> HttpResponse:
     return render(request, "orders/account/address.html", {"form": form, "row": row}, status=400 if form.errors else 200)
 
 
-@login_required
-@require_POST
+@form_of("orders:addresses")
 def change_book(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete an address, or make it the default."""
     act = book.delete if "delete" in request.POST else book.make_default

@@ -26,6 +26,7 @@ from orders.cart import Cart
 from orders.models import Order
 from orders.parcels import extent
 from orders.progress import in_short
+from orders.validation import merged
 from supervision.states import RunState
 
 PAGE = 10
@@ -55,7 +56,7 @@ def reorder(request: HttpRequest, public_id: str) -> HttpResponse:
     view = queries.order_view(public_id)
     if view is None or not _sees(request, view):
         return render(request, "orders/order_unknown.html", status=404)
-    wanted = {line.sku: line.quantity for line in view.lines}
+    wanted, _first = merged([{"sku": line.sku, "quantity": line.quantity} for line in view.lines])  # a product may have several prices
     on_sale = queries.products().in_bulk(list(wanted), field_name="sku")
     cart = Cart(request.session)
     added = {sku: cart.add(on_sale[sku], quantity) for sku, quantity in wanted.items() if sku in on_sale}

@@ -26,6 +26,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from orders.accounts import book, mails, opening
 from orders.accounts.forms import ChangeEmailForm, EmailForm, PasswordForm, SignUpForm
+from orders.accounts.own_forms import form_of
 from orders.accounts.signing_in import DJANGOS, is_verified
 from orders.api.throttling import address_of
 from orders.responses import private
@@ -92,10 +93,9 @@ def account(request: HttpRequest) -> HttpResponse:
     return _account_page(request)
 
 
-@login_required
+@form_of("orders:account")
 @sensitive_post_parameters()
 @never_cache
-@require_http_methods(["POST"])
 def change_email(request: HttpRequest) -> HttpResponse:
     """Send the link that confirms the present address, or another one. Another one takes the password."""
     data: Any = request.POST

@@ -21,6 +21,7 @@ from sasproject.factors import OIDC_PROVIDER
 
 MARK = "proof-kind"
 BACK = "proof-back"  # the page that asked was only looked at
+ASKED = frozenset({MARK, BACK})  # a proof has come, or the page is looked at again after one
 OURS = frozenset({MARK, BACK, "proof-password", "proof-code", "proof-credential", "csrfmiddlewaretoken"})
 
 
@@ -56,10 +57,15 @@ def page(request: HttpRequest, error: str = "", status: int = 403) -> HttpRespon
 
 
 def answered(request: HttpRequest) -> HttpResponse | None:
-    """The proof that came with the form. Where it is right: None, and the form's own page goes on with it. Else ask again."""
+    """The proof that came with the form. Where it is right: None, and the form's own page goes on with it. Else ask again.
+
+    A form without a proof comes from an account that has signed in again at the provider: its page looks at the session anew.
+    """
     account: Any = request.user
     if not account.is_authenticated or not proofs.enters_the_console(account):
         return None
+    if MARK not in request.POST:
+        return HttpResponseRedirect(request.get_full_path())
     try:
         error = _wrong(request, account, request.POST[MARK])
     except TooManyTries as many:

@@ -43,7 +43,7 @@ class SecondFactor(MiddlewareMixin):
         if guarded and SESSION_KEY in request.session and getattr(request.user, "awaits_second_factor", False):
             wanted = request.get_full_path() if request.method == "GET" else reverse("admin:index")
             return HttpResponseRedirect(f"{reverse('factors:ask')}?{urlencode({'next': wanted})}")
-        if request.method == "POST" and not request.path_info.startswith(NO_FORMS) and asking_again.MARK in request.POST:
+        if request.method == "POST" and not request.path_info.startswith(NO_FORMS) and request.POST.keys() & asking_again.ASKED:
             return asking_again.answered(request)
         return None
 

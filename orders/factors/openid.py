@@ -25,7 +25,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -35,7 +35,7 @@ from requests import RequestException
 from orders.factors import proofs, tries
 from orders.factors.asking_again import wait_in_words
 from orders.factors.pages import safe_next
-from sasproject.factors import OIDC_PROVIDER
+from sasproject.factors import GROUPS, OIDC_PROVIDER
 
 log = logging.getLogger(__name__)
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -125,7 +125,7 @@ def _account(said: SocialAccount, claims: Mapping[str, Any], groups: set[str]) -
     if account.is_staff != bool(groups):
         account.is_staff = bool(groups)
         account.save(update_fields=["is_staff"])
-    account.groups.remove(*Group.objects.filter(name__in=set(settings.OIDC_GROUPS.values()) - groups))
+    account.groups.remove(*Group.objects.filter(name__in=set(GROUPS) - groups))  # also one that OIDC_GROUPS gave before
     account.groups.add(*Group.objects.filter(name__in=groups))
     return account
 
@@ -168,8 +168,7 @@ def _by(view: Any, request: HttpRequest) -> HttpResponseBase:
 def begin(request: HttpRequest, provider_id: str) -> HttpResponseBase:
     """Go to the provider. It is asked to tell `auth_time`: with `max_age` it has to. Of the address of ours, only `next` counts."""
     age = {"prompt": "login", "max_age": 0} if request.user.is_authenticated else {"max_age": int(settings.OPERATOR_SESSION_SECONDS)}
-    said: Any = request.GET.copy()
-    said["auth_params"] = urlencode(age)
+    said: Any = QueryDict(urlencode({"next": request.GET.get("next", ""), "auth_params": urlencode(age)}))
     request.GET = said
     return _by(OAuth2LoginView, request)
 

@@ -71,11 +71,17 @@ def prove(request: HttpRequest, account: Any, *, second: bool, at: float | None 
 
 
 def sign_in(request: HttpRequest, account: Any, backend: str, *, second: bool, at: float | None = None) -> bool:
-    """Sign this account in, with what has been proved; False if it was removed or deactivated meanwhile."""
+    """Sign this account in, with what has been proved; False if it was removed or deactivated meanwhile.
+
+    Who was signed in here already keeps the secret of the forms (CSRF): a form in another tab may have asked for this sign-in.
+    """
+    again, secret = request.user.pk == account.pk, request.META.get("CSRF_COOKIE")
     with transaction.atomic():
         if not User.objects.select_for_update(no_key=True).filter(pk=account.pk, is_active=True):
             return False
         login(request, account, backend=backend)
+    if again and secret:
+        request.META["CSRF_COOKIE"] = secret
     prove(request, account, second=second, at=at)
     return True
 

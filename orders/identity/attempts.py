@@ -17,7 +17,8 @@ from django.contrib.auth.models import User
 
 from orders.accounts.signing_in import account_of
 from orders.api.throttling import address_of, counted_until, give_back
-from orders.identity import devices
+from orders.identity import devices, security_log
+from orders.identity.hashing import HashingBusy
 
 WINDOW_SECONDS = 900
 TRIES = 9
@@ -63,6 +64,13 @@ def forgive(done: Try) -> None:
     give_back(done.buckets)
 
 
+def not_looked_at(request: Any) -> None:
+    """Give the try of this request back, if it has one: its password found no place to be hashed."""
+    if done := getattr(request, "sign_in_try", None):
+        forgive(done)
+        request.sign_in_try = None
+
+
 def watched(request: Any, account: Any) -> Any:
     """This account of the session. From now on it counts each password that it is asked about, so no page of ours can forget to.
 
@@ -76,11 +84,17 @@ def watched(request: Any, account: Any) -> Any:
         request.sign_in_try = done = begin_as(request, account)
         if done.wait:
             raise TooManyTries(done.wait)
-        right = bool(check(password))
+        try:
+            right = bool(check(password))
+        except HashingBusy:
+            not_looked_at(request)
+            raise
         request.sign_in_try = None
         if right:
             forgive(done)
             request.confirmed = account
+        else:
+            security_log.note("wrong_password", account=account.pk, request=request)
         return right
 
     account.check_password = counted

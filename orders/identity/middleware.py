@@ -51,9 +51,7 @@ class Identity(MiddlewareMixin):
             )  # `process_response` makes it a 429
         if not isinstance(exception, HashingBusy):
             return None
-        if done := getattr(request, "sign_in_try", None):
-            attempts.forgive(done)
-            request.sign_in_try = None
+        attempts.not_looked_at(request)
         response = render(request, "orders/account/busy.html", status=503)
         response.headers["Retry-After"] = str(BUSY_SECONDS)
         return response

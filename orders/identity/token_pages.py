@@ -18,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from orders.accounts.forms import OwnPasswordForm
+from orders.accounts.own_forms import form_of
 from orders.identity import tokens
 from orders.identity.tables import NAME_LENGTH
 
@@ -66,8 +67,7 @@ def own_tokens(request: HttpRequest) -> HttpResponse:
     return render(request, "orders/account/tokens.html", facts, status=201 if made else 400 if form.errors else 200)
 
 
-@login_required
-@require_http_methods(["POST"])
+@form_of("orders:tokens")
 def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
     """End one of the account's tokens."""
     account: Any = request.user

@@ -21,9 +21,14 @@ from supervision.telemetry.measures import Measure
 
 SHOWN = range(0, LAST, 4)  # every fourth class of duration is the upper bound of a bucket
 
-_OLDER = "SELECT processed, cancelled, stopped, seconds, counts FROM supervision_pulsetotal"
-_NEWER = """
-SELECT processed, cancelled, stopped, coalesce(seconds, 0), classes, counts FROM supervision_pulse
+# One statement: the supervisor moves minutes into the totals meanwhile, and between two statements a minute would be in neither. Of a
+# counter that falls, Prometheus believes that it has begun anew, and adds all orders since the first one up again.
+_ENDS = """
+SELECT processed, cancelled, stopped, seconds, ARRAY(SELECT generate_series(0, cardinality(counts) - 1)), counts
+  FROM supervision_pulsetotal
+ UNION ALL
+SELECT processed, cancelled, stopped, coalesce(seconds, 0), classes::int[], counts::bigint[]
+  FROM supervision_pulse
  WHERE minute >= coalesce((SELECT until FROM supervision_pulsetotal), 'epoch')
 """
 _COUNTED = "SELECT name, labels, buckets, total FROM supervision_metric ORDER BY name, labels"
@@ -43,10 +48,7 @@ class Ends:
 def ends() -> Ends:
     """The orders that have ended so far, up to the last look of the supervisor."""
     processed, cancelled, stopped, seconds, classes = 0, 0, 0, 0.0, Counter[int]()
-    for *numbers, counts in db.fetch(_OLDER):
-        processed, cancelled, stopped, seconds = numbers
-        classes.update(dict(enumerate(counts)))
-    for more_processed, more_cancelled, more_stopped, more_seconds, at, counts in db.fetch(_NEWER):
+    for more_processed, more_cancelled, more_stopped, more_seconds, at, counts in db.fetch(_ENDS):
         processed, cancelled, stopped = processed + more_processed, cancelled + more_cancelled, stopped + more_stopped
         seconds += more_seconds
         classes.update(dict(zip(at, counts, strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from jwt.algorithms import RSAAlgorithm
 
 from orders.factors import openid
 from sasproject.factors import OIDC_PROVIDER
+from tests.support.console import hidden
 
 provider_mock = pytest.importorskip("oidc_provider_mock")
 pytestmark = pytest.mark.django_db
@@ -88,6 +90,21 @@ def test_who_has_left_the_groups_loses_the_console(client, provider) -> None:
     assert (answer.status_code, account.is_staff, account.groups.count()) == (403, False, 0)
 
 
+def test_a_group_that_the_settings_do_not_give_any_more_is_taken_back(client, provider, settings) -> None:
+    person(provider, "olga", groups=["order-desk"])
+    come_back(client, "olga")
+    account = User.objects.get()
+    account.groups.add(Group.objects.create(name="refunds alone"))  # by an administrator, who gives what no provider does
+    settings.OIDC_GROUPS = {"order-desk": "viewer"}
+
+    come_back(Client(), "olga")
+
+    assert sorted(group.name for group in account.groups.all()) == ["refunds alone", "viewer"]
+    settings.OIDC_GROUPS = {"auditors": "viewer"}
+    assert come_back(Client(), "olga").status_code == 403
+    assert [group.name for group in account.groups.all()] == ["refunds alone"]
+
+
 def test_no_account_is_joined_by_its_name_or_mail(client, provider) -> None:
     ours = User.objects.create_superuser("root", "root@example.com", "a password for tests")
     person(provider, "mallory", preferred_username="root", email="root@example.com", email_verified=True, groups=["auditors"])
@@ -133,19 +150,51 @@ def test_a_provider_that_asks_for_nothing_proves_no_one_anew(client, provider, s
     assert client.get("/admin/second-factor/enrol/").status_code == 200
 
 
-@pytest.mark.parametrize("more", ["", "?auth_params=prompt%3Dnone%26redirect_uri%3Dhttps://evil.example"])
+@pytest.mark.parametrize("more", ["", "?auth_params=prompt%3Dnone%26redirect_uri%3Dhttps://evil.example", "?scope=offline_access,admin"])
 def test_the_provider_is_told_to_ask_again_whom_it_has_signed_in_here(client, provider, more) -> None:
     person(provider, "olga", groups=["order-desk"])
 
     def asked() -> dict[str, str]:
         there = dict(parse_qsl(urlsplit(client.get(f"{BEGIN}{more}")["Location"]).query))
         assert there["redirect_uri"] == "http://testserver/admin/oidc/login/callback/"
+        assert set(there["scope"].split()) == {"openid", "profile", "email"}
         return {name: there[name] for name in ("prompt", "max_age") if name in there}
 
     first = asked()
     come_back(client, "olga")
 
     assert [first, asked()] == [{"max_age": "43200"}, {"prompt": "login", "max_age": "0"}]
+
+
+def test_who_has_signed_in_again_in_another_tab_goes_on_in_the_first_one(provider, settings) -> None:
+    settings.OIDC_TRUSTS_MFA = True
+    client, long_ago = Client(enforce_csrf_checks=True), int(time.time()) - 3600
+    person(provider, "pia", groups=["order-desk"], amr=["mfa"], auth_time=long_ago)
+    come_back(client, "pia")
+    page = "/admin/second-factor/enrol/"
+    asked = client.get(page)
+    typed = hidden(asked.text) | {"csrfmiddlewaretoken": re.search(r'csrfmiddlewaretoken" value="(\w+)"', asked.text).group(1)}
+
+    too_early = client.post(page, typed, follow=True)
+    person(provider, "pia", groups=["order-desk"], amr=["mfa"], auth_time=int(time.time()))
+    come_back(client, "pia")
+    gone_on = client.post(page, typed)
+
+    assert [asked.status_code, too_early.status_code] == [403, 403]
+    assert "Sign in again in another tab" in too_early.text
+    assert (gone_on.status_code, gone_on["Location"]) == (302, page)
+    assert client.get(page).status_code == 200
+
+
+def test_another_account_in_the_same_browser_gets_forms_of_its_own(provider) -> None:
+    client = Client()
+    secrets = []
+    for name in ("olga", "pia", "pia"):
+        person(provider, name, groups=["order-desk"])
+        come_back(client, name)
+        secrets.append(client.cookies["csrftoken"].value)
+
+    assert secrets[0] != secrets[1] == secrets[2]
 
 
 @pytest.mark.parametrize("said", [True, "yesterday", None, 4_000_000_000])

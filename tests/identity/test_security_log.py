@@ -45,6 +45,15 @@ def test_sign_ins_failures_and_refusals_are_lines_with_numbers_and_no_names(clie
     assert not re.search(r"ada|ghost|guess|\n", "".join(said))
 
 
+def test_a_wrong_password_of_an_account_that_is_signed_in_is_a_line(client, ada, lines):
+    client.force_login(ada, "django.contrib.auth.backends.ModelBackend")
+
+    for password in ("a-guess", PASSWORD):
+        client.post("/accounts/email/", {"email": "new@example.com", "password": password})
+
+    assert [line for line in lines() if "password" in line] == [f"event=wrong_password account={ada.pk} address=127.0.0.1"]
+
+
 def test_tokens_passwords_and_accounts_leave_a_line(lines):
     grace = User.objects.create_user("grace", password=None)
     tokens.issue(grace, name="till", scope="read", days=1)

@@ -118,6 +118,19 @@ def test_an_order_can_be_ordered_again_as_far_as_there_is_stock(client, mug, ada
     assert "Nothing of it can be had" in client.post(f"/orders/{order}/again/", follow=True).text
 
 
+def test_all_pieces_of_a_product_that_an_order_has_at_two_prices_are_ordered_again(client, mug, ada) -> None:
+    order = place(ada, lines=[{"sku": "MUG-BLUE", "quantity": 2}])
+    testing.schedule()
+    placed = Order.objects.get(public_id=order)
+    placed.lines.create(sku="MUG-BLUE", name="Blue mug", quantity=1, unit_price="23.10")  # as an import or a discount would
+    client.force_login(ada)
+
+    page = client.post(f"/orders/{order}/again/", follow=True).text
+
+    assert "What you ordered then is in your cart" in page
+    assert client.session["cart"] == {"MUG-BLUE": 3}
+
+
 def test_a_foreign_order_cannot_be_ordered_again(client, mug, ada, bob) -> None:
     order = place(bob)
     client.force_login(ada)

@@ -214,7 +214,8 @@ def test_cancelling_needs_the_pages_own_form(mug) -> None:
 
     assert answer.status_code == 403
     assert "Please try again" in answer.text
-    assert Client().get(f"/orders/{public_id}/cancel/").status_code == 405
+    assert Client().get(f"/orders/{public_id}/cancel/")["Location"] == f"/orders/{public_id}/"
+    assert Submission.objects.get().cancel_requested_at is None
 
 
 def test_every_step_of_the_workflow_has_words_for_customers() -> None:

@@ -125,6 +125,8 @@ def test_a_proxy_is_believed_only_when_told_so():
         ("EMAIL_URL", "mail.example.com:25"),
         ("SUPERVISION_SWEEP_SECONDS", "often"),
         ("SUPERVISION_SWEEP_SECONDS", "-1"),
+        ("OPERATOR_IDLE_SECONDS", "nan"),
+        ("SUPERVISION_LONG_WAIT", "inf"),
         ("SUPERVISION_FAILURE_THRESHOLD", "0"),
         ("SUPERVISION_ON_EXHAUSTED", "explode"),
         ("SUPERVISION_ON_PERMANENT", "wait"),

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from supervision import testing
 from supervision.incidents import lifecycle, pulse
+from supervision.insight import totals
 from supervision.models import Alert, Heartbeat, Metric, Run, StepEvent
 from supervision.recovery import supervisor
 from supervision.telemetry import measures
@@ -180,6 +181,29 @@ def test_a_scrape_reads_no_more_after_a_million_orders(shop):
 
     assert found["sas_orders_finished_total{outcome=processed}"] == found["sas_order_seconds_count"] == 1_000_000
     assert found["sas_order_seconds_sum"] == 700_000
+
+
+def test_a_minute_that_the_supervisor_moves_into_the_totals_meanwhile_is_counted_once(shop, monkeypatch):
+    """A counter that falls, if only for one scrape, has begun anew for Prometheus: all orders since the first one are added again."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO supervision_pulse (minute, recorded_at, processed, stopped, classes, counts, seconds)"
+            " SELECT date_trunc('minute', now()) - n * interval '1 minute', now(), 10, 1, '{3,9}', '{6,4}', 7 FROM generate_series(0, 19) n"
+        )
+    read = totals.db.fetch
+    read(pulse._BEGIN_TOTAL)
+
+    def moved_after(statement, params=None):
+        found = read(statement, params)
+        read(pulse._FOLD)
+        return found
+
+    monkeypatch.setattr(totals.db, "fetch", moved_after)
+    seen = [totals.ends() for _twice in range(2)]
+
+    assert [(each.processed, each.stopped, each.seconds, dict(each.classes)[3], dict(each.classes)[9]) for each in seen] == [
+        (200, 20, 140.0, 120, 80)
+    ] * 2
 
 
 def test_a_needed_role_that_no_process_has_is_told_and_notes_are_no_processes(shop):
