@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sasproject.database import from_url
+from sasproject.database import from_url, pinned
 from supervision.transports import options
 
 SCHEMES = ("amqp", "amqps", "redis", "rediss", "pgmq", "memory")  # memory: tests that need no worker
@@ -23,6 +23,6 @@ def transport(url: str) -> str:
 def transport_options(url: str, database: dict[str, Any]) -> dict[str, Any]:
     """kombu's options for this broker. database: the default database, which a bare `pgmq://` uses."""
     if transport(url) == "pgmq" and url.partition("://")[2].strip("/"):
-        database = from_url(url.replace("pgmq://", "postgres://", 1), "CELERY_BROKER_URL", purpose="queues")
+        database = pinned(from_url(url.replace("pgmq://", "postgres://", 1), "CELERY_BROKER_URL", purpose="queues"))
         url = "pgmq://"
     return options.of_broker(url, database)
