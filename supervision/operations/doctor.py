@@ -240,7 +240,7 @@ def clock() -> Iterator[Finding]:
 
 def broker() -> Iterator[Finding]:
     """Whether the broker is reachable with these credentials and takes messages. Without it orders are accepted and wait."""
-    url = current_app.conf.broker_url
+    url = current_app.conf.broker_write_url
     address = maybe_sanitize_url(url) if "@" in url else url
     with current_app.connection_for_write() as link:
         try:
