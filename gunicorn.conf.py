@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from asyncio import Transport
 
 from gunicorn.arbiter import Arbiter
@@ -29,3 +30,8 @@ class PunctualProtocol(ASGIProtocol):
 
 
 gasgi.ASGIProtocol = PunctualProtocol
+
+if "SAS_PARENT" in os.environ:  # the demo, on a system whose kernel would not end this process with it
+    from sasproject import orphans
+
+    orphans.watch()

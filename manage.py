@@ -16,6 +16,10 @@ def main() -> None:
     except ImportError:
         sys.exit("Django is not installed for this Python: use `./run manage ...`, or activate .venv first.")
     try:
+        if "SAS_PARENT" in os.environ:  # the demo, on a system whose kernel would not end this process with it
+            from sasproject import orphans
+
+            orphans.watch()
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as problem:
         sys.exit(f"manage.py: {problem}")

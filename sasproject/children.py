@@ -1,7 +1,7 @@
 """Starts, logs, restarts and stops the child processes of the launcher. It does not know what they do.
 
 One thread starts all of them. The kernel ends a child when the *thread* that started it dies (`_die_with_parent`), so
-the children of a killed launcher end, too.
+the children of a killed launcher end, too. Where it cannot, they look for the launcher themselves (`orphans`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from sasproject import orphans
+
 PR_SET_PDEATHSIG = 1
+KERNEL_ENDS_THEM = sys.platform.startswith("linux")  # a test says otherwise
 CRASH_SECONDS = 5.0  # a child that ends sooner than this after its start is restarted after a pause
 LONGEST_PAUSE = 30.0
 LONGEST_LINE = 300
@@ -78,7 +81,7 @@ class Children:
         child.ready, child.output, child.due, child.started = False, b"", None, time.monotonic()
         child.process = subprocess.Popen(
             child.command,
-            env=child.env,
+            env=child.env if KERNEL_ENDS_THEM else {**child.env, orphans.PARENT: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -200,5 +203,5 @@ class Children:
 
 def _die_with_parent() -> None:
     """Ask the kernel to kill this child when the launcher is killed: a crash of all processes at once does no harm."""
-    if sys.platform.startswith("linux"):
+    if KERNEL_ENDS_THEM:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -62,12 +62,10 @@ def entries(default: str, threads: int) -> dict[str, Any]:
         options["pool"] = {"min_size": 1, "max_size": size, "timeout": env_seconds("DATABASE_WAIT_SECONDS", 3.0)}
         session["statement_timeout"] = str(int(env_seconds("DATABASE_STATEMENT_SECONDS", 15.0) * 1000))
     if not direct_url:
-        options.setdefault("options", _startup(session))
-        return {"default": entry}
+        return {"default": pinned(entry, session)}
     # The pooler refuses the start-up parameter `options`: `migrate` gives these settings to the database's role instead.
     entry["DISABLE_SERVER_SIDE_CURSORS"] = True
-    direct = from_url(direct_url, "DATABASE_DIRECT_URL", purpose="direct")
-    direct["OPTIONS"].setdefault("options", _startup(SESSION))
+    direct = pinned(from_url(direct_url, "DATABASE_DIRECT_URL", purpose="direct"))
     return {"default": entry, "direct": {**direct, "CONN_MAX_AGE": 0, "TEST": {"MIRROR": "default"}}}
 
 
@@ -101,8 +99,10 @@ def role() -> str:
     return re.sub(r"[^\w.-]+", "-", os.environ.get("SAS_ROLE", "").strip() or started[0]) or "sas"
 
 
-def _startup(session: dict[str, str]) -> str:
-    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in session.items())
+def pinned(entry: dict[str, Any], session: dict[str, str] = SESSION) -> dict[str, Any]:
+    """The entry, whose sessions have these settings from their start. `options` in its URL win over all of them."""
+    entry["OPTIONS"].setdefault("options", " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in session.items()))
+    return entry
 
 
 def _refuse_nonsense(given: dict[str, Any], name: str) -> None:

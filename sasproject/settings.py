@@ -145,6 +145,8 @@ CACHES = {
 # `supervision.celery` has the other options, with their reasons.
 CELERY_BROKER_URL = env_secret("CELERY_BROKER_URL", "pgmq://")
 CELERY_BROKER_TRANSPORT_OPTIONS = broker.transport_options(CELERY_BROKER_URL, DATABASES.get("direct", DATABASES["default"]))
+# Celery itself reads CELERY_BROKER_URL in the environment before it asks here. None: that URL.
+CELERY_BROKER_READ_URL = CELERY_BROKER_WRITE_URL = broker.address(CELERY_BROKER_URL)
 CELERY_BROKER_USE_SSL = tls.for_broker(CELERY_BROKER_URL, broker.transport(CELERY_BROKER_URL))
 # With 0, what the processes use at RabbitMQ is declared beforehand, by `manage.py broker_topology`.
 CELERY_BROKER_DECLARE = env_bool("CELERY_BROKER_DECLARE", default=True)

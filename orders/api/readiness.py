@@ -18,7 +18,7 @@ from django.db import Error, OperationalError, connection, transaction
 from psycopg.errors import LockNotAvailable
 
 from supervision.insight import queries
-from supervision.postgres import db
+from supervision.postgres import db, fitness
 
 KEEP_SECONDS = 1.0
 WITHIN_SECONDS = 3.0
@@ -101,6 +101,8 @@ def look(reached: Callable[[], object] = bool) -> Answer:
             heartbeats = dict(db.fetch(_HEARTBEATS))
             overdue = queries.overdue_count()
     except Error as problem:
+        if hidden := fitness.hides(problem):
+            return unready("search path", hidden)
         state = getattr(problem.__cause__, "sqlstate", None)
         return unready(_CAUSES.get(state or "", "unreachable"), str(problem).strip().partition("\n")[0])
     finally:

@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy
 from rest_framework import exceptions
 
 from supervision.errors import AwaitsApproval, NotPermitted, ProofNeeded, Refused, UnknownRun
+from supervision.postgres import fitness
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ def problem_of(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
             return answer(error)
+    if is_hidden(error):
+        return unavailable()
     request = context.get("request")
     log.error("%s %s failed", request and request.method, request and request.path, exc_info=error)
     return problem(500, _("Something went wrong on our side. Nothing you sent needs to change; please try again."))
@@ -112,6 +115,13 @@ def _refused_verb(error: Refused) -> HttpResponse:
 
 def _asked_for(error: AwaitsApproval) -> HttpResponse:
     return JsonResponse({"approval": error.approval, "state": "pending"}, status=202)
+
+
+def is_hidden(error: BaseException) -> bool:
+    """Whether the database hides its tables from this process, which no request can help. The log says how, and what to do."""
+    if hidden := fitness.hides(error):
+        log.error("%s -> %s", hidden, fitness.SEEN)
+    return hidden is not None
 
 
 def _unavailable(error: Exception) -> HttpResponse:

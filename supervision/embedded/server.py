@@ -29,6 +29,7 @@ from supervision.embedded.leftovers import end_leftovers
 USER = DATABASE = "sas"
 PORT = 5432  # only a part of the socket's name; always given, because clients would use PGPORT otherwise
 PR_SET_PDEATHSIG = 1
+RECOVERS = ("is starting up", "is not yet accepting", "in recovery mode")  # words of a server that works towards its start
 DURABLE = ("max_wal_size=2GB",)
 # For data that a test throws away: the server does not wait for the disk.
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0")
@@ -63,7 +64,7 @@ class EmbeddedPostgres:
         return self.process.pid if self.process and self.process.poll() is None else None
 
     def start(self, timeout: float = 60) -> None:
-        """Start the server. Returns when it answers and the database exists."""
+        """Start the server. Returns when it answers and the database exists. While it says that it recovers, that may take any time."""
         self._take_lock()
         try:
             self.binaries = find_binaries()
@@ -192,9 +193,9 @@ class EmbeddedPostgres:
                     **self.identity.popen,  # type: ignore[call-overload]
                 )
             while self.process.poll() is None:
-                if self._answers():
+                if (said := self._refusal()) is None:
                     return
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline and not any(words in said for words in RECOVERS):
                     raise EmbeddedPostgresError(f"PostgreSQL did not answer in time; see {self.log}")
                 time.sleep(0.02)
             # The children of a killed server may take a moment to end. Until then a new server refuses to start.
@@ -203,12 +204,13 @@ class EmbeddedPostgres:
             time.sleep(0.2)
             end_leftovers(self.data_dir, self.socket_dir)
 
-    def _answers(self) -> bool:
+    def _refusal(self) -> str | None:
+        """What stands in the way of a connection; None where there is one."""
         try:
             self._connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
+        except psycopg.OperationalError as problem:
+            return str(problem)
+        return None
 
     def _connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(

@@ -29,7 +29,7 @@ from supervision.errors import PlanChanged, Refused, UnknownRun
 from supervision.management.progress import Progress
 from supervision.management.terminal import SafeOutput
 from supervision.plans import comparison, registry
-from supervision.postgres import advice
+from supervision.postgres import advice, fitness
 from supervision.runtime import identity
 from supervision.runtime.humanize import utc
 
@@ -182,6 +182,8 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
 
 def explain(problem: Error) -> str:
     """A database error in one line that says what to do about it."""
+    if hidden := fitness.hides(problem):
+        return unseen(hidden)
     if isinstance(problem.__cause__, UndefinedTable | UndefinedColumn):
         return f"the database at {where()} lacks our tables or their newest columns: run manage.py migrate"
     said = str(problem).strip().splitlines()
@@ -192,6 +194,11 @@ def explain(problem: Error) -> str:
         return f"no database is running at {where()}: {advice.current()} ({first})"
     kind = "refused this" if isinstance(problem, ProgrammingError) else "answered"
     return f"the database at {where()} {kind}: {first}"
+
+
+def unseen(hidden: str) -> str:
+    """One line where the database hides its tables from this role (`fitness.hidden`)."""
+    return f"the database at {where()} cannot be used: {hidden}: {fitness.SEEN}"
 
 
 def where() -> str:

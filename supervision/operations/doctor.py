@@ -75,12 +75,12 @@ def register(about: str, probe: Probe, *, needs_database: bool = False) -> None:
 
 
 def examine() -> Iterator[Finding]:
-    """Every probe's findings. A probe that raises is a finding too. Probes that need an unreachable database are skipped."""
+    """Every probe's findings. A probe that raises is a finding too. Probes that need a database are skipped where it cannot be used."""
     autodiscover_modules("doctor_probes")
     reachable = True
     for registered in _probes.values():
         if registered.needs_database and not reachable:
-            yield Finding(registered.about, Level.WARN, "not examined, because the database is not reachable")
+            yield Finding(registered.about, Level.WARN, "not examined, because the database cannot be used")
             continue
         try:
             found = list(registered.probe())
@@ -132,6 +132,9 @@ def database() -> Iterator[Finding]:
         yield Finding("database", Level.FAIL, first_line(problem), todo)
         return
     took = (monotonic() - began) * 1000
+    if said := fitness.hidden():
+        yield Finding("database", Level.FAIL, said, fitness.SEEN)
+        return
     major = version // 10000
     if major < OLDEST_POSTGRESQL:
         yield Finding("database", Level.FAIL, f"PostgreSQL {major}", f"PostgreSQL {OLDEST_POSTGRESQL} or newer")
@@ -237,7 +240,7 @@ def clock() -> Iterator[Finding]:
 
 def broker() -> Iterator[Finding]:
     """Whether the broker is reachable with these credentials and takes messages. Without it orders are accepted and wait."""
-    url = current_app.conf.broker_url
+    url = current_app.conf.broker_write_url
     address = maybe_sanitize_url(url) if "@" in url else url
     with current_app.connection_for_write() as link:
         try:

@@ -20,7 +20,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from standardwebhooks.webhooks import Webhook
 
-from supervision.outbox.address_policy import PORTS, Destination, Forbidden, parse, resolve
+from supervision.outbox.address_policy import PORTS, Destination, Forbidden, Unresolved, parse, resolve
 
 TRY_SECONDS = 10.0  # for everything: finding the host, connecting, sending, and the whole answer
 CONNECT_SECONDS = 4.0
@@ -100,7 +100,7 @@ class Caller:
         try:
             status = self._send(message_id, body, began + TRY_SECONDS)
             error = _refusal(status)
-        except Forbidden as refusal:
+        except (Forbidden, Unresolved) as refusal:
             error = str(refusal)
         except TimeoutError:
             error = _("no answer in %(seconds)g seconds") % {"seconds": round(time.monotonic() - began, 1)}
@@ -170,7 +170,7 @@ def signed_headers(signer: Webhook, message_id: str, body: str) -> Mapping[str, 
 
 def _connect(to: Destination, deadline: float) -> socket.socket:
     problem: OSError = ConnectionError(_("the host has no address"))
-    for family, sockaddr in resolve(to)[:MOST_ADDRESSES]:
+    for family, sockaddr in resolve(to, _left(deadline))[:MOST_ADDRESSES]:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(min(CONNECT_SECONDS, _left(deadline)))

@@ -25,6 +25,7 @@ Statement = tuple[str, Mapping[str, Any] | None]
 Rows = list[tuple[Any, ...]]
 
 _PATIENCE_SECONDS = 20.0
+_FULL_SECONDS = 1.0  # the same for a server that is full, where a client waits for the answer
 _BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _of_thread: Any = threading.local()
 
@@ -134,13 +135,16 @@ def repeat(
     Safe because every statement of the engine is guarded: if the first try did commit, the repetition finds nothing to do.
     after_loss: run instead of `work` once a connection was lost, for callers that need the answer of a try that did commit.
     Inside a transaction nothing is repeated: that is up to its outermost caller. Raises the last fault after `deadline`, a
-    `time.monotonic()` value, and at once where this process knows that the database is away.
+    `time.monotonic()` value, and at once where this process knows that the database is away. A server that is full is rarely so for
+    a moment: where connections are pooled, for clients that wait, it is given _FULL_SECONDS.
     """
-    pause = 0.02
+    pause, began = 0.02, time.monotonic()
     while True:
         if not isinstance(fault.__cause__, DeadlockDetected | SerializationFailure):
             connection.close()
             work = after_loss or work
+        if _is_full(fault) and connection.settings_dict["OPTIONS"].get("pool"):
+            deadline = min(deadline, began + _FULL_SECONDS)
         if time.monotonic() + pause > deadline or isinstance(fault.__cause__, Away):
             raise fault
         log.warning("the database did not answer (%s), trying again", str(fault).strip().splitlines()[:1])
@@ -150,6 +154,10 @@ def repeat(
             return work()
         except (OperationalError, InterfaceError) as another:
             fault = another
+
+
+def _is_full(fault: BaseException) -> bool:
+    return str(getattr(fault.__cause__, "sqlstate", None)).startswith("53")
 
 
 def with_lost(statement: Callable[[], list[tuple[Any, ...]]], lost: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -1,10 +1,11 @@
-"""Whether this server and this session can do what the engine asks of them: settings that a database or a role was given, and space."""
+"""Whether this server and this session can do what the engine asks of them: settings that a database or a role has, tables, space."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db import DatabaseError, OperationalError, transaction
+from django.db import DatabaseError, Error, OperationalError, transaction
+from psycopg.errors import UndefinedTable
 
 from supervision.postgres import db
 
@@ -30,6 +31,13 @@ _GROW = (
     "SET LOCAL temp_tablespaces = ''",
     "CREATE TEMPORARY TABLE sas_room ON COMMIT DROP AS SELECT repeat(md5(n::text), 32) AS filler FROM generate_series(1, %(rows)s) n",
 )
+_HIDDEN = """
+SELECT current_setting('search_path'), current_user, string_agg(n.nspname, ', ' ORDER BY n.nspname)
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relname = 'supervision_run' AND c.relkind IN ('r', 'p') AND to_regclass('supervision_run') IS NULL
+HAVING count(*) > 0
+"""
+SEEN = "ALTER ROLE ... SET search_path, or GRANT USAGE ON SCHEMA; then start the processes again. migrate would make other tables"
 
 HELD_SECONDS = 5.0  # our own transactions are shorter
 _HOLDERS = """
@@ -87,3 +95,20 @@ def no_room() -> str | None:
     except DatabaseError:
         return None  # a role without the right to make temporary tables, which has to tell nothing of the disk
     return None
+
+
+def hidden() -> str | None:
+    """Where the engine's tables are, if this session does not find them by their names; None if it does, or there are none."""
+    for path, user, schemas in db.fetch(_HIDDEN):
+        return f"the tables are in the schema {schemas}, where {user} does not find them: its search_path is {path}"
+    return None
+
+
+def hides(problem: BaseException) -> str | None:
+    """What `hidden` says, if this is the error of a statement that found no table."""
+    if not isinstance(problem.__cause__, UndefinedTable):
+        return None
+    try:
+        return hidden()
+    except Error:  # in a transaction that has failed
+        return None

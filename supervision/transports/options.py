@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from psycopg import pq
-from psycopg.conninfo import make_conninfo
+from psycopg import ProgrammingError, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from supervision.postgres import params
+
+# For a URL that does not say otherwise. PGMQ's functions have strings with backslashes; psycopg reads times in the style ISO alone.
+_USUAL = {"connect_timeout": 5, "options": "-c DateStyle=ISO -c standard_conforming_strings=on"}
 
 
 def of_broker(url: str, database: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,8 +31,16 @@ def of_broker(url: str, database: Mapping[str, Any]) -> dict[str, Any]:
         }
     if kind == "pgmq":
         elsewhere = urlsplit(url).netloc or urlsplit(url).path.strip("/")
-        return _pgmq(url.replace("pgmq://", "postgresql://", 1) if elsewhere else conninfo(database))
+        return _pgmq(_of_url(url) if elsewhere else conninfo(database))
     return {"connect_timeout": 5, "write_timeout": 5} if kind in ("amqp", "amqps") else {}
+
+
+def _of_url(url: str) -> str:
+    uri = url.replace("pgmq://", "postgresql://", 1)
+    try:
+        return make_conninfo(**{**_USUAL, **conninfo_to_dict(uri)})
+    except ProgrammingError:
+        return uri  # libpq says what is wrong with it, without a password, when it connects
 
 
 def conninfo(database: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from django.db import connection
 
 from orders.api import readiness
 from orders.api.readiness import Readiness, look
+from supervision.api import errors
 from tests.engine import kit
 from tests.shopping import a_client
 
@@ -55,6 +56,38 @@ def test_a_database_that_takes_no_writes_is_not_ready(server):
 
     assert (status, document["database"]) == (503, "read-only")
     assert look()[0] == 200
+
+
+@pytest.fixture
+def hidden(server) -> Iterator[None]:
+    """The database's new sessions look for tables in another schema."""
+    name = connection.settings_dict["NAME"]
+    server.execute(f'ALTER DATABASE "{name}" SET search_path = elsewhere')
+    connection.close()
+    try:
+        yield
+    finally:
+        server.execute(f'ALTER DATABASE "{name}" RESET search_path')
+        connection.close()
+
+
+def test_tables_that_the_search_path_does_not_reach_are_not_said_to_lack_a_migration(hidden):
+    status, document = look()
+
+    assert (status, document["database"]) == (503, "search path")
+    assert document["detail"].startswith("the tables are in the schema public, where ")
+    assert document["detail"].endswith("its search_path is elsewhere")
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/orders/"])
+def test_a_request_that_finds_no_table_by_the_search_path_is_answered_503_and_the_log_says_why(hidden, caplog, path):
+    client = a_client()
+    client.raise_request_exception = False
+
+    answer = client.get(path, headers={"Authorization": "Token x"})
+
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, str(errors.RETRY_AFTER_SECONDS))
+    assert "its search_path is elsewhere -> ALTER ROLE ... SET search_path" in caplog.text
 
 
 def test_a_full_disk_is_not_ready(tmp_path: Path):

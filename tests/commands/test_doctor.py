@@ -102,6 +102,16 @@ def test_a_database_that_takes_no_writes_is_a_failure(db: None):
     assert (finding.level, finding.message) == (Level.FAIL, "takes no writes: default_transaction_read_only is on")
 
 
+def test_tables_that_the_search_path_does_not_reach_are_named_before_anything_else(db: None):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL search_path = elsewhere")
+        [finding] = doctor.database()
+
+    assert (finding.level, finding.message.startswith("the tables are in the schema public, where ")) == (Level.FAIL, True)
+    assert finding.message.endswith("its search_path is elsewhere")
+    assert "SET search_path" in finding.advice
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_full_disk_is_a_failure_also_where_readyz_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with full_disk(tmp_path) as tablespace:

@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from supervision.outbox import webhooks
+from chaos.look import until
+from supervision.outbox import address_policy, webhooks
 from supervision.outbox.webhooks import Caller
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of this test's own, long").decode()
@@ -160,6 +161,45 @@ def test_a_name_that_has_come_to_mean_a_private_address_is_refused(call, receive
     assert "not a public address" in outcome.error
     assert receiver.connections == 0
     assert next(answers) == "1.1.1.1"  # the name was not resolved a second time
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """Name servers that answer no question until the test is over; returns the names that they were asked for."""
+    asked: list[str] = []
+    over = threading.Event()
+
+    def wait(host, *_, **__):
+        asked.append(host)
+        over.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    yield asked
+    over.set()
+    until(lambda: not address_policy._looking, what="the end of the lookups")
+
+
+def test_a_name_server_without_an_answer_holds_a_sender_no_longer_than_one_try(call, silent, monkeypatch):
+    monkeypatch.setattr(webhooks, "TRY_SECONDS", 0.3)
+
+    outcomes = [call("http://silent.example/") for _ in range(3)]
+
+    assert {(outcome.delivered, outcome.answered, outcome.error) for outcome in outcomes} == {
+        (False, False, "the name silent.example was not resolved in time")
+    }
+    assert all(outcome.seconds < 20 for outcome in outcomes)
+    assert silent == ["silent.example"], "each try began a lookup, and a thread, of its own"
+
+
+def test_names_without_an_answer_take_so_many_threads_and_no_more(call, silent, monkeypatch):
+    monkeypatch.setattr(webhooks, "TRY_SECONDS", 0.2)
+    monkeypatch.setattr(address_policy, "MOST_LOOKUPS", 2)
+
+    errors = [call(f"http://{name}.example/").error for name in ("a", "b", "c")]
+
+    assert errors == [f"the name {name}.example was not resolved in time" for name in ("a", "b", "c")]
+    assert silent == ["a.example", "b.example"]
 
 
 def test_a_receiver_that_says_nothing_is_given_up_in_time(call, receiver, monkeypatch):

@@ -142,6 +142,12 @@ def test_the_database_carries_a_message_without_any_broker(in_the_database: dict
     goes_there_and_back(**in_the_database)
 
 
+def test_a_database_named_by_the_broker_s_url_with_parameters_carries_a_message(in_the_database: dict[str, str]):
+    url = in_the_database["DATABASE_URL"].replace("postgres://", "pgmq://")
+
+    goes_there_and_back(**in_the_database | {"CELERY_BROKER_URL": f"{url}?sslmode=prefer&keepalives_idle=60"})
+
+
 def test_only_a_process_that_waits_for_messages_listens_in_the_database(in_the_database: dict[str, str]):
     done = run(LISTENERS, f"test_{uuid.uuid4().hex[:8]}", **in_the_database)
 

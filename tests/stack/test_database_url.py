@@ -8,8 +8,9 @@ import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+from psycopg.conninfo import make_conninfo
 
-from sasproject import database
+from sasproject import broker, database
 from supervision.postgres import params
 from supervision.transports import options
 
@@ -113,32 +114,51 @@ def test_a_pooler_gets_no_startup_options_and_the_direct_way_does(monkeypatch):
     assert found["direct"]["HOST"] == "h1,h2,fd00::1"
 
 
+def of_the_database(name: str) -> str:
+    own = params.libpqs(connection.get_connection_params())
+    pinned = database.pinned({"OPTIONS": {}})["OPTIONS"]
+    return make_conninfo(**{**own, "dbname": name, **pinned})
+
+
+def of_the_broker(name: str) -> str:
+    return str(broker.transport_options(pgmq_url(name), {})["conn_string"])
+
+
+def of_the_broker_of_another_project(name: str) -> str:
+    return str(options.of_broker(pgmq_url(name), {})["conn_string"])
+
+
+def pgmq_url(name: str) -> str:
+    own = params.libpqs(connection.get_connection_params())
+    return f"pgmq://{own['user']}@/{name}?host={own['host']}&port={own.get('port') or 5432}"
+
+
+ALL = ("DateStyle", "standard_conforming_strings", "array_nulls", "default_transaction_isolation")
+GIVEN = ("German", "off", "off", "serializable")
+OURS = ("ISO", "on", "on", "read committed")
+
+
 @pytest.mark.django_db
-def test_what_a_database_was_given_does_not_reach_our_sessions():
+@pytest.mark.parametrize(("way", "names"), [(of_the_database, ALL), (of_the_broker, ALL), (of_the_broker_of_another_project, ALL[:2])])
+def test_what_a_database_was_given_does_not_reach_our_sessions(way, names):
     name = f"sas_given_{uuid.uuid4().hex[:8]}"
-    own = connection.get_connection_params()
-    given = {
-        "DateStyle": "German",
-        "standard_conforming_strings": "off",
-        "array_nulls": "off",
-        "default_transaction_isolation": "serializable",
-    }
-    with psycopg.connect(**{**params.libpqs(own), "dbname": "postgres"}, autocommit=True) as admin:
+    with psycopg.connect(**{**params.libpqs(connection.get_connection_params()), "dbname": "postgres"}, autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{name}"')
         try:
-            for setting, value in given.items():
+            for setting, value in zip(ALL, GIVEN, strict=True):
                 admin.execute(f"ALTER DATABASE \"{name}\" SET {setting} = '{value}'")
-            with psycopg.connect(**{**params.libpqs(own), "dbname": name, "options": database._startup(database.SESSION)}) as ours:
-                found = {setting: ours.execute(f"SHOW {setting}").fetchone()[0] for setting in given}
+            with psycopg.connect(way(name)) as ours:
+                found = [ours.execute(f"SHOW {setting}").fetchone()[0].partition(",")[0] for setting in names]
                 now = ours.execute("SELECT now()").fetchone()[0]
         finally:
             admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
-    assert found["DateStyle"].startswith("ISO")
-    assert {**found, "DateStyle": "ISO"} == {
-        "DateStyle": "ISO",
-        "standard_conforming_strings": "on",
-        "array_nulls": "on",
-        "default_transaction_isolation": "read committed",
-    }
+    assert tuple(found) == OURS[: len(names)]
     assert now.tzinfo is not None
+
+
+def test_the_broker_s_own_options_win_over_ours():
+    url = "pgmq://q@queues.example/hints?options=-c%20jit%3Don"
+
+    assert "options='-c jit=on'" in broker.transport_options(url, {})["conn_string"]
+    assert "options='-c jit=on'" in options.of_broker(url, {})["conn_string"]

@@ -120,6 +120,20 @@ def test_a_killed_server_comes_back_with_every_commit(server):
     connected.close()
 
 
+def test_a_recovery_that_takes_longer_than_a_start_may_is_not_interrupted(server):
+    """A server that is ended in its recovery begins it again at the next start: it would never come back."""
+    server.start()
+    keep_a_row(server.url)
+    server.stop()
+    with (server.data_dir / "postgresql.auto.conf").open("a") as conf:
+        conf.write("restore_command = 'sleep 4; exit 1'\n")  # asked for several files
+    (server.data_dir / "recovery.signal").touch()
+
+    server.start(timeout=6)
+
+    assert rows(server.url) == 1
+
+
 def test_a_stale_pid_file_that_names_a_stranger_is_no_obstacle(server):
     server.start()
     keep_a_row(server.url)

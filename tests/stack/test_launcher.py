@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +16,26 @@ from django.core.management import CommandError, call_command
 from sasproject.children import Child, Children
 from sasproject.stack import DemoError, Options, Stack
 from supervision.embedded.server import EmbeddedPostgres
+from tests.stack.test_demo import is_alive
+from tests.support.shop import until
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = """
+import json, os, sys
+from pathlib import Path
+from sasproject import children
+
+children.KERNEL_ENDS_THEM = False
+them = children.Children(Path(sys.argv[1]), lambda who, text: None, lambda: None)
+for name, ready_when, *command in json.loads(sys.argv[2]):
+    them.start(children.Child(name, command, dict(os.environ), ready_when=ready_when.encode()))
+while not all(child.ready for child in them.by_name.values()):
+    them.pump()
+print(*(child.pid for child in them.by_name.values()), flush=True)
+while True:
+    them.pump()
+"""
+APPLICATION = "async def application(scope, receive, send): pass"
 
 
 @pytest.fixture
@@ -76,3 +99,24 @@ def test_a_full_disk_ends_no_role(tmp_path):
 
     assert (child.ready, child.last_lines) == (True, ["one", "ready"])
     assert said == [("web", "its log cannot be written: No space left on device")]
+
+
+def test_children_of_a_killed_launcher_end_also_where_the_kernel_does_not_end_them(tmp_path):
+    (tmp_path / "nothing.py").write_text(APPLICATION)
+    simulators = [sys.executable, "manage.py", "simulators", "--port", "0", "--smtp-port", "0", "--ledger", str(tmp_path / "ledger")]
+    gunicorn = f"exec {sys.executable} -m gunicorn nothing:application -k asgi --bind 127.0.0.1:0 --no-control-socket --asgi-lifespan off"
+    roles = [["simulators", "Simulators ready", *simulators], ["web", "ASGI server listening", "/bin/sh", "-c", gunicorn]]
+    command = [sys.executable, "-c", LAUNCHER, str(tmp_path / "log"), json.dumps(roles)]
+    environ = {**os.environ, "DEBUG": "1", "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        pids = [int(pid) for pid in launcher.stdout.readline().split()]
+        alive = [is_alive(pid) for pid in pids]
+        launcher.kill()
+    try:
+        until(lambda: not any(map(is_alive, pids)), within=40, what="the end of the children")
+    finally:
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+    assert alive == [True, True]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.test import RequestFactory
 
 from chaos.look import until
 from orders.api import errors
-from supervision.postgres import db
+from supervision.postgres import db, params
 from supervision.postgres.backend import base, outage
 from tests.engine import kit
 from tests.support.relay import Relay
@@ -96,6 +100,69 @@ def test_while_the_database_is_away_requests_are_refused_at_once_and_its_return_
     relay.open()
     kit.until(lambda: web.outage._since is None)
     assert ask(web)
+
+
+@pytest.fixture
+def one(web: base.DatabaseWrapper) -> Iterator[Callable[[], psycopg.Connection[Any]]]:
+    """The web role's user may have one connection, and its requests wait for one. A function that takes it from elsewhere."""
+    role = f"one_{uuid.uuid4().hex[:8]}"
+    own = params.libpqs(connection.get_connection_params())
+    web.settings_dict["OPTIONS"]["pool"]["timeout"] = 20.0
+    with psycopg.connect(**own, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1 PASSWORD 'of this test'")
+        web.settings_dict["USER"], web.settings_dict["PASSWORD"] = role, "of this test"
+        try:
+            yield lambda: psycopg.connect(**{**own, "user": role, "password": "of this test"}, autocommit=True)
+        finally:
+            web.close()
+            web.close_pool()
+            kit.until(lambda: web.outage._since is None)
+            admin.execute(f"DROP ROLE {role}")
+
+
+def test_a_request_does_not_wait_for_a_server_that_is_full(web, one):
+    with one(), pytest.raises(OperationalError, match="too many connections for role"):
+        ask(web)
+
+    kit.until(lambda: web.outage._since is None)
+    assert ask(web)
+
+
+def test_while_the_server_is_full_requests_share_the_connections_that_the_process_has(web, one):
+    mine = ask(web)
+    web.ensure_connection()
+    answers: list[int] = []
+    another = threading.Thread(target=lambda: answers.append(ask(base.DatabaseWrapper(web.settings_dict, "relayed"))))
+    another.start()
+    kit.until(lambda: web.outage._since is not None and web.outage._said)
+    web.close()
+    another.join(30)
+
+    assert answers == [mine]
+    assert web.outage._since is not None, "the server is full as before"
+    assert ask(web) == mine
+
+
+def test_a_full_disk_is_waited_for_by_workers_and_not_by_requests(web, monkeypatch):
+    tries: list[int] = []
+
+    def write() -> str:
+        tries.append(1)
+        with web.cursor() as cursor:
+            cursor.execute(f"DO $$ BEGIN IF {len(tries)} < 4 THEN RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; END $$")
+        return "written"
+
+    with pytest.raises(OperationalError, match="no room") as full:
+        write()
+    monkeypatch.setattr(db, "_FULL_SECONDS", 0.0)
+    connection.close()
+    with monkeypatch.context() as patched:
+        patched.setitem(connection.settings_dict["OPTIONS"], "pool", True)
+        with pytest.raises(OperationalError, match="no room"):
+            db.repeat(write, full.value, deadline=time.monotonic() + 60)
+
+    assert len(tries) == 1
+    assert db.repeat(write, full.value, deadline=time.monotonic() + 60) == "written"
 
 
 def test_a_page_says_that_it_may_be_tried_again(rf: RequestFactory, monkeypatch: pytest.MonkeyPatch):

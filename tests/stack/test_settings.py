@@ -195,6 +195,22 @@ def test_a_broker_on_another_postgresql_is_told_by_its_url():
         assert part in values["CELERY_BROKER_TRANSPORT_OPTIONS"]["conn_string"]
 
 
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("pgmq://", None),
+        ("pgmq://q:secret@h1:5432,h2:5433/hints?sslmode=require", "pgmq://h1,h2/hints"),
+        ("pgmq://q@/hints?host=/run/pg&password=secret", "pgmq://%2Frun%2Fpg/hints"),
+        ("pgmq:///hints", "pgmq:///hints"),
+        ("amqp://guest:guest@127.0.0.1:5672//", None),
+    ],
+)
+def test_kombu_gets_an_address_of_pgmq_that_it_can_read(url, address):
+    names = "CELERY_BROKER_READ_URL CELERY_BROKER_WRITE_URL"
+
+    assert read(names, DEBUG="1", CELERY_BROKER_URL=url) == dict.fromkeys(names.split(), address)
+
+
 @pytest.mark.parametrize("url", ["amqp://guest:guest@127.0.0.1:5672//", "redis://127.0.0.1:6379/0"])
 def test_no_publisher_can_hang_for_long_on_a_broker(url):
     options = read("CELERY_BROKER_TRANSPORT_OPTIONS", DEBUG="1", CELERY_BROKER_URL=url)["CELERY_BROKER_TRANSPORT_OPTIONS"]

@@ -20,7 +20,8 @@ from django.db.migrations.executor import MigrationExecutor
 from supervision.agent import agents
 from supervision.dispatch import partitions
 from supervision.management.base import Command as Base
-from supervision.management.base import at_least, where
+from supervision.management.base import at_least, unseen, where
+from supervision.postgres import fitness
 from supervision.postgres.pooling import refuse_lost_sessions
 from supervision.transports import topology
 from supervision.worker import heartbeats
@@ -98,6 +99,8 @@ class Command(Base):
         """
         try:
             connection.ensure_connection()
+            if hidden := fitness.hidden():
+                raise CommandError(unseen(hidden))
             executor = MigrationExecutor(connection)
             leaves = executor.loader.graph.leaf_nodes()
             lacking = [migration for migration, _ in executor.migration_plan([leaf for leaf in leaves if leaf[0] == "supervision"])]

@@ -47,12 +47,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
     @property
     def outage(self) -> Outage:
         """What this process knows of an outage of this alias's server."""
-        return _outages.get(self.alias) or _outages.setdefault(self.alias, Outage(self.get_connection_params))
+        return _outages.get(self.alias) or _outages.setdefault(self.alias, Outage(self.get_connection_params, self._refuse_waiting))
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """A connection. Where there is a pool and the server is known to be away, this fails at once and waits for nothing."""
+        """A connection. Where there is a pool and the server is known to be away, this fails at once and waits for nothing.
+
+        While the server is full, those that the pool has still work.
+        """
         pooled = self.settings_dict["OPTIONS"].get("pool")
-        if pooled:
+        if pooled and not (self.outage.is_full and self._pooled()):
             self.outage.refuse()
         try:
             return super().get_new_connection(conn_params)
@@ -60,6 +63,21 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if pooled:
                 self.outage.begin()
             raise
+
+    def _pooled(self) -> int:
+        """How many connections the pool has, or is making."""
+        pool = self._connection_pools.get(self.alias)
+        return int(pool.get_stats()["pool_size"]) if pool is not None else 0
+
+    def _refuse_waiting(self) -> None:
+        """The server is full. Where the pool has no connection that could come back, let those that wait for one wait no longer."""
+        if (pool := self._connection_pools.get(self.alias)) is None or self._pooled():
+            return
+        with pool._lock:
+            waiting = list(pool._waiting)
+            pool._waiting.clear()
+        for client in waiting:
+            client.fail(self.outage.away)
 
     def _begin(self, connection: Any) -> None:
         connection.sas_used = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import select
 import threading
 import time
@@ -16,6 +17,7 @@ from supervision.postgres import params
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5  # between two attempts to connect
+_FULL = re.compile("too many (clients|connections)|connection slots|no more connections")  # PostgreSQL's words, and PgBouncer's
 
 
 class Away(psycopg.OperationalError):
@@ -23,10 +25,10 @@ class Away(psycopg.OperationalError):
 
 
 class Outage:
-    """Begins when a connection could not be made, and ends when one could."""
+    """Begins when a connection could not be made, and ends when one could. on_full: called each time that the server is full."""
 
-    def __init__(self, connection_params: Callable[[], Mapping[str, Any]]) -> None:
-        self._params = connection_params
+    def __init__(self, connection_params: Callable[[], Mapping[str, Any]], on_full: Callable[[], object] = bool) -> None:
+        self._params, self._on_full = connection_params, on_full
         self._lock = threading.Lock()
         self._since: float | None = None
         self._said = ""
@@ -34,7 +36,17 @@ class Outage:
     def refuse(self) -> None:
         """Raise Away, with what the last attempt said, while the outage lasts."""
         if self._since is not None:
-            raise Away(self._said or "the database does not answer")
+            raise self.away
+
+    @property
+    def away(self) -> Away:
+        """The error for what cannot have a connection, with what the last attempt said."""
+        return Away(self._said or "the database does not answer")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the server runs and has no connection left for us. Those that this process has work."""
+        return bool(_FULL.search(self._said))
 
     def begin(self) -> None:
         """A connection could not be made: look for the server in a thread, unless one looks already."""
@@ -49,15 +61,23 @@ class Outage:
         given["application_name"] = params.named(given.get("application_name"), "outage")
         while True:
             try:
-                psycopg.connect(**given).close()
-                break
-            except psycopg.Error as problem:
-                self._said = str(problem).strip() or "the database does not answer"
+                if self._is_back(given):
+                    break
+                if self.is_full:
+                    self._on_full()
             except Exception:
                 log.exception("could not look for the database")
             time.sleep(LOOK_SECONDS)
         began, self._since, self._said = self._since, None, ""
         log.warning("the database is back after %.1f s", time.monotonic() - (began or 0.0))
+
+    def _is_back(self, given: Mapping[str, Any]) -> bool:
+        try:
+            psycopg.connect(**given).close()
+        except psycopg.Error as problem:
+            self._said = str(problem).strip() or "the database does not answer"
+            return False
+        return True
 
 
 def has_word(connection: psycopg.Connection[Any]) -> bool:
