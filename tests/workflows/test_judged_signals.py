@@ -1,0 +1,58 @@
+"""What the sender of a signal is told where the run goes back to an earlier step."""
+
+from __future__ import annotations
+
+from supervision import PermanentFailure, WaitForSignal, parallel, plan
+from supervision.models import Run, Signal
+from supervision.signals.sending import Sent
+from tests.workflows.test_moving import PAID, A, B, C, D, version
+from tests.workflows.test_resuming_earlier import back
+
+__all__ = ["version"]
+
+SAID = WaitForSignal("said")
+
+
+# ------------------------------------------------------------------------------------------------- a run that goes back
+
+
+def test_while_a_graph_goes_back_a_wait_beside_it_takes_nothing_more_and_the_sender_is_told(sas, version):
+    version(1, *plan(A, parallel([B, SAID], [C, PAID]), D))
+    sas.fake("d", raises=PermanentFailure("no"), times=1)
+    run = sas.start("moved")
+    run.signal("said", {"n": 1})
+    run.signal("paid", {"n": 1})
+    sas.run()
+    run.assert_state("Error")
+
+    back(run, "b")
+    assert Run.objects.get().process_state == "Compensating"
+    assert [run.signal("paid", {"n": 2}), run.signal("said", {"n": 2})] == [Sent.LATE, Sent.ACCEPTED]
+    sas.run()
+
+    run.assert_state("Processed")
+    assert [run.results[name]["payload"] for name in ("said", "paid")] == [{"n": 2}, {"n": 1}]
+    assert Signal.objects.get(taken_by=None).payload == {"n": 2}, "what came late is kept"
+    sas.assert_healthy()
+
+
+def test_while_a_graph_goes_back_a_wait_beside_it_that_is_not_over_takes_its_signal(sas, version):
+    version(1, *plan(A, parallel(B, [C, PAID]), D))
+    run = sas.start("moved")
+    back(run, "b")
+    assert run.signal("paid") == Sent.ACCEPTED
+    sas.run()
+    run.assert_state("Processed")
+
+
+def test_a_list_that_goes_back_takes_the_signals_of_the_waits_from_there_on(sas, version):
+    version(1, SAID, A, PAID, B)
+    sas.fake("b", raises=PermanentFailure("no"), times=1)
+    run = sas.start("moved")
+    run.signal("said")
+    run.signal("paid")
+    sas.run()
+    back(run, "a")
+    assert [run.signal("said"), run.signal("paid")] == [Sent.LATE, Sent.ACCEPTED]
+    sas.run()
+    run.assert_state("Processed")
