@@ -20,7 +20,7 @@ from supervision.plans import personal
 from supervision.postgres import db
 from supervision.store import sleeping
 from supervision.wakeup import hints
-from supervision.workflow import KeptSignal, Workflow, newest, version_of
+from supervision.workflow import KeptSignal, Workflow, newest, version_of, versions_of
 
 MOST_PAYLOAD_BYTES = 65_536
 MOST_KEY = 255
@@ -97,8 +97,8 @@ def _not_awaited(run: str, name: str) -> str:
     """Says so, and which signals the steps of this run's workflow wait for."""
     said = _("No step of this order waits for a signal named %(name)s.") % {"name": name}
     [(workflow, version)] = db.fetch(_WORKFLOW, {"key": run})
-    known = newest(workflow) if version is None else version_of(workflow, version)
-    names = ", ".join(sorted(known.signals))
+    known = versions_of(workflow) if version is None else [version_of(workflow, version)]
+    names = ", ".join(sorted({name for each in known for name in each.signals}))
     return f"{said} {_('Its signals: %(names)s.') % {'names': names} if names else _('It waits for no signal.')}"
 
 
@@ -189,10 +189,11 @@ SELECT r.key, r.id, r.workflow, r.version,
        ARRAY(SELECT s.position FROM supervision_stepstate s
               WHERE s.run_id = r.id AND s.direction = 'do'
                 AND s.process_state || '' IN ('Pending', 'Processing', 'Error')),
-       r.resume_from, {_COUNT.format(key="r.key")}
+       r.resume_from, NULL::smallint, {_COUNT.format(key="r.key")}
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
 UNION ALL
-SELECT u.public_id, NULL, u.workflow, NULL, false, NULL, NULL, {_COUNT.format(key="u.public_id")}
+SELECT u.public_id, NULL, u.workflow, NULL, false, NULL, NULL,
+       (SELECT max(w.version) FROM supervision_workflowversion w WHERE w.name = u.workflow), {_COUNT.format(key="u.public_id")}
   FROM supervision_submission u
  WHERE u.public_id = ANY (%(keys)s::text[]) AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
 """  # noqa: S608 - our own expressions
@@ -226,12 +227,13 @@ class _Seen(NamedTuple):
     workflow: str | None
     version: int | None
     ended: bool
-    open: Sequence[int] | None
+    open: Sequence[int]
     resume_from: int | None
+    latest: int | None
     count: int
 
 
-_UNKNOWN = _Seen(None, None, None, False, None, None, 0)
+_UNKNOWN = _Seen(None, None, None, False, (), None, None, 0)
 
 
 def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sent], int]:
@@ -304,10 +306,18 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
         except (DefinitionError, UnreadableSubmission):
             return Sent.ENDED if seen.ended else Sent.ACCEPTED  # other code knows this version
         definitions[signal.run] = definition
-        return _outcome(signal.name, definition, seen)
+        return _early(signal.name, seen.workflow, seen.latest) if seen.version is None else _outcome(signal.name, definition, seen)
 
     outcomes = [outcome(signal) for signal in signals]
     return outcomes, {key: seen.run_id for key, seen in runs.items() if seen.run_id is not None}, kept_before, definitions
+
+
+def _early(name: str, workflow: str, latest: int | None) -> Sent:
+    """Of a signal to an order that has no run yet. Any version may be the one that waits for it: the submission may name its version,
+    and a process with older or newer code may take it up. latest: the last version that any process has registered."""
+    known = versions_of(workflow)
+    may_come = any(name in each.signals for each in known) or (latest or 0) > max((each.version for each in known), default=0)
+    return Sent.ACCEPTED if may_come else Sent.NOT_AWAITED
 
 
 def _outcome(name: str, known: Workflow, seen: _Seen) -> Sent:
@@ -316,7 +326,7 @@ def _outcome(name: str, known: Workflow, seen: _Seen) -> Sent:
     if seen.ended:
         return Sent.ENDED
     waits = [at for at in range(len(known.steps)) if name == known.steps[at].awaited or name in known.agent(at).signals]
-    takes = seen.open is None or any(at in seen.open or _is_done_anew(at, known, seen.resume_from) for at in waits)
+    takes = any(at in seen.open or _is_done_anew(at, known, seen.resume_from) for at in waits)
     return Sent.ACCEPTED if takes else Sent.LATE
 
 
