@@ -9,7 +9,7 @@ from orders.models import Product
 from orders.payments import codes
 from orders.payments.again import TRANSFER_CAME, pay_again
 from orders.queries import answer, order_view
-from supervision.errors import Refused
+from supervision.errors import PermanentFailure, Refused
 from supervision.models import Alert, Signal
 from supervision.operations import pauses, previews
 from supervision.outbox import notifications
@@ -121,6 +121,57 @@ def test_a_late_transfer_is_not_paid_again_by_card(shop, missed, services, clien
     shop.run()
     Run(missed).assert_state("Processed")
     assert services.charged(missed) == 0
+
+
+def test_an_operator_charges_no_card_beside_a_late_transfer(shop, missed, services):
+    with pytest.raises(Refused, match="Resubmit the payment with the payment method bank_transfer") as refused:
+        Run(missed).resubmit(amend={"payment_method": "pm_card_visa"})
+    assert refused.value.code == TRANSFER_CAME
+    assert (Run(missed).state, order_view(missed).payment_method) == ("Error", codes.BANK_TRANSFER)
+
+    Run(missed).resubmit()
+    shop.run()
+    Run(missed).assert_state("Processed")
+    assert services.charged(missed) == 0
+
+
+@pytest.mark.parametrize("step", ["", "charge-payment", "reserve-stock"])
+def test_an_operator_does_not_try_a_declined_card_again_beside_a_transfer(shop, services, step):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    told(key)
+    with pytest.raises(Refused) as refused:
+        Run(key).resume_from(step) if step else Run(key).resubmit()
+    assert (refused.value.code, Run(key).state) == (TRANSFER_CAME, "Error")
+
+    Run(key).resubmit(amend={"payment_method": codes.BANK_TRANSFER})
+    shop.run()
+    Run(key).assert_state("Processed")
+    assert (paying(key)["paid"], services.charged(key)) == ("25.80", 0)
+
+
+def test_a_card_is_charged_beside_a_signal_that_tells_of_no_transfer(shop, services):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    send_signal(key, codes.TRANSFER, {"amount": "many"})
+    Run(key).resubmit(amend={"payment_method": "pm_card_visa"})
+    shop.run()
+
+    Run(key).assert_state("Processed")
+    assert services.charged(key) == 2580
+
+
+def test_what_the_checkout_has_reserved_is_charged_beside_a_transfer_too(shop, services, settings):
+    settings.SHOP_CAPTURE = codes.AFTER_BOOKING
+    key = place()
+    shop.fake(codes.CAPTURE, raises=PermanentFailure("no"), times=1)
+    shop.run()
+    told(key)
+    Run(key).resubmit()
+    shop.run()
+
+    Run(key).assert_state("Processed")
+    assert services.charged(key) == 2580
 
 
 def test_a_late_transfer_of_a_cancelled_order_is_paid_back_by_people(shop, missed):
