@@ -225,3 +225,14 @@ SELECT DISTINCT g.name FROM supervision_signal g
 def untaken(run: str, names: Collection[str]) -> set[str]:
     """Those of these names of which a signal to the run of this key is here that no step has taken."""
     return {row[0] for row in db.fetch(_UNTAKEN, {"run": run, "names": sorted(names)})}
+
+
+_TAKE_BACK = """
+UPDATE supervision_signal g SET taken_by = NULL, taken_at = NULL, taken_attempt = NULL
+ WHERE g.run_key = %(run)s AND g.name = ANY (%(names)s::text[]) AND g.taken_by = %(step)s AND g.taken_attempt > %(began)s
+"""
+
+
+def take_back(run: str, step: str, names: Collection[str], began: int) -> None:
+    """Let the signals of these names be taken once more that this step took in the wait which it began at this attempt."""
+    db.fetch(_TAKE_BACK, {"run": run, "step": step, "names": sorted(names), "began": began})

@@ -230,6 +230,21 @@ def test_a_transfer_that_an_agent_took_before_it_died_is_paid_back_by_people(sho
     assert_to_return(shop, waiting, "25.80 EUR (T1)")
 
 
+def test_a_transfer_of_which_a_failed_agent_noted_nothing_counts_when_the_step_is_done_again(shop, waiting, services):
+    shop.fake("charge-payment", raises=PermanentFailure("a bug"), times=1)
+    told(waiting)
+    shop.run()
+    Run(waiting).assert_state("Error")
+    assert Signal.objects.get(run_key=waiting).taken_by == "charge-payment"
+    with pytest.raises(Refused, match="A bank transfer has come for this order"):
+        Run(waiting).resubmit(amend={"payment_method": "pm_card_visa"})
+
+    Run(waiting).resubmit()
+    shop.run()
+    Run(waiting).assert_state("Processed")
+    assert (paying(waiting)["paid"], services.charged(waiting)) == ("25.80", 0)
+
+
 def test_two_full_transfers_at_once_leave_a_surplus(shop, waiting, client):
     told(waiting, "T1")
     told(waiting, "T2")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import PermanentFailure
-from supervision.operations import previews
+from supervision import AwaitSignal, PermanentFailure
+from supervision.operations import pauses, previews
 from tests.support import toy
-from tests.workflows.conftest import ALPHA, BETA
+from tests.workflows.conftest import ALPHA, BETA, HOUR
 
 
 @pytest.fixture
@@ -56,3 +56,54 @@ def test_a_signal_that_is_no_evidence_lets_an_untouched_step_end(sas, stopped):
 
     stopped.assert_state("Cancelled")
     assert "undo:beta-step" not in stopped.steps
+
+
+@pytest.mark.parametrize(("name", "again"), [("told", [{"n": 1}]), ("asked", [])])
+def test_a_resubmitted_step_hears_once_more_of_evidence_that_it_took_and_of_no_other_signal(sas, flow, evidence, name, again):
+    heard = []
+
+    def work(request):
+        if request.signal is None:
+            raise AwaitSignal(name, within=HOUR)
+        heard.append(request.signal)
+        if len(heard) == 1:
+            raise PermanentFailure("a bug: it notes nothing")
+        return {}
+
+    toy.BETA.on_perform = work
+    flow(BETA)
+    run = sas.start("waiting")
+    run.signal(name, {"n": 1})
+    sas.run()
+    run.assert_state("Error")
+
+    run.resubmit()
+    sas.run()
+
+    assert heard == [{"n": 1}, *again]
+    run.assert_state("Processed" if again else "Processing")
+    sas.assert_healthy()
+
+
+def test_the_undo_of_a_resubmitted_step_hears_of_evidence_that_it_took_before(sas, flow, evidence):
+    heard = []
+
+    def work(request):
+        if request.signal is None and not request.wait_is_over:
+            raise AwaitSignal("told", within=HOUR)
+        raise PermanentFailure("a bug: it notes nothing")
+
+    toy.BETA.on_perform = work
+    toy.BETA.on_compensate = lambda request: heard.append(request.untaken("told"))
+    flow(BETA)
+    run = sas.start("waiting")
+    run.signal("told", {"n": 1})
+    sas.run()
+    pauses.pause("agent", "beta", reason="a bug", by="olga")
+    run.resubmit()
+    run.cancel()
+    pauses.lift("agent", "beta", by="olga")
+    sas.run()
+
+    run.assert_state("Cancelled")
+    assert heard == [[{"n": 1}]]

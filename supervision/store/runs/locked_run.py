@@ -295,6 +295,11 @@ class LockedRun:
         for step in plan_rows.ready(rows):
             self._make_due(step)
 
+    def hear_again(self, step: StepState) -> None:
+        """Let a failed step hear once more the evidence that it took in its last wait: its agent may have noted nothing of it."""
+        if step.awaits_attempt is not None and step.direction == Direction.DO and (told := _evidence(step)):
+            sleeping.take_back(self.run.key, step.name, told, step.awaits_attempt)
+
     def amend(self, changed: Mapping[str, Any]) -> None:
         """Correct fields of the run's payload. The caller decides which fields may be corrected."""
         self.run.payload = {**self.run.payload, **changed}
