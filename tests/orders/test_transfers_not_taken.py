@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from django.core import mail
+from django.db import transaction
 
 from orders.models import Product
 from orders.payments import codes
 from orders.payments.again import TRANSFER_CAME, pay_again
 from orders.queries import answer, order_view
+from supervision import testing
 from supervision.errors import PermanentFailure, Refused
 from supervision.models import Alert, Signal
 from supervision.operations import pauses, previews
@@ -214,6 +216,17 @@ def test_a_transfer_for_an_order_with_a_declined_card_is_paid_back_by_people(sho
     shop.run()
     told(key)
     Run(key).cancel()
+    shop.run()
+
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_transfer_that_is_told_while_its_order_is_cancelled_is_paid_back_by_people(shop):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    with transaction.atomic():
+        told(key)
+        assert testing.at_once(Run(key).cancel) == [None]
     shop.run()
 
     assert_to_return(shop, key, "25.80 EUR (T1)")

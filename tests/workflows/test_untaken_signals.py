@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
 
-from supervision import AwaitSignal, PermanentFailure
+import pytest
+from django.db import transaction
+
+from supervision import AwaitSignal, PermanentFailure, testing
+from supervision.errors import Refused
+from supervision.models import Signal
 from supervision.operations import pauses, previews
+from supervision.signals.sending import Sent
 from tests.support import toy
+from tests.support.shop import until
 from tests.workflows.conftest import ALPHA, BETA, HOUR
+from tests.workflows.test_races import a_session_is_blocked
 
 
 @pytest.fixture
@@ -107,3 +115,37 @@ def test_the_undo_of_a_resubmitted_step_hears_of_evidence_that_it_took_before(sa
 
     run.assert_state("Cancelled")
     assert heard == [[{"n": 1}]]
+
+
+def test_an_undo_hears_of_evidence_whose_sender_commits_after_the_cancellation(sas, stopped):
+    heard = []
+    toy.BETA.on_compensate = lambda request: heard.append(request.untaken("told"))
+    with transaction.atomic():
+        assert stopped.signal("told", {"n": 1}) == Sent.ACCEPTED
+        [error] = testing.at_once(stopped.cancel)
+        assert error is None
+    sas.run()
+
+    stopped.assert_state("Cancelled")
+    assert heard == [[{"n": 1}]]
+    sas.assert_healthy()
+
+
+def test_a_sender_that_begins_during_a_cancellation_is_told_that_the_run_has_ended(sas, stopped):
+    begun = threading.Event()
+
+    def cancel():
+        with transaction.atomic():
+            stopped.cancel()
+            begun.set()
+            until(a_session_is_blocked, what="the sender's wait for the lock")
+
+    def send():
+        begun.wait(20)
+        return stopped.signal("told")
+
+    [error, answer] = testing.at_once(cancel, send)
+
+    assert error is None
+    assert isinstance(answer, Refused)
+    assert (answer.code, Signal.objects.count()) == ("signal_ended", 0)
