@@ -232,6 +232,17 @@ def test_a_transfer_that_is_told_while_its_order_is_cancelled_is_paid_back_by_pe
     assert_to_return(shop, key, "25.80 EUR (T1)")
 
 
+def test_a_transfer_for_an_order_whose_payment_was_skipped_is_paid_back_by_people(shop, missed):
+    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
+    Run(missed).skip("it is paid by invoice")
+    shop.run()
+    Run(missed).cancel()
+    pauses.lift("agent", "shipping", by="olga")
+    shop.run()
+
+    assert_to_return(shop, missed, "25.80 EUR (T1)")
+
+
 def test_a_transfer_that_an_agent_took_before_it_died_is_paid_back_by_people(shop, waiting):
     shop.kill("charge-payment", at="agent.before_call")
     told(waiting)

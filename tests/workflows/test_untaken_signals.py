@@ -149,3 +149,25 @@ def test_a_sender_that_begins_during_a_cancellation_is_told_that_the_run_has_end
     assert error is None
     assert isinstance(answer, Refused)
     assert (answer.code, Signal.objects.count()) == ("signal_ended", 0)
+
+
+def test_an_undo_hears_of_evidence_that_came_for_a_step_that_was_skipped(sas, flow, evidence):
+    heard = []
+
+    def refuses(request):
+        raise PermanentFailure("no")
+
+    toy.ALPHA.on_perform = toy.BETA.on_perform = refuses
+    toy.BETA.on_compensate = lambda request: heard.append(request.untaken("told"))
+    flow(BETA, ALPHA)
+    run = sas.start("waiting")
+    run.signal("told", {"n": 1})
+    run.skip()
+    sas.run()
+    assert run.steps == {"beta-step": "Skipped", "alpha-step": "Error"}
+    run.cancel()
+    sas.run()
+
+    run.assert_state("Cancelled")
+    assert heard == [[{"n": 1}]]
+    sas.assert_healthy()

@@ -146,7 +146,7 @@ class LockedRun:
 
     def _heard(self) -> StepState | None:
         """The first step that is not done and of whose agent's `evidence` a signal is here that no step has taken."""
-        not_done = [step for step in self.steps if step.process_state not in (ProcessState.PROCESSED, ProcessState.SKIPPED)]
+        not_done = [step for step in self.steps if step.process_state != ProcessState.PROCESSED]
         told = {name for step in not_done for name in _evidence(step)}
         here = sleeping.untaken(self.run.key, told) if told else set()
         return next((step for step in not_done if here.intersection(_evidence(step))), None)
