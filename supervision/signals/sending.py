@@ -192,7 +192,9 @@ SELECT r.key, r.id, r.workflow, r.version,
        r.resume_from, NULL::smallint, {_COUNT.format(key="r.key")}
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
 UNION ALL
-SELECT u.public_id, NULL, u.workflow, NULL, false, NULL, NULL,
+SELECT u.public_id, NULL, u.workflow, NULL,
+       coalesce(u.consumed_at IS NOT NULL AND (SELECT bool_and(d.resolved_at IS NOT NULL) FROM supervision_deadletter d
+                                                WHERE d.public_id = u.public_id), false), NULL, NULL,
        (SELECT max(w.version) FROM supervision_workflowversion w WHERE w.name = u.workflow), {_COUNT.format(key="u.public_id")}
   FROM supervision_submission u
  WHERE u.public_id = ANY (%(keys)s::text[]) AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
@@ -221,7 +223,11 @@ Identity = tuple[str, str, str]
 
 
 class _Seen(NamedTuple):
-    """An order that a signal is sent to. Without a run it has no version and no steps yet. open: the positions of its open steps."""
+    """An order that a signal is sent to. Without a run it has no version and no steps yet.
+
+    ended: its run has ended or is being undone, or its dead letter was discarded. open: the positions of its open steps.
+    latest: without a run, the last version of its workflow that any process has registered.
+    """
 
     run_id: int | None
     workflow: str | None
@@ -306,18 +312,18 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
         except (DefinitionError, UnreadableSubmission):
             return Sent.ENDED if seen.ended else Sent.ACCEPTED  # other code knows this version
         definitions[signal.run] = definition
-        return _early(signal.name, seen.workflow, seen.latest) if seen.version is None else _outcome(signal.name, definition, seen)
+        return _early(signal.name, seen.workflow, seen) if seen.version is None else _outcome(signal.name, definition, seen)
 
     outcomes = [outcome(signal) for signal in signals]
     return outcomes, {key: seen.run_id for key, seen in runs.items() if seen.run_id is not None}, kept_before, definitions
 
 
-def _early(name: str, workflow: str, latest: int | None) -> Sent:
+def _early(name: str, workflow: str, seen: _Seen) -> Sent:
     """Of a signal to an order that has no run yet. Any version may be the one that waits for it: the submission may name its version,
-    and a process with older or newer code may take it up. latest: the last version that any process has registered."""
+    and a process with older or newer code may take it up."""
     known = versions_of(workflow)
-    may_come = any(name in each.signals for each in known) or (latest or 0) > max((each.version for each in known), default=0)
-    return Sent.ACCEPTED if may_come else Sent.NOT_AWAITED
+    may_come = any(name in each.signals for each in known) or (seen.latest or 0) > max((each.version for each in known), default=0)
+    return Sent.NOT_AWAITED if not may_come else Sent.ENDED if seen.ended else Sent.ACCEPTED
 
 
 def _outcome(name: str, known: Workflow, seen: _Seen) -> Sent:

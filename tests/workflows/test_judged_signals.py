@@ -8,7 +8,8 @@ import pytest
 
 from supervision import PermanentFailure, WaitForSignal, parallel, plan
 from supervision.errors import Refused
-from supervision.models import Run, Signal
+from supervision.models import DeadLetter, Run, Signal
+from supervision.operations import operator_verbs
 from supervision.signals.sending import Sent
 from supervision.workflow import Intake, NewRun, _newest, _workflows
 from tests.workflows.test_moving import PAID, A, B, C, D, version
@@ -108,3 +109,17 @@ def test_a_signal_for_which_no_version_waits_is_refused_with_the_names_of_all(sa
         run.signal("payed")
     assert problem.value.code == "signal_not_awaited"
     assert not Signal.objects.exists()
+
+
+def test_a_signal_to_an_order_whose_dead_letter_was_discarded_is_refused(sas, version):
+    version(1, A, PAID, intake=Chosen())
+    run = sas.submit("moved", {})
+    sas.run()
+    letter = DeadLetter.objects.get(public_id=run.key)
+    assert run.signal("paid", key="k") == Sent.ACCEPTED, "an operator may requeue it"
+
+    operator_verbs.discard_dead_letter(letter.pk, by="olga", reason="spam")
+    with pytest.raises(Refused, match="has ended") as problem:
+        run.signal("paid", key="other")
+    assert problem.value.code == "signal_ended"
+    assert run.signal("paid", key="k") == Sent.REPEATED
