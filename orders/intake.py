@@ -16,6 +16,7 @@ from django.db import connection
 
 from orders import accounting
 from orders.parcels import splitting
+from orders.payments import beside
 from orders.payments.codes import AFTER_BOOKING
 from orders.records import leaving, returning
 from orders.validation import MAX_LINES, MAX_QUANTITY, PRIORITIES, AmendSerializer
@@ -274,6 +275,6 @@ class OrderIntake(Intake):
     """The functions of this module, and the facts that an order leaves behind in the archive."""
 
     read, read_submission, write = staticmethod(read), staticmethod(read), staticmethod(write)
-    check_amendment = staticmethod(check_amendment)
+    check_amendment, check_resubmission = staticmethod(check_amendment), staticmethod(beside.check_resubmission)
     held, archive, forget = staticmethod(leaving.held), staticmethod(leaving.archive), staticmethod(leaving.forget)
     bring_back = staticmethod(returning.bring_back)

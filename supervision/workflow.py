@@ -276,6 +276,11 @@ def version_of(name: str, version: int) -> Workflow:
         raise DefinitionError(f"workflow {name!r} version {version} is not registered in the running code") from None
 
 
+def versions_of(name: str) -> list[Workflow]:
+    """The versions of a workflow that the running code knows."""
+    return [workflow for (known, _), workflow in _workflows.items() if known == name]
+
+
 def workflows() -> list[Workflow]:
     """Every registered workflow, by name and version."""
     return [_workflows[place] for place in sorted(_workflows)]

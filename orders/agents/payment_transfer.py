@@ -78,9 +78,12 @@ def received(noted: Mapping[str, Any], currency: str) -> Decimal:
     return sum((Decimal(amount) for amount, of in transfers if of == currency), Decimal(0))
 
 
-def not_taken(order: str) -> dict[str, list[str]]:
-    """The transfers that the shop accepted for this order and that no step has taken: [amount, currency] by reference. One query."""
-    return _readable(untaken.payloads(order, codes.TRANSFER))
+def not_taken(order: str, step: str | None = None) -> dict[str, list[str]]:
+    """The transfers that the shop accepted for this order and that no step has taken: [amount, currency] by reference. One query.
+
+    step: with the one that this step took in its last wait, of which it may have noted nothing.
+    """
+    return _readable(untaken.payloads(order, codes.TRANSFER, step))
 
 
 def _readable(signals: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:

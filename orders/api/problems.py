@@ -34,7 +34,10 @@ add(
             409, "The payment was tried again 5 times, which is the most.", "Cancel the order, and place another.", "pay_order_again"
         ),
         "transfer_came": Problem(
-            409, "A bank transfer has come for this order.", "Wait until it is counted, or pay by bank_transfer.", "pay_order_again"
+            409,
+            "A bank transfer has come for this order.",
+            "Pay by bank_transfer, which takes it, or cancel the order.",
+            "pay_order_again|resubmit_order|resume_order_from_step",
         ),
         "not_delivered": Problem(409, "The order was not delivered.", "Wait for the delivery, or cancel the order.", "return_goods"),
         "beyond_delivered": Problem(

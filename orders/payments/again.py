@@ -9,13 +9,14 @@ from django.utils.translation import gettext as _
 
 from orders.agents import payment_transfer
 from orders.payments import codes, state
+from orders.payments.beside import TRANSFER_CAME
 from orders.queries import OrderView
 from supervision.errors import Refused
 from supervision.operations import operator_verbs
 from supervision.postgres import db
 from supervision.states import Direction, ProcessState
 
-NOT_REFUSED, TOO_OFTEN, TRANSFER_CAME = "payment_not_refused", "too_many_payments", "transfer_came"
+NOT_REFUSED, TOO_OFTEN = "payment_not_refused", "too_many_payments"
 _TRIED = """
 SELECT count(*) FROM supervision_stepevent e
  WHERE e.run_id = %(run)s AND e.position = %(position)s AND e.direction = 'do' AND e.from_state = 'Error' AND e.to_state = 'Pending'

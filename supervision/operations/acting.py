@@ -11,15 +11,17 @@ from django.utils.translation import gettext as _
 
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
-from supervision.errors import Refused
+from supervision.errors import DefinitionError, Refused
 from supervision.models import Run, StepState
 from supervision.operations.audit_log import Actor, log
 from supervision.operations.previews import seen, without_run
 from supervision.postgres import db
 from supervision.runtime import failpoints
+from supervision.states import Direction, ProcessState
 from supervision.store import run_verbs
 from supervision.store.runs.locked_run import LockedRun
 from supervision.wakeup import hints
+from supervision.workflow import version_of
 
 _CLOSE = """
 UPDATE supervision_alert
@@ -68,12 +70,25 @@ def carry_out(
         ),
         by=by, reason=reason,
     )  # fmt: skip
+    if verb in ("resubmit", "resume"):
+        _check_again(run, about)
     before = locked.run.process_state
     act()
     run_verbs.finish([locked], [before])
     log(by, locked.run, said or f"{verb}: {reason}")
     failpoints.hit("verb.before_commit")
     return locked.run.process_state
+
+
+def _check_again(run: Run, about: Sequence[StepState]) -> None:
+    """Raise Refused where the application does not let the failed ones of these steps be done again."""
+    failed = [step.name for step in about if (step.direction, step.process_state) == (Direction.DO, ProcessState.ERROR)]
+    try:
+        intake = version_of(run.workflow, run.version).intake
+    except DefinitionError:
+        return  # other code knows this version
+    if failed:
+        intake.check_resubmission(run.key, run.payload, failed)
 
 
 def commit(work: Callable[[], str]) -> str:

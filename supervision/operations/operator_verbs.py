@@ -341,6 +341,7 @@ def _failed(locked: LockedRun, attempt: int | None, name: str | None, seen: str 
 def _revive(locked: LockedRun, failed: Sequence[StepState], actor: str, why: str, new_generation: bool) -> None:
     for step in failed:
         fields: dict[str, Any] = {"failure_count": 0, "dispatch_count": 0, "failing_since": None, "blamed_count": None}
+        locked.hear_again(step)
         fields |= {"awaits": None, "awaits_until": None, "awaits_attempt": None}
         if new_generation or step.effect == Effect.NONE:
             generation = step.generation + 1

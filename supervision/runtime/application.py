@@ -102,6 +102,12 @@ class Intake:
     def check_amendment(self, changed: Mapping[str, Any]) -> None:
         """Check the payload fields that an operator corrects when resubmitting. Raises UnreadableSubmission."""
 
+    def check_resubmission(self, key: str, payload: Mapping[str, Any], steps: Collection[str]) -> None:
+        """Check that these failed steps of this run may be done again with this payload. Raises Refused, which says what to do instead.
+
+        Called in the transaction in which an operator resubmits them, or lets the run go on from an earlier step.
+        """
+
     def archive(self, run_ids: Sequence[int], *, keep: bool) -> Mapping[int, Mapping[str, Any]]:
         """The application's facts about these runs, as JSON values by run, in the transaction that archives them.
 

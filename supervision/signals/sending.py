@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -20,7 +20,7 @@ from supervision.plans import personal
 from supervision.postgres import db
 from supervision.store import sleeping
 from supervision.wakeup import hints
-from supervision.workflow import KeptSignal, Workflow, newest, version_of
+from supervision.workflow import KeptSignal, Workflow, newest, version_of, versions_of
 
 MOST_PAYLOAD_BYTES = 65_536
 MOST_KEY = 255
@@ -97,8 +97,8 @@ def _not_awaited(run: str, name: str) -> str:
     """Says so, and which signals the steps of this run's workflow wait for."""
     said = _("No step of this order waits for a signal named %(name)s.") % {"name": name}
     [(workflow, version)] = db.fetch(_WORKFLOW, {"key": run})
-    known = newest(workflow) if version is None else version_of(workflow, version)
-    names = ", ".join(sorted(known.signals))
+    known = versions_of(workflow) if version is None else [version_of(workflow, version)]
+    names = ", ".join(sorted({name for each in known for name in each.signals}))
     return f"{said} {_('Its signals: %(names)s.') % {'names': names} if names else _('It waits for no signal.')}"
 
 
@@ -182,18 +182,20 @@ UNION ALL
 SELECT workflow, NULL FROM supervision_submission
  WHERE public_id = %(key)s AND NOT EXISTS (SELECT FROM supervision_run WHERE key = %(key)s)
 """
-# The steps of a run that goes back to an earlier step are open from there on: they are done anew.
 _COUNT = "(SELECT count(*) FROM (SELECT FROM supervision_signal g WHERE g.run_key = {key} LIMIT %(most)s) g)"
 _RUNS = f"""
 SELECT r.key, r.id, r.workflow, r.version,
        r.process_state IN ('Processed', 'Cancelled') OR (r.direction = 'undo' AND r.resume_from IS NULL),
        ARRAY(SELECT s.position FROM supervision_stepstate s
               WHERE s.run_id = r.id AND s.direction = 'do'
-                AND (s.process_state || '' IN ('Pending', 'Processing', 'Error') OR s.position >= r.resume_from)),
-       {_COUNT.format(key="r.key")}
+                AND s.process_state || '' IN ('Pending', 'Processing', 'Error')),
+       r.resume_from, NULL::smallint, {_COUNT.format(key="r.key")}
   FROM supervision_run r WHERE r.key = ANY (%(keys)s::text[])
 UNION ALL
-SELECT u.public_id, NULL, u.workflow, NULL, false, NULL, {_COUNT.format(key="u.public_id")}
+SELECT u.public_id, NULL, u.workflow, NULL,
+       coalesce(u.consumed_at IS NOT NULL AND (SELECT bool_and(d.resolved_at IS NOT NULL) FROM supervision_deadletter d
+                                                WHERE d.public_id = u.public_id), false), NULL, NULL,
+       (SELECT max(w.version) FROM supervision_workflowversion w WHERE w.name = u.workflow), {_COUNT.format(key="u.public_id")}
   FROM supervision_submission u
  WHERE u.public_id = ANY (%(keys)s::text[]) AND NOT EXISTS (SELECT FROM supervision_run r WHERE r.key = u.public_id)
 """  # noqa: S608 - our own expressions
@@ -218,6 +220,26 @@ ON CONFLICT (run_key, name, key) DO NOTHING
 RETURNING run_key, name, key
 """
 Identity = tuple[str, str, str]
+
+
+class _Seen(NamedTuple):
+    """An order that a signal is sent to. Without a run it has no version and no steps yet.
+
+    ended: its run has ended or is being undone, or its dead letter was discarded. open: the positions of its open steps.
+    latest: without a run, the last version of its workflow that any process has registered.
+    """
+
+    run_id: int | None
+    workflow: str | None
+    version: int | None
+    ended: bool
+    open: Sequence[int]
+    resume_from: int | None
+    latest: int | None
+    count: int
+
+
+_UNKNOWN = _Seen(None, None, None, False, (), None, None, 0)
 
 
 def _send(signals: Sequence[NewSignal], bodies: Sequence[str]) -> tuple[list[Sent], int]:
@@ -271,35 +293,51 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
     """
     keys = {"keys": sorted({signal.run for signal in signals})}
     _, found, kept = db.fetch_together((sleeping.AWAKE, keys), (_RUNS, {**keys, "most": MOST_SIGNALS}), (_ARCHIVED, keys))
-    runs = {row[0]: row[1:] for row in found}
+    runs = {row[0]: _Seen(*row[1:]) for row in found}
     archived: dict[str, Any] = dict(kept)
     kept_before = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
     definitions: dict[str, Workflow] = {}
 
     def outcome(signal: NewSignal) -> Sent:
-        run_id, workflow, version, ended, open_steps, count = runs.get(signal.run, (None, None, None, False, None, 0))
-        if run_id is None and signal.run in archived:
+        seen = runs.get(signal.run, _UNKNOWN)
+        if seen.run_id is None and signal.run in archived:
             return Sent.ENDED
-        if workflow is None:
+        if seen.workflow is None:
             return Sent.UNKNOWN_RUN
-        if count >= _most(signal):
+        if seen.count >= _most(signal):
             return Sent.TOO_MANY
         try:
-            definition = newest(workflow) if version is None else version_of(workflow, version)
+            definition = newest(seen.workflow) if seen.version is None else version_of(seen.workflow, seen.version)
         except (DefinitionError, UnreadableSubmission):
-            return Sent.ENDED if ended else Sent.ACCEPTED  # other code knows this version
+            return Sent.ENDED if seen.ended else Sent.ACCEPTED  # other code knows this version
         definitions[signal.run] = definition
-        return _outcome(signal.name, definition, open_steps, ended=ended)
+        return _early(signal.name, seen.workflow, seen) if seen.version is None else _outcome(signal.name, definition, seen)
 
     outcomes = [outcome(signal) for signal in signals]
-    return outcomes, {key: facts[0] for key, facts in runs.items() if facts[0] is not None}, kept_before, definitions
+    return outcomes, {key: seen.run_id for key, seen in runs.items() if seen.run_id is not None}, kept_before, definitions
 
 
-def _outcome(name: str, known: Workflow, open_steps: Sequence[int] | None, *, ended: bool) -> Sent:
+def _early(name: str, workflow: str, seen: _Seen) -> Sent:
+    """Of a signal to an order that has no run yet. Any version may be the one that waits for it: the submission may name its version,
+    and a process with older or newer code may take it up."""
+    known = versions_of(workflow)
+    may_come = any(name in each.signals for each in known) or (seen.latest or 0) > max((each.version for each in known), default=0)
+    return Sent.NOT_AWAITED if not may_come else Sent.ENDED if seen.ended else Sent.ACCEPTED
+
+
+def _outcome(name: str, known: Workflow, seen: _Seen) -> Sent:
     if name not in known.signals:
         return Sent.NOT_AWAITED
-    if ended:
+    if seen.ended:
         return Sent.ENDED
     waits = [at for at in range(len(known.steps)) if name == known.steps[at].awaited or name in known.agent(at).signals]
-    return Sent.ACCEPTED if open_steps is None or set(waits).intersection(open_steps) else Sent.LATE
+    takes = any(at in seen.open or _is_done_anew(at, known, seen.resume_from) for at in waits)
+    return Sent.ACCEPTED if takes else Sent.LATE
+
+
+def _is_done_anew(at: int, known: Workflow, resume_from: int | None) -> bool:
+    """Whether a run that goes back to `resume_from` does the step at this position anew: that step, and what comes after it."""
+    if resume_from is None or at <= resume_from:
+        return at == resume_from
+    return known.shape is None or resume_from in known.shape.before(at)

@@ -21,9 +21,9 @@ SELECT v.run, v.name, v.step, g.payload
 """
 
 
-def payloads(run: str, name: str) -> list[Mapping[str, Any]]:
-    """The payloads of the signals of this name to the run of this key that no step has taken, the oldest first."""
-    return of([(run, name, None)])[run, name, None]
+def payloads(run: str, name: str, step: str | None = None) -> list[Mapping[str, Any]]:
+    """The payloads of the signals of this name to the run of this key that no step has taken, the oldest first. step: as in `of`."""
+    return of([(run, name, step)])[run, name, step]
 
 
 def of(asked: Sequence[Asked]) -> dict[Asked, list[Mapping[str, Any]]]:

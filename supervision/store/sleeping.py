@@ -218,6 +218,7 @@ def waking(signals: Sequence[tuple[int, str]]) -> db.Statement:
     return _WAKE, {**facts, "pickup": conf.get().pickup_within.total_seconds()}
 
 
+_ALONE = f"SELECT pg_try_advisory_xact_lock({SIGNAL_LOCK.format(key='%(run)s::text')})"
 _UNTAKEN = """
 SELECT DISTINCT g.name FROM supervision_signal g
  WHERE g.run_key = %(run)s AND g.name = ANY (%(names)s::text[]) AND g.taken_by IS NULL
@@ -225,5 +226,20 @@ SELECT DISTINCT g.name FROM supervision_signal g
 
 
 def untaken(run: str, names: Collection[str]) -> set[str]:
-    """Those of these names of which a signal to the run of this key is here that no step has taken."""
-    return {row[0] for row in db.fetch(_UNTAKEN, {"run": run, "names": sorted(names)})}
+    """Those of these names of which a signal to the run of this key is here that no step has taken; all while a sender is at work.
+
+    A sender that has not committed yet may send one of them. Until the transaction ends, no other one begins.
+    """
+    [(alone,)] = db.fetch(_ALONE, {"run": run})
+    return {row[0] for row in db.fetch(_UNTAKEN, {"run": run, "names": sorted(names)})} if alone else set(names)
+
+
+_TAKE_BACK = """
+UPDATE supervision_signal g SET taken_by = NULL, taken_at = NULL, taken_attempt = NULL
+ WHERE g.run_key = %(run)s AND g.name = ANY (%(names)s::text[]) AND g.taken_by = %(step)s AND g.taken_attempt > %(began)s
+"""
+
+
+def take_back(run: str, step: str, names: Collection[str], began: int) -> None:
+    """Let the signals of these names be taken once more that this step took in the wait which it began at this attempt."""
+    db.fetch(_TAKE_BACK, {"run": run, "step": step, "names": sorted(names), "began": began})

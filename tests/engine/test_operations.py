@@ -8,7 +8,7 @@ from django.db import transaction
 
 from supervision.errors import ChangedMeanwhile, PermanentFailure, Refused, UnknownRun, UnreadableSubmission
 from supervision.models import Alert
-from supervision.operations import operator_verbs, previews
+from supervision.operations import operator_verbs, previews, resuming
 from supervision.testing import run_of, run_until_idle, step
 from tests.engine import kit
 from tests.support import toy
@@ -138,6 +138,28 @@ def test_an_amendment_the_application_refuses_changes_nothing(monkeypatch):
         operator_verbs.resubmit(key, by="olga", reason="typo", amend={"colour": "octarine"})
 
     assert kit.state(key) == "Error"
+
+
+def test_the_application_refuses_that_failed_steps_are_done_again_and_nothing_changes(monkeypatch):
+    asked = []
+
+    def check(key, payload, steps):
+        asked.append((key, payload["colour"], list(steps)))
+        raise Refused("it is paid already", "paid")
+
+    key = kit.in_error(0, colour="red")
+    monkeypatch.setattr(toy.ToyIntake, "check_resubmission", staticmethod(check), raising=False)
+    for again in (
+        lambda: operator_verbs.resubmit(key, by="olga", reason="typo", amend={"colour": "blue"}),
+        lambda: resuming.resume_from(key, "alpha-step", by="olga", reason="again"),
+    ):
+        with pytest.raises(Refused, match="paid already"):
+            again()
+        assert (kit.state(key), run_of(key).payload["colour"]) == ("Error", "red")
+    assert asked == [(key, "blue", ["alpha-step"]), (key, "red", ["alpha-step"])]
+
+    operator_verbs.skip(key, by="olga", reason="it is done")
+    assert len(asked) == 2
 
 
 # ------------------------------------------------------------------------------------------------------ skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from django.core import mail
+from django.db import transaction
 
 from orders.models import Product
 from orders.payments import codes
 from orders.payments.again import TRANSFER_CAME, pay_again
 from orders.queries import answer, order_view
-from supervision.errors import Refused
+from supervision import testing
+from supervision.errors import PermanentFailure, Refused
 from supervision.models import Alert, Signal
 from supervision.operations import pauses, previews
 from supervision.outbox import notifications
@@ -123,6 +125,57 @@ def test_a_late_transfer_is_not_paid_again_by_card(shop, missed, services, clien
     assert services.charged(missed) == 0
 
 
+def test_an_operator_charges_no_card_beside_a_late_transfer(shop, missed, services):
+    with pytest.raises(Refused, match="Resubmit the payment with the payment method bank_transfer") as refused:
+        Run(missed).resubmit(amend={"payment_method": "pm_card_visa"})
+    assert refused.value.code == TRANSFER_CAME
+    assert (Run(missed).state, order_view(missed).payment_method) == ("Error", codes.BANK_TRANSFER)
+
+    Run(missed).resubmit()
+    shop.run()
+    Run(missed).assert_state("Processed")
+    assert services.charged(missed) == 0
+
+
+@pytest.mark.parametrize("step", ["", "charge-payment", "reserve-stock"])
+def test_an_operator_does_not_try_a_declined_card_again_beside_a_transfer(shop, services, step):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    told(key)
+    with pytest.raises(Refused) as refused:
+        Run(key).resume_from(step) if step else Run(key).resubmit()
+    assert (refused.value.code, Run(key).state) == (TRANSFER_CAME, "Error")
+
+    Run(key).resubmit(amend={"payment_method": codes.BANK_TRANSFER})
+    shop.run()
+    Run(key).assert_state("Processed")
+    assert (paying(key)["paid"], services.charged(key)) == ("25.80", 0)
+
+
+def test_a_card_is_charged_beside_a_signal_that_tells_of_no_transfer(shop, services):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    send_signal(key, codes.TRANSFER, {"amount": "many"})
+    Run(key).resubmit(amend={"payment_method": "pm_card_visa"})
+    shop.run()
+
+    Run(key).assert_state("Processed")
+    assert services.charged(key) == 2580
+
+
+def test_what_the_checkout_has_reserved_is_charged_beside_a_transfer_too(shop, services, settings):
+    settings.SHOP_CAPTURE = codes.AFTER_BOOKING
+    key = place()
+    shop.fake(codes.CAPTURE, raises=PermanentFailure("no"), times=1)
+    shop.run()
+    told(key)
+    Run(key).resubmit()
+    shop.run()
+
+    Run(key).assert_state("Processed")
+    assert services.charged(key) == 2580
+
+
 def test_a_late_transfer_of_a_cancelled_order_is_paid_back_by_people(shop, missed):
     Run(missed).cancel()
     shop.run()
@@ -168,6 +221,28 @@ def test_a_transfer_for_an_order_with_a_declined_card_is_paid_back_by_people(sho
     assert_to_return(shop, key, "25.80 EUR (T1)")
 
 
+def test_a_transfer_that_is_told_while_its_order_is_cancelled_is_paid_back_by_people(shop):
+    key = place(payment_method=DECLINED)
+    shop.run()
+    with transaction.atomic():
+        told(key)
+        assert testing.at_once(Run(key).cancel) == [None]
+    shop.run()
+
+    assert_to_return(shop, key, "25.80 EUR (T1)")
+
+
+def test_a_transfer_for_an_order_whose_payment_was_skipped_is_paid_back_by_people(shop, missed):
+    pauses.pause("agent", "shipping", reason="stocktaking", by="olga")
+    Run(missed).skip("it is paid by invoice")
+    shop.run()
+    Run(missed).cancel()
+    pauses.lift("agent", "shipping", by="olga")
+    shop.run()
+
+    assert_to_return(shop, missed, "25.80 EUR (T1)")
+
+
 def test_a_transfer_that_an_agent_took_before_it_died_is_paid_back_by_people(shop, waiting):
     shop.kill("charge-payment", at="agent.before_call")
     told(waiting)
@@ -177,6 +252,21 @@ def test_a_transfer_that_an_agent_took_before_it_died_is_paid_back_by_people(sho
     shop.advance("5m")
 
     assert_to_return(shop, waiting, "25.80 EUR (T1)")
+
+
+def test_a_transfer_of_which_a_failed_agent_noted_nothing_counts_when_the_step_is_done_again(shop, waiting, services):
+    shop.fake("charge-payment", raises=PermanentFailure("a bug"), times=1)
+    told(waiting)
+    shop.run()
+    Run(waiting).assert_state("Error")
+    assert Signal.objects.get(run_key=waiting).taken_by == "charge-payment"
+    with pytest.raises(Refused, match="A bank transfer has come for this order"):
+        Run(waiting).resubmit(amend={"payment_method": "pm_card_visa"})
+
+    Run(waiting).resubmit()
+    shop.run()
+    Run(waiting).assert_state("Processed")
+    assert (paying(waiting)["paid"], services.charged(waiting)) == ("25.80", 0)
 
 
 def test_two_full_transfers_at_once_leave_a_surplus(shop, waiting, client):

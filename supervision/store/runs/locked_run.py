@@ -146,7 +146,7 @@ class LockedRun:
 
     def _heard(self) -> StepState | None:
         """The first step that is not done and of whose agent's `evidence` a signal is here that no step has taken."""
-        not_done = [step for step in self.steps if step.process_state not in (ProcessState.PROCESSED, ProcessState.SKIPPED)]
+        not_done = [step for step in self.steps if step.process_state != ProcessState.PROCESSED]
         told = {name for step in not_done for name in _evidence(step)}
         here = sleeping.untaken(self.run.key, told) if told else set()
         return next((step for step in not_done if here.intersection(_evidence(step))), None)
@@ -294,6 +294,11 @@ class LockedRun:
     def _make_ready_due(self, rows: Sequence[StepState]) -> None:
         for step in plan_rows.ready(rows):
             self._make_due(step)
+
+    def hear_again(self, step: StepState) -> None:
+        """Let a failed step hear once more the evidence that it took in its last wait: its agent may have noted nothing of it."""
+        if step.awaits_attempt is not None and step.direction == Direction.DO and (told := _evidence(step)):
+            sleeping.take_back(self.run.key, step.name, told, step.awaits_attempt)
 
     def amend(self, changed: Mapping[str, Any]) -> None:
         """Correct fields of the run's payload. The caller decides which fields may be corrected."""
