@@ -80,6 +80,11 @@ class Step:
         """The name of the workflow whose runs the step starts; empty for none."""
         return ""
 
+    @property
+    def particulars(self) -> Mapping[str, str | bool]:
+        """What only a step of its kind has that decides where a run goes: its registered plan keeps it."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Shape:
