@@ -25,7 +25,6 @@ from orders.parcels.shown import ParcelView
 from orders.payments import codes, state
 from orders.payments.state import NO_PAYMENT, Payment
 from orders.records import recalled
-from orders.staying import is_left
 from supervision.incidents import lifecycle
 from supervision.insight import queries as engine
 from supervision.insight.queries import iso
@@ -93,29 +92,6 @@ class OrderView:
             step.name == STOCK_STEP and step.direction == Direction.DO and step.last_error and step.process_state == ProcessState.ERROR
             for step in self.steps
         )
-
-    @property
-    def customer_message(self) -> str | None:
-        """A message for the customer besides the steps, or None."""
-        if self.process_state in (RunState.CANCELLED, RunState.COMPENSATING) and self.out_of_stock and not self.goes_back:
-            return _("Something you ordered is sold out, so we cancelled the order. You do not pay anything.")
-        if self.process_state == RunState.CANCELLED and any(map(is_left, self.steps)):
-            return _("This order is cancelled. If you have questions about what you have paid, please write to us.")
-        if self.process_state == RunState.CANCELLED:
-            return _("This order is cancelled. Anything you had paid is refunded.")
-        if self.goes_back:
-            return _("We are going over a part of this order again; you need not do anything.")
-        if self.process_state == RunState.COMPENSATING or (
-            self.cancel_requested_at is not None and self.process_state != RunState.PROCESSED
-        ):
-            return _("We are cancelling this order.")
-        if self.payment.state == state.REFUSED:
-            return _("Your payment was refused and nothing is charged. Please pay in another way, or cancel the order.")
-        if self.payment.state == state.ACTION_REQUIRED:
-            return _("Your bank asks you to confirm the payment.")
-        if self.process_state == RunState.ERROR or self.stuck:
-            return _("Something went wrong with this order. Our team is looking at it; you need not do anything.")
-        return None
 
 
 def order_view(public_id: str, *, inside: bool | None = None) -> OrderView | None:

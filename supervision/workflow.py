@@ -23,7 +23,7 @@ from supervision.runtime.application import KeptSignal as KeptSignal
 from supervision.runtime.application import NewRun as NewRun
 from supervision.states import Direction
 
-MOST_STEPS = 32_767  # a step's position is a smallint
+MOST_STEPS = MOST_VERSION = 32_767  # a step's position is a smallint, and so is a version
 
 
 ANY_JSON = Intake()
@@ -79,6 +79,11 @@ class Step:
     def starts(self) -> str:
         """The name of the workflow whose runs the step starts; empty for none."""
         return ""
+
+    @property
+    def particulars(self) -> Mapping[str, str | bool]:
+        """What only a step of its kind has that decides where a run goes: its registered plan keeps it."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -169,8 +174,9 @@ class Workflow:
             raise DefinitionError(f"workflow {self.name!r} has no steps")
         if len(self.steps) > MOST_STEPS:
             raise DefinitionError(f"workflow {self.name!r} has {len(self.steps):,} steps, at most {MOST_STEPS:,} are kept")
-        if self.version < 1:
-            raise DefinitionError(f"workflow {self.name!r}: version must be at least 1")
+        if not isinstance(self.version, int) or not 1 <= self.version <= MOST_VERSION:
+            most = f"at least 1 and at most {MOST_VERSION:,}"
+            raise DefinitionError(f"workflow {self.name!r}: version must be {most}, got {self.version!r}")
         demand_time(f"workflow {self.name!r}: complete_within", self.complete_within)
         seen: set[str] = set()
         for step in self.steps:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 from orders.agents.calls import retried
@@ -19,7 +18,6 @@ T = TypeVar("T")
 
 LISTING_SECONDS = 4 * 3600.0  # a whole comparison; each call within it has the usual limit
 SETTLING_SECONDS = 40.0
-PAGE = 200
 
 
 @contextmanager
@@ -35,13 +33,6 @@ def asking(seconds: float = LISTING_SECONDS) -> Iterator[None]:
 def patiently(call: Callable[[], T], *harmless: type[GatewayError]) -> T:
     """The result of a call that only reads. It is retried after NotSent, NoAnswer and the kinds in `harmless`."""
     return retried(call, on=(NotSent, NoAnswer, *harmless))
-
-
-def batched(items: Iterable[T], size: int = PAGE) -> Iterator[list[T]]:
-    """The items in lists of at most `size`."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def once(keys: list[str], call: Callable[[str], None], done: Callable[[], bool]) -> None:

@@ -17,12 +17,12 @@ from orders.gateways.carrier import Booking, Broken, Unavailable
 from orders.gateways.http import NoAnswer, NotSent
 from orders.parcels.splitting import BOOKING, order_of
 from orders.reconciliation import books, listing
-from orders.reconciliation.asking import asking, batched, patiently
+from orders.reconciliation.asking import asking, patiently
 from orders.reconciliation.books import Book
 from orders.reconciliation.comparing import CLOCKS, Comparison, Done
 from orders.reconciliation.parcels import AGENT, SERVICE, Parcel, agrees, judge, known_ids, known_keys
 from supervision.ledger import adoption
-from supervision.ledger.reconciliation import ADOPT, CANCEL, CannotSettle, Found, register
+from supervision.ledger.reconciliation import ADOPT, CANCEL, CannotSettle, Found, batched, register
 
 
 @dataclass

@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from orders.reconciliation import books
-from orders.reconciliation.asking import SETTLING_SECONDS, asking, batched
+from orders.reconciliation.asking import SETTLING_SECONDS, asking
 from orders.reconciliation.books import Book
-from supervision.ledger.reconciliation import CannotSettle, Found
+from supervision.ledger.reconciliation import CannotSettle, Found, batched
 
 CLOCKS = timedelta(minutes=5)  # by how much the service's clock may differ from ours
 CLOSELY = 50  # orders checked between two reads of the books

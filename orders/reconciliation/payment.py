@@ -16,11 +16,11 @@ from orders.gateways import payment
 from orders.gateways.payment import Broken, Intent, Rejected, Unavailable
 from orders.payments import codes
 from orders.reconciliation import again, books, listing, payment_verbs
-from orders.reconciliation.asking import SETTLING_SECONDS, asking, batched, patiently
+from orders.reconciliation.asking import SETTLING_SECONDS, asking, patiently
 from orders.reconciliation.books import Book
 from orders.reconciliation.charges import AGENT, SERVICE, Charge, agrees, judge, named
 from orders.reconciliation.comparing import CLOCKS, Comparison, Done
-from supervision.ledger.reconciliation import Found, register
+from supervision.ledger.reconciliation import Found, batched, register
 from supervision.postgres import db
 
 REFUNDS = timedelta(days=35)  # how long after its creation a refund may fail

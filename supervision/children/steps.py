@@ -44,6 +44,11 @@ class ChildRun(Step):
         return self.workflow
 
     @property
+    def particulars(self) -> Mapping[str, str | bool]:
+        """It starts one run, and may go on beside it."""
+        return {"many": False, "waits": self.waits}
+
+    @property
     def at_once(self) -> int:
         """How many of its children may be unfinished at the same time."""
         return 1
@@ -81,6 +86,11 @@ class ForEach(Step):
     def starts(self) -> str:
         """The name of the workflow whose runs it starts."""
         return self.workflow
+
+    @property
+    def particulars(self) -> Mapping[str, str | bool]:
+        """It starts a run for each item."""
+        return {"many": True}
 
     def payloads(self, facts: Facts) -> list[JSON]:
         """The payload of each child. Raises PermanentFailure if there is no list, or it is too long."""

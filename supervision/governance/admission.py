@@ -13,7 +13,7 @@ from typing import Any
 from supervision.governance import circuit_breaker, rate_limiter, resources
 from supervision.postgres import db
 from supervision.retry import Failure, Outcome
-from supervision.states import Claim
+from supervision.states import ATTEMPTS_PER_EPOCH, Claim
 from supervision.store import step_verbs
 from supervision.wakeup import hints
 from supervision.workflow import StepPosition
@@ -44,15 +44,19 @@ class AdmissionResult:
 
 _permits: dict[rate_limiter.Holder, CallPermit] = {}  # one for each call under way in this process whose service is governed
 
-_ROUTING_FACTS = """
-SELECT s.run_id, CASE WHEN coalesce(d.effect, s.effect) <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource) END,
+# What had an effect and names no resource was sent to the one of the service's own name while that was alone: no call was routed.
+# A new epoch makes effects unknown, too: of steps that may have been sent elsewhere in the lost time.
+_ROUTING_FACTS = f"""
+SELECT s.run_id,
+       CASE WHEN coalesce(d.effect, s.effect) <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource,
+            CASE WHEN d.effect = 'done' OR coalesce(d.attempt, s.attempt) < {ATTEMPTS_PER_EPOCH} THEN %(own)s::text END) END,
        r.partition, r.key
   FROM unnest(%(runs)s::bigint[]) v(run_id)
   JOIN supervision_stepstate s ON s.run_id = v.run_id AND s.direction = %(direction)s AND s.position = %(position)s
   JOIN supervision_run r ON r.id = s.run_id
   LEFT JOIN supervision_stepstate d
     ON %(direction)s = 'undo' AND d.run_id = s.run_id AND d.direction = 'do' AND d.position = s.position
-"""
+"""  # noqa: S608 - our own number
 
 
 def _holder(place: StepPosition, claim: Claim) -> rate_limiter.Holder:
@@ -114,7 +118,8 @@ def _chosen(seen: resources.Snapshot, service: str, place: StepPosition, claims:
     members = seen.serving.get(service, ())
     if service not in seen.routed:
         return {(members[0].name, None): list(claims)}
-    facts = {"runs": [claim.run_id for claim in claims], "direction": place.direction, "position": place.position}
+    own = service if any(known.name == service for known in members) else None
+    facts = {"runs": [claim.run_id for claim in claims], "direction": place.direction, "position": place.position, "own": own}
     known = {run_id: rest for run_id, *rest in db.run(_ROUTING_FACTS, facts)}
     free = _free(members)
     chosen_to_probe = circuit_breaker.probing(members)

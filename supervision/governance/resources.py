@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from zlib import crc32
 
 from supervision.agent import agents
 from supervision.postgres import db
+from supervision.store.bounds.reachable_sql import MOST_BYTES, Unreachable
 
 LOOK_SECONDS = 0.5
-PARTITIONS = 64  # logical partitions of entities that name none
+PARTITIONS = 64  # logical partitions of entities that name none; a power of two, for `_crc`
 ANY_PARTITION = "*"
 
 
@@ -80,18 +81,19 @@ class Snapshot:
         """Whether a breaker is not closed."""
         return not all(known.closed for known in self.by_name.values())
 
-    def unreachable(self, *, but: Collection[str] = ()) -> Mapping[str, list[str]]:
+    def unreachable(self, *, but: Collection[str] = ()) -> Unreachable:
         """What takes no calls now, for `bounds.reachable_sql`: paused resources and those with a breaker that is not closed.
 
         but: resources that count as taking calls.
         """
         down = {known.name for known in self.by_name.values() if (known.paused or not known.closed) and known.name not in but}
-        dark, lit = set[str](), set[str]()
+        dark, lit, hashed = set[str](), set[str](), set[str]()
         for (service, partition), (resource, _) in self.routes.items() if down else ():
-            hashed = partition.isdigit() and resource not in down  # an order that names no partition may fall into it
-            for name in agents_of([service]):
-                (dark if resource in down else lit).update([f"{name}/{partition}", f"{name}/"][: 1 + hashed])
-        return {"down": sorted(down), "dark": sorted(dark), "lit": sorted(lit)}
+            names = agents_of([service])
+            (dark if resource in down else lit).update(f"{name}/{partition}" for name in names)
+            hashed.update(names if partition.isdecimal() else ())  # an order that names no partition may fall into it
+        crc = _crc() if dark and hashed else b""
+        return {"down": sorted(down), "dark": sorted(dark), "lit": sorted(lit), "hashed": sorted(hashed), "crc": crc}
 
     @cached_property
     def governed_services(self) -> list[str]:
@@ -192,3 +194,10 @@ def agents_of(services: Sequence[str]) -> list[str]:
 def partition_of(entity: str, *, count: int = PARTITIONS) -> str:
     """The logical partition of an entity that names none: the static rule, the same in every process and version."""
     return str(crc32(entity.encode()) % count)
+
+
+@lru_cache(maxsize=1)
+def _crc() -> bytes:
+    """What each byte of a key adds to the number of its partition, by its distance from the key's end and its value."""
+    ends = [bytes(distance) for distance in range(MOST_BYTES)]
+    return bytes((crc32(bytes([value]) + end) ^ crc32(end)) % PARTITIONS for end in ends for value in range(256))

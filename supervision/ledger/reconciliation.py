@@ -29,6 +29,7 @@ from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import ChangedMeanwhile, Refused, SupervisionError
 from supervision.models import Finding
+from supervision.operations.acting import demand_reason
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.postgres import db
 from supervision.postgres.params import own_session
@@ -181,7 +182,7 @@ def _compare(source: Source, since: datetime | None) -> int:
     seconds = {"look_back": source.look_back.total_seconds(), "again": AGAIN.total_seconds()}
     began, usual = db.run(_SINCE, {"service": source.service, **seconds})[0]
     shown = 0
-    for batch in _batched(source.look(since or usual), BATCH):
+    for batch in batched(source.look(since or usual), BATCH):
         shown += len(_record(source.service, batch))
     _look_again(source, began)
     db.run(_COMPARED if since is None or since <= usual else _COMPARED_PART, {"service": source.service, "began": began})
@@ -287,8 +288,7 @@ def settle(number: int, verb: str, *, by: Actor, reason: str) -> str:
     Raises Refused where the verb does not fit, ChangedMeanwhile where the finding is closed or another call is settling it,
     and CannotSettle or CannotCompare where the service did not do it: the finding stays open and can be settled again.
     """
-    if not reason.strip():
-        raise Refused(_("A reason is required."), "reason_required")
+    demand_reason(reason)
     finding = Finding.objects.filter(pk=number).first()
     if finding is None:
         raise Refused(_("There is no finding %(number)s.") % {"number": number}, "unknown_finding")
@@ -359,7 +359,8 @@ def _as_found(row: Finding) -> Found:
     )
 
 
-def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch

@@ -1,14 +1,13 @@
-"""Shared by `pause` and `resume`: the options for the target, the acting account and the reason."""
+"""Shared by `pause` and `resume`: the options, and the pause's target."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 
-from supervision.management.acting import OrderCommand, find_order, find_user, shell_user
+from supervision.management.acting import OrderCommand, find_order
 from supervision.models import Pause
-from supervision.operations.audit_log import Actor
 
 
 class PauseCommand(OrderCommand):
@@ -33,13 +32,6 @@ class PauseCommand(OrderCommand):
         if options["workflow"] is not None:
             return Pause.Scope.WORKFLOW, options["workflow"]
         return Pause.Scope.ORDER, find_order(options["order"]).key
-
-    def who_and_why(self, options: dict[str, Any]) -> tuple[Actor, str]:
-        """The acting account or shell user, and the reason."""
-        reason = options["reason"].strip()
-        if not reason:
-            raise CommandError("--reason must say something")
-        return find_user(options["by"]) if options["by"] else f"command ({shell_user()})", reason
 
 
 def facts(row: Pause) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from supervision.agent import agents
@@ -176,7 +177,16 @@ def hindrances(resource: Resource) -> list[str]:
     if ResourceRoute.objects.filter(resource=resource.name).exists():
         found.append(_("Routes lead to it."))
     # A step that may have had its effect there must be retried and undone there: other resources do not know its key.
-    sent = StepState.objects.filter(resource=resource.name, run__process_state__in=_UNFINISHED)
+    sent = StepState.objects.filter(_sent_to(resource, service), run__process_state__in=_UNFINISHED)
     if sent.exclude(effect=Effect.NONE, process_state__in=[*FINAL_STEP_STATES, ProcessState.ERROR]).exists():
         found.append(_("Unfinished orders have steps that were sent to it: their retries and their undo must go there too."))
     return found
+
+
+def _sent_to(resource: Resource, service: str) -> Q:
+    """The steps that this resource took. While it was the service's only one, they do not name it."""
+    named = Q(resource=resource.name)
+    if resource.name != service:
+        return named
+    mine = [agent.name for agent in agents() if agent.resource == service]
+    return named | (Q(resource=None, agent__in=mine) & ~Q(effect=Effect.NONE))

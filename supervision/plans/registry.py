@@ -2,8 +2,9 @@
 
 Every process that writes or performs runs confirms its definitions when it starts. It registers the versions that the
 database does not have yet. The others must be the same: a process with another definition of the same version does not
-start. The fingerprint covers the steps, their order and agents, whether an agent can undo, and what follows a failure,
-because they decide where a run goes. Budgets, retries and environment overrides may change without a new version.
+start. The fingerprint covers the steps, their order and agents, whether an agent can undo, what follows a failure, the signal
+that a step waits for and what follows if it does not come, and the runs that a step starts, because they decide where a run
+goes. Budgets, retries and environment overrides may change without a new version.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ ON CONFLICT (name, version) DO NOTHING
 
 _seen: set[tuple[str, int]] = set()  # found registered in the database; a version stays registered
 
+# Compared where both definitions have it: an older release, whose plans go on, may not have written it yet.
+_WHERE_BOTH_SAY = ("name", "agent", "undoable", "on_exhausted", "on_permanent", "starts", "many", "waits", "on_timeout")
+
 
 def definition_of(workflow: Workflow) -> dict[str, Any]:
     """What the fingerprint of this workflow covers."""
@@ -50,6 +54,7 @@ def definition_of(workflow: Workflow) -> dict[str, Any]:
                 "on_permanent": str(step.retry.on_permanent),
                 **({"signal": step.awaited} if step.awaited else {}),
                 **({"starts": step.starts} if step.starts else {}),
+                **step.particulars,
                 **({"conditional": True} if step.when is not None else {}),
                 **({"after": [workflow.steps[earlier].name for earlier in shape.after[position]]} if shape else {}),
             }
@@ -159,11 +164,11 @@ def first_difference(here: Definition, there: Definition) -> str:
             return f"step {number} ({ours['name']}) is not in the registered plan"
         if ours is None:
             return f"step {number} ({theirs['name']}) of the registered plan is missing in this code"
-        for what in ("name", "agent", "undoable", "on_exhausted", "on_permanent"):
+        for what in _WHERE_BOTH_SAY:
             if what in ours and what in theirs and ours[what] != theirs[what]:
                 of = f"step {number}" if what == "name" else f"{what} of step {number} ({ours['name']})"
                 return f"{of} is {_said(ours[what])} in this code and {_said(theirs[what])} in the registered plan"
-        for what, default in (("signal", ""), ("conditional", False), ("starts", "")):  # written only where they are set
+        for what, default in (("signal", ""), ("conditional", False)):  # written only where they are set
             mine, other = ours.get(what, default), theirs.get(what, default)
             if mine != other:
                 of = f"{what} of step {number} ({ours['name']})"

@@ -7,7 +7,7 @@ over. Then the agent `wait` looks what has come. The claim, the lease and the re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -74,6 +74,11 @@ class WaitForSignal(Step):
     def awaited(self) -> str:
         """The signal's name."""
         return self.signal or self.name
+
+    @property
+    def particulars(self) -> Mapping[str, str | bool]:
+        """What follows if the signal has not come."""
+        return {"on_timeout": str(self.on_timeout)}
 
     def look(self, request: StepRequest) -> JSON | AgentFailure:
         """The step's result if the signal has come or the wait is over; otherwise what it waits for."""

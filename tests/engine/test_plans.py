@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from supervision.governance import resources
 from supervision.incidents import starvation
 from supervision.postgres import cursors, db
 from supervision.recovery import supervisor
@@ -203,7 +204,11 @@ def test_a_checkpoint_is_written_by_its_key(big):
     assert scans(step_sql.CHECKPOINT, params) == KEY
 
 
-@pytest.mark.parametrize("down", [NOTHING_DOWN, {"down": ["north"], "dark": ["alpha/*"], "lit": ["alpha/it"]}], ids=["nothing", "one"])
+ONE_DOWN = {**NOTHING_DOWN, "down": ["north"], "dark": ["alpha/*"], "lit": ["alpha/it"]}
+A_NUMBER_DOWN = {**ONE_DOWN, "lit": ["alpha/7"], "hashed": ["alpha"], "crc": resources._crc()}
+
+
+@pytest.mark.parametrize("down", [NOTHING_DOWN, ONE_DOWN, A_NUMBER_DOWN], ids=["nothing", "one", "a number"])
 def test_a_claim_reads_only_what_may_be_claimed(down, big):
     params = {"limit": 50, "me": "me", "lease": 30.0, "shut": [], **down, "only": None, "since": "-infinity", "known": []}
     found = scans(step_sql.CLAIM, params)

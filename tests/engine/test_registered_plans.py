@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
-from supervision import ChildRun, OnExhausted, OnPermanent, RetryPolicy, Step, Workflow, workflow
+from supervision import ChildRun, ForEach, OnExhausted, OnPermanent, RetryPolicy, Step, WaitForSignal, Workflow, workflow
 from supervision.agent import Agent, registered
 from supervision.errors import PlanChanged
 from supervision.intake import consuming
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 FIRST = Step("first", agent="alpha")
 SECOND = Step("second", agent="beta")
 THIRD = Step("third", agent="gamma")
+PACK, PACK_EACH = (kind("pack", workflow="packing") for kind in (ChildRun, ForEach))
+GO_ON = WaitForSignal("paid", on_timeout="go on")
 
 
 @pytest.fixture
@@ -100,6 +102,43 @@ def test_a_step_that_starts_another_workflow_is_another_plan(code):
     code(FIRST, ChildRun("pack", workflow="gift-packing"))
 
     assert "starts of step 2 (pack) is gift-packing in this code and packing in the registered plan" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (PACK, PACK_EACH, "many of step 2 (pack) is yes in this code and no in the registered plan"),
+        (PACK_EACH, PACK, "many of step 2 (pack) is no in this code and yes in the registered plan"),
+        (PACK, replace(PACK, waits=False), "waits of step 2 (pack) is no in this code and yes in the registered plan"),
+        (GO_ON, replace(GO_ON, on_timeout="error"), "on_timeout of step 2 (paid) is error in this code and go on in the registered plan"),
+        (replace(GO_ON, on_timeout="error"), GO_ON, "on_timeout of step 2 (paid) is go on in this code and error in the registered plan"),
+    ],
+    ids=["a run for each item", "one run", "goes on at once", "stops", "goes on without a signal"],
+)
+def test_what_a_wait_or_a_step_that_starts_runs_leads_to_is_a_part_of_the_plan(code, before, now, words):
+    code(FIRST, before)
+    registry.confirm()
+
+    code(FIRST, now)
+
+    assert words in refusal()
+
+
+@pytest.mark.parametrize("step", [PACK, PACK_EACH, GO_ON], ids=["one run", "a run for each item", "a signal"])
+def test_a_plan_that_an_older_release_has_registered_without_these_parts_goes_on(code, step):
+    new = registry.definition_of(code(FIRST, step))
+    registry.confirm()
+    [row] = WorkflowVersion.objects.all()
+    for part in ("starts", "many", "waits", "on_timeout"):
+        row.definition["steps"][1].pop(part, None)
+    row.fingerprint = registry.fingerprint(row.definition)
+    row.save()
+    registry.forget()
+
+    registry.confirm()
+
+    assert WorkflowVersion.objects.get().fingerprint == row.fingerprint != registry.fingerprint(new)
+    assert registry.first_difference(row.definition, new) == ""  # the older release beside this one goes on, too
 
 
 def test_an_agent_whose_work_can_no_longer_be_undone_is_another_plan(code, monkeypatch):

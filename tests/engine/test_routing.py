@@ -7,7 +7,7 @@ import pytest
 from supervision.errors import OutcomeUnknown, TransientFailure
 from supervision.governance import circuit_breaker, resources
 from supervision.models import Resource, ResourceRoute, Slot
-from supervision.operations import operator_verbs
+from supervision.operations import operator_verbs, resource_limits
 from supervision.testing import run_of, run_until_idle, schedule, step, submit, submit_many
 from tests.engine import kit
 from tests.support import toy
@@ -106,6 +106,43 @@ def test_what_was_done_at_one_resource_is_undone_there(two_accounts):
 
     assert [request.resource for request in toy.BETA.undone] == ["beta-north"]
     assert run_of(key).process_state == "Cancelled"
+
+
+@pytest.fixture
+def a_second_resource(engine):
+    """Gives agent beta, which has had one resource, a second one with more room."""
+
+    def add():
+        Resource.objects.update_or_create(name="beta", defaults={"capacity": 1})
+        Resource.objects.create(name="beta-south", service="beta", capacity=50)
+        circuit_breaker.forget()
+
+    return add
+
+
+def test_what_was_done_before_the_service_had_a_second_resource_is_undone_at_the_first(a_second_resource):
+    key, *_ = kit.at_step(2)
+    kit.fetch("UPDATE supervision_stepstate SET started_at = NULL WHERE run_id = %s AND position = 2", [run_of(key).pk])
+    a_second_resource()
+    assert resource_limits.hindrances(Resource.objects.get(name="beta"))
+    operator_verbs.cancel(key, by="operator", reason="no longer wanted")
+
+    run_until_idle()
+
+    assert [request.resource for request in toy.BETA.undone] == ["beta"]
+    assert run_of(key).process_state == "Cancelled"
+
+
+def test_a_call_of_unknown_outcome_is_repeated_at_the_first_resource_although_the_service_has_a_second_one_now(a_second_resource):
+    toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
+    key = kit.ran()
+    toy.BETA.on_perform = None
+    a_second_resource()
+
+    kit.again()
+
+    assert asked() == ["beta", "beta"]
+    assert run_of(key).process_state == "Processed"
 
 
 def test_without_a_route_the_healthy_one_with_most_room_is_taken(two_accounts):

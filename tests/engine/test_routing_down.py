@@ -7,8 +7,10 @@ import pytest
 
 from supervision.dispatch import scheduler
 from supervision.governance import circuit_breaker, resources
+from supervision.intake.submission import new_public_id
 from supervision.models import Resource
 from supervision.operations import operator_verbs
+from supervision.store.bounds.reachable_sql import MOST_BYTES, NUMBER
 from supervision.testing import run_of, run_until_idle, schedule, step, submit_many
 from supervision.wakeup import hints
 from tests.engine import kit
@@ -145,3 +147,59 @@ def test_a_refusal_after_the_claim_tells_the_scheduler_that_others_may_go(two_ac
 
     assert asked() == []
     assert hints.SCHEDULE in sent
+
+
+def of_number(keys, numbers):
+    """Those of these orders, which name no partition, that fall into one of these."""
+    return [key for key in keys if resources.partition_of(key) in numbers]
+
+
+def test_orders_whose_number_is_routed_to_a_paused_resource_are_not_claimed_and_hold_up_no_order_of_the_other(two_accounts):
+    keys = kit.waiting(30)
+    numbers = {resources.partition_of(key) for key in keys[:4]}
+    for number in numbers:
+        route(number, "beta-north")
+    paused("beta-north")
+    held = of_number(keys, numbers)
+
+    run_until_idle()
+
+    assert {step(key, "beta-step").attempt for key in held} == {0}
+    assert {run_of(key).process_state for key in keys if key not in held} == {"Processed"}
+    assert not scheduler.due()
+    paused("beta-north", lifted=True)
+    assert scheduler.due()
+    assert kit.idle_states(held) == {"Processed"}
+
+
+def test_where_the_route_for_all_leads_to_a_paused_resource_only_orders_whose_number_has_another_are_claimed(two_accounts):
+    keys = kit.waiting(30)
+    route("*", "beta-north")
+    route(resources.partition_of(keys[0]), "beta-south")
+    paused("beta-north")
+
+    run_until_idle()
+
+    others = of_number(keys, {resources.partition_of(keys[0])})
+    assert {key: step(key, "beta-step").attempt for key in keys} == {key: int(key in others) for key in keys}
+    assert not scheduler.due()
+
+
+def test_an_order_with_a_very_long_key_is_claimed_all_the_same(two_accounts):
+    (key,) = kit.waiting()
+    run, long = run_of(key), "long" * MOST_BYTES
+    kit.fetch("UPDATE supervision_run SET key = %s WHERE id = %s", [long, run.pk])
+    route("*", "beta-north")
+    route(resources.partition_of(long), "beta-south")
+    paused("beta-north")
+
+    assert kit.idle_state(long) == "Processed"
+
+
+def test_the_database_computes_the_same_partition_as_every_process():
+    words = ["a", "größer:Ω:child", *("x" * count for count in range(1, MOST_BYTES + 1)), *(new_public_id() for _ in range(200))]
+    statement = f"SELECT b.key, {NUMBER} FROM unnest(%(keys)s::text[]) b(key)"  # noqa: S608 - our own expression
+
+    found = kit.fetch(statement, {"keys": words, "crc": resources._crc()})
+
+    assert found == [(key, resources.partition_of(key)) for key in words]

@@ -55,6 +55,8 @@ def forgetful():
         (("", (a_step(),)), "needs a name"),
         (("w", ()), "has no steps"),
         (("w", (a_step(),), toy.INTAKE, 0), "version must be at least 1"),
+        (("w", (a_step(),), toy.INTAKE, 20_260_401), "version must be at least 1 and at most 32,767, got 20260401"),
+        (("w", (a_step(),), toy.INTAKE, "2"), "version must be at least 1 and at most 32,767, got '2'"),
         (("w", (a_step(""),)), "a step has no name"),
         (("w", (a_step(), a_step())), "two steps are named 'alpha-step'"),
         (("w", (a_step(complete_within=timedelta(0)),)), "must be positive"),

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 
 from orders.models import Product
+from orders.progress import standing
 from orders.queries import order_view
 from orders.services import Conflict, InvalidOrder, Item, KeyReused, NotAllowed, Placed, cancel_order, place_order, place_orders
 from supervision.errors import Refused, UnknownRun
@@ -34,7 +35,7 @@ def test_a_guest_places_an_order_and_finds_it_by_its_id():
     assert (view.process_state, view.total, view.account_id, view.run_id) == ("Pending", Decimal("25.80"), None, None)
     assert [(line.sku, line.quantity, line.unit_price) for line in view.lines] == [("MUG-BLUE", 2, Decimal("12.90"))]
     assert view.may_cancel
-    assert view.customer_message is None
+    assert standing(view).headline == "We have your order"
 
 
 def test_the_submission_keeps_what_the_run_will_need():
@@ -131,7 +132,7 @@ def test_cancelling_an_order_that_waits_is_remembered():
 
     view = order_view(placed.public_id)
     assert (view.process_state, view.may_cancel) == ("Pending", False)
-    assert view.customer_message == "We are cancelling this order."
+    assert standing(view).headline == "We are cancelling your order"
     consume_batch(born=False)
     assert order_view(placed.public_id).process_state == "Cancelled"
     with pytest.raises(Refused):
@@ -146,7 +147,7 @@ def test_an_order_that_was_undone_for_want_of_stock_says_so():
     StepState.objects.filter(position=0).update(process_state="Error", last_error="only 1 left")
     Run.objects.update(process_state="Compensating", direction="undo")
 
-    assert "sold out" in order_view(placed.public_id).customer_message
+    assert standing(order_view(placed.public_id)).headline == "Something you ordered is sold out"
 
 
 def test_an_order_in_error_promises_that_somebody_looks():
@@ -155,7 +156,7 @@ def test_an_order_in_error_promises_that_somebody_looks():
     Run.objects.update(process_state="Error")
 
     view = order_view(placed.public_id)
-    assert "looking at it" in view.customer_message
+    assert standing(view).headline == "We are looking into it"
     assert view.may_cancel
 
 
@@ -165,7 +166,7 @@ def test_a_submission_that_became_a_dead_letter_is_still_an_order_to_its_custome
     consume_batch(born=False)
 
     assert DeadLetter.objects.get().public_id == placed.public_id
-    assert "looking at it" in order_view(placed.public_id).customer_message
+    assert standing(order_view(placed.public_id)).headline == "We are looking into it"
 
 
 def test_what_never_was_an_order_is_unknown():

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from supervision.insight.queries import iso
+from supervision.management.acting import actor
 from supervision.management.pausing import PauseCommand, facts
 from supervision.operations import pauses
 
@@ -25,7 +26,7 @@ class Command(PauseCommand):
         parser.add_argument("--until", metavar="WHEN", help="a time such as 2026-11-21T14:05, or a duration such as 15m or 2h")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        by, reason = self.who_and_why(options)
+        by, reason = actor(options)
         try:
             until = pauses.read_until(options["until"]) if options["until"] is not None else None
         except ValueError as problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervision.management.acting import actor
 from supervision.management.pausing import PauseCommand, facts
 from supervision.operations import pauses
 
@@ -17,7 +18,7 @@ class Command(PauseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        by, reason = self.who_and_why(options)
+        by, reason = actor(options)
         scope, name = self.target(options)
         ended = pauses.lift(scope, name, by=by, reason=reason)
         if options["json"]:

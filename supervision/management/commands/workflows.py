@@ -18,8 +18,9 @@ class Command(Base):
     help = (
         "List the versions of every workflow: the fingerprint of each definition and when it was first seen, how many of its "
         "orders are unfinished (in flight) and how many of those no process is working on (waiting), and whether this code may "
-        "drop it: no new orders run it, and it has no unfinished orders. A version that this code defines otherwise than the "
-        "database is named; such code does not start."
+        "drop it: no new orders run it, it has no unfinished orders, and no other order may need it, because an order above it "
+        "may undo it or a hook is called later. A version that this code defines otherwise than the database is named; such "
+        "code does not start."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -57,4 +58,6 @@ def _verdict(row: Version) -> str:
         return "no: new orders run it"
     if row.by_choice:
         return "no: new orders may choose it"
-    return f"no: {row.in_flight} orders are unfinished" if row.in_flight else "yes"
+    if row.in_flight:
+        return f"no: {row.in_flight} orders are unfinished"
+    return f"no: {row.needed} other orders may need it" if row.needed else "yes"

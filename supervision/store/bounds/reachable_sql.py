@@ -5,8 +5,10 @@ resources. `admission` decides where a step goes: what is bound stays with its r
 undoes was done there), and any other step follows its partition's route. `down` names the resources that take no calls now; it is
 nearly always empty, and then no row is looked at.
 
-`dark` are the routes that lead to such a resource, `lit` all others, each as `agent/partition`. The partition of an order that names
-none is a hash, which the database cannot compute. It is written as '', and counts as lit if any of these partitions may be.
+`dark` are the routes that lead to such a resource, `lit` all others, each as `agent/partition`. The partition of an order that
+names none is a number, the CRC-32 of its key modulo 64. The statement computes it only for agents with routes of such numbers
+(`hashed`): a CRC is the exclusive or of what each byte adds, which depends on the byte and its distance from the end alone, and
+`crc` says how much that is. A step of an order with a longer key counts as one that can go.
 """
 
 from __future__ import annotations
@@ -15,11 +17,22 @@ from collections.abc import Mapping, Sequence
 
 from supervision.states import BOUND_TO
 
-Unreachable = Mapping[str, Sequence[str]]  # `down`, `dark` and `lit`
-NOTHING_DOWN: Unreachable = {"down": [], "dark": [], "lit": []}
+MOST_BYTES = 128  # of a key whose number is computed
+Unreachable = Mapping[str, Sequence[str] | bytes]  # `down`, `dark`, `lit`, `hashed` and `crc`
+NOTHING_DOWN: Unreachable = {"down": [], "dark": [], "lit": [], "hashed": [], "crc": b""}
+
+# The number of the partition of run `b`, as `resources.partition_of` computes it.
+NUMBER = """(SELECT bit_xor(get_byte(%(crc)s::bytea, 256 * (length(k) - 1 - n) + get_byte(k, n)))::text
+                                  FROM convert_to(b.key, 'UTF8') k, generate_series(0, length(k) - 1) n)"""
 
 REACHABLE = f"""(%(down)s::text[] = '{{}}' OR coalesce({BOUND_TO} <> ALL (%(down)s::text[]), true))
-       AND (%(dark)s::text[] = '{{}}' OR s.direction = 'undo' OR s.effect <> 'none' OR (
-            SELECT s.agent || '/' || coalesce(b.partition, '') <> ALL (%(dark)s::text[])
-                   AND (s.agent || '/*' <> ALL (%(dark)s::text[]) OR s.agent || '/' || coalesce(b.partition, '') = ANY (%(lit)s::text[]))
-              FROM supervision_run b WHERE b.id = s.run_id))"""
+       AND (%(dark)s::text[] = '{{}}' OR s.direction = 'undo' OR s.effect <> 'none' OR coalesce((
+            SELECT p.place <> ALL (%(dark)s::text[])
+                   AND (s.agent || '/*' <> ALL (%(dark)s::text[]) OR p.place = ANY (%(lit)s::text[]))
+              FROM supervision_run b
+             CROSS JOIN LATERAL (
+                   SELECT s.agent || '/' || CASE
+                          WHEN b.partition <> '' THEN b.partition
+                          WHEN s.agent <> ALL (%(hashed)s::text[]) THEN ''
+                          WHEN octet_length(b.key) <= {MOST_BYTES} THEN {NUMBER} END AS place OFFSET 0) p
+             WHERE b.id = s.run_id), true))"""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from supervision.errors import ChangedMeanwhile
 from supervision.models import Run, StepState
 from supervision.postgres import db
-from supervision.states import ATTEMPTS_PER_EPOCH, Direction, ProcessState, RunState
+from supervision.states import ATTEMPTS_PER_EPOCH, Direction, Effect, ProcessState, RunState
 from supervision.store.runs.locked_run import LockedRun, due_now
 from supervision.workflow import Shape, Workflow
 
@@ -104,7 +104,11 @@ def planned(locked: LockedRun, workflow: Workflow, why: str) -> Rewritten:
     _shape(steps, workflow.shape, held=run.process_state == RunState.ERROR)
     begins = next((step for place, step in sorted(old.items()) if place not in kept and step.not_before is not None), None)
     for step in steps:
-        if step.process_state == ProcessState.PENDING and step.not_before is None and not step.waits_for and _is_next(step, steps):
+        if step.process_state != ProcessState.PENDING:
+            continue
+        if step.waits_for or not _is_next(step, steps):  # one that was due and has not begun may come after others now
+            step.not_before = step.turn_at = step.complete_by = None
+        elif step.not_before is None:
             _make_due(step, begins, run)
     return Rewritten(locked, workflow, why, old, steps, before)
 
@@ -140,6 +144,9 @@ def rewrite(runs: Sequence[Rewritten], actor: str) -> None:
 
 def _new(locked: LockedRun, workflow: Workflow, place: int) -> StepState:
     definition = workflow.steps[place]
+    # A run that is older than the database's epoch may have moved before, and begun the step, in the time that was lost.
+    epoch = max(step.attempt // ATTEMPTS_PER_EPOCH for step in locked.steps)
+    lost = epoch > 0 and not workflow.agent(place).transactional
     return StepState(
         run_id=locked.run.pk,
         direction=Direction.DO.value,
@@ -151,9 +158,9 @@ def _new(locked: LockedRun, workflow: Workflow, place: int) -> StepState:
         generation=1,
         failure_count=0,
         dispatch_count=0,
-        attempt=0,
+        attempt=ATTEMPTS_PER_EPOCH * epoch,
         seq=0,
-        effect="none",
+        effect=(Effect.UNKNOWN if lost else Effect.NONE).value,
     )
 
 
