@@ -9,7 +9,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from orders.forms import PayForm
-from orders.payments.again import TRANSFER_CAME, pay_again
+from orders.payments.again import pay_again
+from orders.payments.beside import TRANSFER_CAME
 from orders.queries import OrderView
 from orders.views import by_customer
 from supervision.errors import Refused, UnknownRun

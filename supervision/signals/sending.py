@@ -236,7 +236,7 @@ class _Seen(NamedTuple):
     open: Sequence[int]
     resume_from: int | None
     latest: int | None
-    count: int
+    signals: int
 
 
 _UNKNOWN = _Seen(None, None, None, False, (), None, None, 0)
@@ -305,7 +305,7 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
             return Sent.ENDED
         if seen.workflow is None:
             return Sent.UNKNOWN_RUN
-        if seen.count >= _most(signal):
+        if seen.signals >= _most(signal):
             return Sent.TOO_MANY
         try:
             definition = newest(seen.workflow) if seen.version is None else version_of(seen.workflow, seen.version)

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from supervision.postgres import params
 
 # For a URL that does not say otherwise. PGMQ's functions have strings with backslashes; psycopg reads times in the style ISO alone.
-_USUAL = {"connect_timeout": 5, "options": "-c DateStyle=ISO -c standard_conforming_strings=on"}
+_USUAL: Mapping[str, Any] = {"connect_timeout": 5, "options": "-c DateStyle=ISO -c standard_conforming_strings=on"}
 
 
 def of_broker(url: str, database: Mapping[str, Any]) -> dict[str, Any]:

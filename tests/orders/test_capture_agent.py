@@ -45,9 +45,6 @@ def refused(step: StepOfOrder, reserved, attempt: int = 1) -> PermanentFailure:
     return failure.value
 
 
-# ------------------------------------------------------------------------------------------------ reserving
-
-
 def test_the_total_is_reserved_and_nothing_is_charged(services, step, order):
     result = step.try_to(agent, step.request())
 
