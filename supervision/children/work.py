@@ -21,6 +21,7 @@ from supervision.errors import AgentFailure, AwaitChildren, NotNeeded, Permanent
 from supervision.models import Run, Submission
 from supervision.operations import operator_verbs
 from supervision.postgres import db
+from supervision.runtime.application import check_session
 from supervision.states import RunState
 from supervision.store import run_verbs
 from supervision.store.records import MOST_RESULT_BYTES
@@ -112,7 +113,8 @@ def _body(step: ChildRun | ForEach, payload: JSON) -> tuple[str, str | None]:
     try:
         text = json.dumps(dict(payload), allow_nan=False)
         json.dumps(payload, ensure_ascii=False).encode()  # refuses half of a surrogate pair, which PostgreSQL cannot keep
-        session = newest(step.workflow).intake.read(text).session_key
+        if (session := newest(step.workflow).intake.read(text).session_key) is not None:
+            check_session(session)
     except Exception as error:
         why = str(error) if isinstance(error, UnreadableSubmission) else f"{type(error).__name__}: {error}"
         raise PermanentFailure(f"workflow {step.workflow} cannot read the payload of {step.name}: {why}", NO_PAYLOAD) from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -98,14 +98,10 @@ def _take(place: StepPosition, waiting: Sequence[Started]) -> dict[int, JSON]:
     return dict(db.run(_TAKE, facts))
 
 
-def checkpointer(place: StepPosition, started: Started) -> Callable[[JSON], None]:
-    """A function with which a transactional agent saves a fact. It commits with the agent's outcome."""
-
-    def save(data: JSON) -> None:
-        if not attempts.save_checkpoints([(place, started.claim, data)]):
-            raise notes.lost_claim()
-
-    return save
+def save_checkpoint(place: StepPosition, started: Started, data: JSON) -> None:
+    """Save a fact of a transactional agent. It commits with the agent's outcome."""
+    if not attempts.save_checkpoints([(place, started.claim, data)]):
+        raise notes.lost_claim()
 
 
 def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Claim, Failure]]:

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from django.db import InterfaceError, OperationalError
 
@@ -295,9 +296,10 @@ def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> A
             "resource": permit.resource,
             "settings": permit.settings,
         }
-        facts["save_checkpoint"] = (process.checkpointer if checkpoints else inputs.checkpointer)(place, started)
         if checkpoints:
-            facts["book"] = process.book(place, started)
+            facts |= {"save_checkpoint": process.checkpointer(place, started), "book": process.book(place, started)}
+        else:
+            facts["save_checkpoint"] = partial(inputs.save_checkpoint, place, started)
         if checkpoints and step.longest is not None:
             facts["extend"] = process.extender(place, started)
         if permit.paced:

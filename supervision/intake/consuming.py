@@ -30,7 +30,7 @@ from supervision.plans import registry
 from supervision.postgres import db
 from supervision.postgres.json_safe import text
 from supervision.runtime import failpoints
-from supervision.runtime.application import Intake
+from supervision.runtime.application import Intake, check_session
 from supervision.states import Claim, Direction
 from supervision.store import claiming, epochs, run_verbs, sessions, step_verbs
 from supervision.store.bounds.in_flight import in_flight
@@ -300,6 +300,8 @@ def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Gro
         try:
             workflow = newest(item.workflow)
             run = workflow.intake.read_submission(item.payload, item.id)
+            if run.session_key is not None:
+                check_session(run.session_key)
             if run.version is not None:
                 workflow = version_of(workflow.name, run.version)
         except (UnreadableSubmission, DefinitionError) as error:

@@ -17,8 +17,7 @@ MOST_SESSION_BYTES = 2_000  # an index of PostgreSQL holds it, beside the name o
 class NewRun:
     """A submission after it was read: the engine's columns, the agents' payload, the application's own facts.
 
-    session_key: at most MOST_SESSION_BYTES as UTF-8. Raises UnreadableSubmission for a longer one: no index holds it, so it could not be
-    written, nor could any submission that is read together with it.
+    session_key: at most MOST_SESSION_BYTES as UTF-8. A submission with a longer one is unreadable (`check_session`).
     """
 
     payload: Mapping[str, Any]
@@ -29,9 +28,11 @@ class NewRun:
     facts: Any = None
     version: int | None = None  # the version that its run gets; None: the newest one that is not `by_choice`
 
-    def __post_init__(self) -> None:
-        if self.session_key is not None and len(str(self.session_key).encode("utf-8", "surrogatepass")) > MOST_SESSION_BYTES:
-            raise UnreadableSubmission(f"the session key has more than {MOST_SESSION_BYTES:,} bytes")
+
+def check_session(key: str) -> None:
+    """Raise UnreadableSubmission for a key that no index holds: it could not be written, nor could what is read together with it."""
+    if len(str(key).encode("utf-8", "surrogatepass")) > MOST_SESSION_BYTES:
+        raise UnreadableSubmission(f"the session key has more than {MOST_SESSION_BYTES:,} bytes")
 
 
 @dataclass(frozen=True, kw_only=True)

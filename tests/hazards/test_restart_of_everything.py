@@ -86,7 +86,6 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shutil.rmtree(shop.server.socket_dir, ignore_errors=True)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(720)
 def test_runs_in_each_kind_of_wait_live_through_the_death_of_all_processes_and_of_the_database(shop: Shop):
     shop.start()
