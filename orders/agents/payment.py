@@ -100,7 +100,7 @@ def _captures(request: StepRequest) -> bool:
 
 def _transferred(request: StepRequest) -> bool:
     """Whether the order was paid by bank transfer in the step that would have reserved the money."""
-    return bool((request.results.get(codes.AUTHORISE) or {}).get("method") == codes.BANK_TRANSFER)
+    return codes.by_transfer(request.results.get(codes.AUTHORISE) or {})
 
 
 def _due(request: StepRequest) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 STEP = "charge-payment"
 # The other version of the workflow reserves the amount at the checkout, and charges it once the goods are booked.
 AUTHORISE, CAPTURE = "authorise-payment", "capture-payment"
@@ -45,3 +48,8 @@ REFUSALS = frozenset(
         AUTHORISATION_LAPSED,
     }
 )
+
+
+def by_transfer(result: Mapping[str, Any]) -> bool:
+    """Whether this result of a payment step says that money came by bank transfer. One by hand may say `received` alone."""
+    return "received" in result or result.get("method") == BANK_TRANSFER

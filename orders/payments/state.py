@@ -121,7 +121,7 @@ def was_taken(steps: Sequence[StepState]) -> bool:
 def holds_transfer(step: StepState) -> bool:
     """Whether money has come by bank transfer in this step, or may have: some of it, too, and also by its result by hand."""
     result, noted = step.result or {}, (step.checkpoint or {}).get(codes.TRANSFERS)
-    return bool(noted) or "received" in result or result.get("method") == codes.BANK_TRANSFER
+    return bool(noted) or codes.by_transfer(result)
 
 
 def came_by_transfer(steps: Sequence[StepState]) -> bool:

@@ -83,7 +83,7 @@ def agrees(intent: Intent, book: Book, given_back: int) -> bool:
 
 def by_transfer(book: Book) -> bool:
     """Whether the order was paid by bank transfer, and has no charge."""
-    return any((step.get("result") or {}).get("method") == codes.BANK_TRANSFER for step in book.done(AGENT))
+    return any(codes.by_transfer(step.get("result") or {}) for step in book.done(AGENT))
 
 
 def same_currency(intent: Intent, book: Book) -> bool:

@@ -16,6 +16,7 @@ from supervision.testkit.run import Run
 from tests.orders.test_invoices import issue
 from tests.orders.test_payouts_kept import books, waiting
 from tests.orders.test_payouts_told import by_hand, hold, in_error, lift, notes, signal
+from tests.orders.test_refund_parts import findings
 from tests.orders.test_refund_payouts import given, paid_out, transferred
 from tests.orders.test_return_corrections import correct, report
 from tests.orders.test_returns import LINES, ada, asked, goods, olga, paying, shop, told
@@ -173,10 +174,11 @@ def test_a_refund_is_an_amount_that_its_currency_has(shop, ada, olga, admin_clie
     by_hand(back, "1800")
 
 
-def test_a_transfer_by_hand_that_is_no_amount_leaves_the_order_s_page_whole(shop, ada, client):
+def test_a_transfer_by_hand_that_is_no_amount_leaves_page_and_books_whole(shop, ada, client, capsys):
     key = place(ada, lines=LINES, payment_method=payments.BANK_TRANSFER)
     shop.run()
     completing.complete(key, by="olga", reason="came", step="charge-payment", result={"received": "79,80"})
     shop.run()
     client.force_login(ada)
     assert client.get(f"/orders/{key}/").status_code == 200
+    assert findings(capsys, key) == "", "it is no order without a charge"
