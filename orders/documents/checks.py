@@ -65,7 +65,7 @@ CHECKS = (
                               WHERE e.run_id = r.id AND r.process_state || '' = 'Cancelled' AND e.direction = 'do'
                                 AND e.operation = 'refund-part' AND e.service = 'payment' AND e.outcome = 'done') k
          CROSS JOIN LATERAL (SELECT CASE WHEN b.id IS NOT NULL THEN b.amount
-                                         WHEN f.replaces = '' AND s.result->>'refunded' ~ '^[0-9]{{1,12}}([.][0-9]{{1,2}})?$'
+                                         WHEN f.replaces = '' AND s.result->>'refunded' ~ '^[0-9]{{1,12}}([.][0-9]{{1,3}})?$'
                                          THEN (s.result->>'refunded')::numeric
                                          WHEN f.replaces = '' AND s.run_id IS NULL AND k.amount > 0 THEN k.amount ELSE 0 END AS amount) p
          WHERE n.notes > 1 OR n.total > p.amount

@@ -37,8 +37,8 @@ SELECT c.return_key,
                          WHEN a.process_state || '' = 'Processed' THEN c.further
                          WHEN r.process_state || '' IN ('Processed', 'Cancelled')
                               AND u.process_state || '' IS DISTINCT FROM 'Processed'
-                              AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,2})?$'
-                         THEN (s.result->>'refunded')::numeric END), 0),
+                              AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,3})?$'
+                         THEN (s.result->>'refunded')::numeric(18, 2) END), 0),
        sum(c.too_much)
   FROM orders_returncorrection c
   LEFT JOIN supervision_run r ON c.refund <> '' AND r.key = c.refund

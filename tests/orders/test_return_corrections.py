@@ -13,7 +13,9 @@ from orders import accounting
 from orders.documents.tables import Document
 from orders.models import Order, OrderLine, Refund, ReturnCorrection, ReturnLine
 from orders.payments import codes as payment_codes
+from orders.queries import order_view
 from orders.returns import correcting
+from orders.returns.asking import ask
 from orders.returns.goods import Unreadable
 from orders.services import KeyReused
 from supervision.approvals import deciding
@@ -26,7 +28,7 @@ from tests.engine.kit import at_once
 from tests.orders.test_invoices import issue
 from tests.orders.test_refund_parts import refunds_made
 from tests.orders.test_returns import LINES, ada, asked, delivered, goods, held, olga, shop, stock, told
-from tests.shopping import an_account, place
+from tests.shopping import a_product, an_account, place
 from tests.support.console import hidden, page, person
 
 __all__ = ["ada", "delivered", "olga", "shop"]
@@ -76,6 +78,21 @@ def test_pieces_that_were_missed_are_paid_restocked_and_credited(shop, delivered
     now = told(olga, returned)
     assert (now["worth"], now["refunded"], now["too_much"], now["corrections"]) == ("43.80", "43.80", "0.00", 1)
     assert [one.change_message for one in LogEntry.objects.filter(change_message__contains="correct: counted wrong")]
+    shop.assert_healthy()
+
+
+def test_an_amount_with_three_decimals_counts(shop, ada, olga):
+    a_product("OUD", price="12.90", currency="KWD")
+    key = place(ada, lines=[{"sku": "OUD", "quantity": 2}])
+    shop.run()
+    back = ask(order_view(key), [{"sku": "OUD", "quantity": 2}], "too small", by="customer").public_id
+    shop.run()
+    goods(shop, back, ("OUD", 1))
+    correct(back, {"lines": [{"sku": "OUD", "accepted": 2}]})
+    shop.run()
+    issue()
+
+    assert told(olga, back)["refunded"] == "25.80"
     shop.assert_healthy()
 
 
