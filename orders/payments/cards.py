@@ -39,9 +39,14 @@ SELECT coalesce(sum(amount), 0) FROM orders_paymentadjustment
 """
 # A step that died after its call could not tell what it has paid: the ledger does, once the undo has looked. Without what was undone.
 _UNSAID = """
-SELECT coalesce(sum(e.amount), 0) FROM supervision_effect e JOIN supervision_run r ON r.id = e.run_id
- WHERE r.key = %(key)s AND r.process_state = 'Cancelled'
-   AND e.direction = 'do' AND e.operation = %(step)s AND e.service = 'payment' AND e.outcome = 'done'
+SELECT coalesce(sum(amount), 0) FROM (
+     SELECT e.amount FROM supervision_effect e JOIN supervision_run r ON r.id = e.run_id
+      WHERE r.key = %(key)s AND r.process_state = 'Cancelled'
+        AND e.direction = 'do' AND e.operation = %(step)s AND e.service = 'payment' AND e.outcome = 'done'
+     UNION ALL
+     SELECT (e->>'amount')::numeric FROM supervision_archivedrun a, jsonb_array_elements(nullif(a.body->'effects', 'null')) e
+      WHERE a.key = %(key)s AND a.process_state = 'Cancelled'
+        AND e->>'direction' = 'do' AND e->>'operation' = %(step)s AND e->>'service' = 'payment' AND e->>'outcome' = 'done') paid
 """
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from orders.documents.tables import Document
 from orders.services import Conflict
-from supervision.operations import completing
+from supervision.models import ArchivedRun
+from supervision.operations import archive, completing
 from supervision.testkit.run import Run
 from tests.orders.test_invoices import issue
 from tests.orders.test_missing_credit_notes import command, forgotten
@@ -136,6 +139,11 @@ def test_a_step_that_paid_and_could_not_tell_counts_when_it_is_cancelled(shop, d
         assert told(olga, made)["refunded"] == ("12.90" if verb == "skip" else "0.00")
         assert held(delivered)["MUG-BLUE"] == (1 if verb == "skip" else 0)
     shop.assert_healthy()
+    for _moved in archive.batches(timedelta(0), keep_orders=True):
+        pass
+    assert ArchivedRun.objects.filter(key=made).exists()
+    if what == "return":
+        assert told(olga, made)["refunded"] == ("12.90" if verb == "skip" else "0.00"), "the archive says the same"
     if verb == "skip":
         forgotten()
         assert command()[-1] == "1 credit notes are queued: the outbox issues them"
