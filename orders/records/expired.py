@@ -34,6 +34,14 @@ DELETE FROM orders_requestcount WHERE bucket = ANY (ARRAY(
 RETURNING 1
 """
 
+# A parcel that the shop has not booked is of no order with which it would go.
+_PARCELS = """
+DELETE FROM orders_parcel WHERE key = ANY (ARRAY(
+    SELECT key FROM orders_parcel WHERE order_key = '' AND booked_at < now() - %(seconds)s::float8 * interval '1 s'
+     LIMIT %(size)s FOR UPDATE SKIP LOCKED))
+RETURNING 1
+"""
+
 
 @tidying.tidier("documents")
 def documents() -> bool:
@@ -63,3 +71,9 @@ def events_of_payments() -> bool:
 def events_of_parcels() -> bool:
     """Delete events of the carrier that are older than it repeats them. True if there may be more."""
     return parcel_events.forget_old()
+
+
+@tidying.tidier("parcels of others")
+def parcels_of_others() -> bool:
+    """Delete parcels of which the carrier told long ago, and which the shop has not booked. True if there may be more."""
+    return len(db.run(_PARCELS, {"seconds": parcel_events.KEPT.total_seconds(), "size": SIZE})) == SIZE

@@ -225,6 +225,9 @@ def test_events_of_webhooks_and_expired_sessions_go_without_new_ones(shop):
         ParcelEvent.objects.create(event_id=f"e{number}", key="k", state="booked", at=old)
     PaymentEvent.objects.filter(event_id="e1").update(received_at=old)
     ParcelEvent.objects.filter(event_id="e1").update(received_at=old)
+    Parcel.objects.create(key="not ours", booked_at=old)
+    Parcel.objects.create(key="not ours and young")
+    Parcel.objects.create(key="ours", order_key="an order", booked_at=old)
     visitor = Client()
     visitor.force_login(person("otto", "operator"))
     db.run("INSERT INTO django_session SELECT session_key || 'x', session_data, now() - interval '1 s' FROM django_session")
@@ -233,6 +236,7 @@ def test_events_of_webhooks_and_expired_sessions_go_without_new_ones(shop):
 
     assert list(PaymentEvent.objects.values_list("event_id", flat=True)) == ["e2"]
     assert list(ParcelEvent.objects.values_list("event_id", flat=True)) == ["e2"]
+    assert set(Parcel.objects.values_list("key", flat=True)) == {"not ours and young", "ours"}
     assert db.run("SELECT count(*) FROM django_session")[0][0] == 1
 
 
